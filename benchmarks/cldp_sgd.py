@@ -33,7 +33,7 @@ from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DASHED, LOOKS
-from turnout.spec.shuffles import shuffled
+from turnout.schemes.scheme import shuffled
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 CLIENTS, SAMPLED, CLIP, DELTA, READINGS = 60_000, 10_000, 0.01, 1e-5, 12

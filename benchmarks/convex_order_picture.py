@@ -23,7 +23,7 @@ from turnout.accounting.divergence import convex_order
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DASHED, LOOKS
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 FloatArray = np.ndarray
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"

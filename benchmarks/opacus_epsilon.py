@@ -29,7 +29,7 @@ from turnout.accounting import price
 from turnout.datasets import load
 from turnout.integrations.batches import AssignedBatches
 from turnout.integrations.opacus import make_private
-from turnout.spec import CheckIn, GaussianNoise, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Scheme
 
 BATCHES, DELTA = 40, 1e-5
 SIGMAS, EPOCHS = (0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 4.0), (1, 4, 16, 64)

@@ -27,8 +27,8 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation
-from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
 
 WARM_UP = 12
 """Steps before the clock starts: shapes that come up often are recorded by then."""

@@ -29,7 +29,7 @@ from scipy.stats import binom
 from turnout.accounting import price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import TurnoutError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     EveryStep,
     FixedSize,

@@ -35,8 +35,8 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation
-from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
 
 MODEL, CLIP_NORM, NOISE, RATE, MOMENTUM = "tanh-cnn-13k", 1.0, 1.0, 0.5, 0.9
 NEEDED = 15.0

@@ -21,7 +21,7 @@ from turnout.accounting.published import allocation_rdp, random_allocation
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 ORDERS = [*(1 + i / 20 for i in range(1, 20)), *range(2, 257)]
 TOLERANCE = 1e-3

@@ -28,7 +28,7 @@ from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     KaryResponse,

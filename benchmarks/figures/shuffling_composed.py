@@ -20,7 +20,13 @@ from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.published.strong_composition import kov_of_shuffle
 from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
-from turnout.spec import EveryStep, FixedSize, NonAdaptiveRandomizer, PureRandomizer, SelfSampling
+from turnout.schemes import (
+    EveryStep,
+    FixedSize,
+    NonAdaptiveRandomizer,
+    PureRandomizer,
+    SelfSampling,
+)
 
 DELTA = 1e-8
 ROUNDS = (10, 10**2, 10**3, 10**4, 10**5)

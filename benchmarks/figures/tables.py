@@ -21,7 +21,7 @@ from turnout.estimation.private.shuffled_shapes import predicted_error
 from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard
 from turnout.randomizers.vectors import PrivUnit
 from turnout.refinement import enough_randomness
-from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 
 DOCS = Path(__file__).parents[2] / "docs"
 CLIENTS, EPSILON, DELTA = 1000, 1.0, 1e-5

@@ -31,7 +31,7 @@ from turnout.accounting.published.renyi import RenyiCurve
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 _MOST_TERMS = 2_000_000  # of the enumeration
 

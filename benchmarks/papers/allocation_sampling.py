@@ -23,7 +23,7 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.published.results import Result, Status
 from turnout.core import checks
 from turnout.core.errors import NumericalError
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 _CHUNK = 1 << 20  # scores drawn at once
 _LARGEST_EPSILON = 300.0

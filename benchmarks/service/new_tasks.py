@@ -49,9 +49,9 @@ def main() -> None:
 
 def _charter(population: int, dimension: int, steps: int, seconds: float):
     from turnout.protocol.lattice import Lattice
+    from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
     from turnout.service.charter import Charter, Timing
     from turnout.service.signatures import SigningKey
-    from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
     key = SigningKey(bytes(32))
     charter = Charter(

@@ -12,7 +12,7 @@ import pytest
 from turnout.accounting.budgets import Terms
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.loss_laws import CurvePair
-from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 
 TERMS = Terms(Relation.ADD_REMOVE)
 

@@ -13,7 +13,7 @@ from turnout.accounting.laws.k_subset import SubsetBlock
 from turnout.accounting.laws.replace_one import Closeness, under_replacement
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

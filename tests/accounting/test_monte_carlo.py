@@ -11,7 +11,7 @@ from turnout.accounting import price
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 SAMPLES = 200_000
 STANDARD_ERRORS = 6.1  # a false alarm in about 1e9

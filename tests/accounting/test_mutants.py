@@ -20,7 +20,7 @@ from turnout.accounting.laws.check_ins import curve as allocation
 from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 CHECK_IN = Scheme(GaussianNoise(1.0), CheckIn(64), Relation.ADD_REMOVE)
 

@@ -28,7 +28,7 @@ from turnout.accounting.published.random_allocation import engine_poisson
 from turnout.accounting.published.shuffling_rdp import blanket_size
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

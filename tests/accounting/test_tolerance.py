@@ -12,7 +12,7 @@ from turnout.accounting.pricing import decomposition_bounds, price
 from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     FixedSize,

@@ -11,7 +11,7 @@ import numpy as np
 from turnout.accounting.meaning.delta_bounds import DeltaBounds
 from turnout.accounting.meaning.profile import Profile
 from turnout.accounting.meaning.trade_off import TradeOff
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 
 def phi(z: float) -> float:

@@ -10,7 +10,7 @@ from turnout.api.training import simulate, train
 from turnout.core.errors import ParameterError, StorageError
 from turnout.learning.fedsgd import FedSGD
 from turnout.plans import Plan, example_plan
-from turnout.spec import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
+from turnout.schemes import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
 from turnout.training import InterruptedRunError
 from turnout.training.execution import ReadyRun
 from turnout.training.optimizers import build_optimizer_of

@@ -16,8 +16,8 @@ from turnout.protocol.clipping import Clipping
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.mechanisms import mechanism_for
 from turnout.randomness import SimulationStreams
+from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf
 from turnout.simulation.stepper import Setup
-from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf
 from turnout.testing.faults import FAULTS
 from turnout.testing.laws import client_law
 

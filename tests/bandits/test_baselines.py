@@ -18,7 +18,7 @@ from turnout.bandits import (
 from turnout.bandits.private_ucb import _joined
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomness import SimulationStreams
-from turnout.spec import TrustModel
+from turnout.schemes import TrustModel
 
 HORIZON = 5000
 

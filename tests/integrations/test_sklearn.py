@@ -21,7 +21,7 @@ from turnout.integrations.sklearn import (
     LogisticRegression,
     UncoveredByEpsilonWarning,
 )
-from turnout.spec import CheckIn, GaussianNoise, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Scheme
 
 GENERATOR = np.random.default_rng(1)
 ROWS = GENERATOR.normal(size=(2000, 3)) / 2

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation.drawing import draw, draw_run
-from turnout.participation.expectations import (
+from turnout.participation.drawing import (
+    draw,
+    draw_run,
     expected_check_ins,
     expected_empty_steps,
     expected_turns,
@@ -19,7 +20,7 @@ from turnout.participation.expectations import (
 )
 from turnout.participation.schedule import blocks, joined
 from turnout.randomness import SimulationStreams
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

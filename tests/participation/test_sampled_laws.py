@@ -11,7 +11,7 @@ from turnout.participation.drawing import draw, draw_run
 from turnout.participation.schedule import blocks, joined
 from turnout.participation.traces import availability_law
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     FixedSize,
     KSubset,

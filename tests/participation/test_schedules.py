@@ -12,7 +12,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import draw, draw_run
 from turnout.participation.schedule import Block, Schedule, blocks, grouped, joined
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

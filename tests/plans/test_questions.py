@@ -11,7 +11,7 @@ from turnout.cli.questions import priced, solved
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.plans import parse_query, solvable
 from turnout.plans.randomizers import read_pair
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     DiscreteGaussianNoise,

@@ -12,7 +12,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import parse_query, solvable
 from turnout.plans.plan import Plan
 from turnout.plans.preparation import prepare
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,

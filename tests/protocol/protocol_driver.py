@@ -8,7 +8,7 @@ from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.mechanisms import mechanism_for
 from turnout.protocol.messages import CheckIns, Updates
 from turnout.randomness import SimulationStreams
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 
 def scheme(release=ReleaseRule.AGGREGATED, law=None, sigma=1.0):

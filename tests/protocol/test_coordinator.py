@@ -15,7 +15,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.protocol.messages import CheckIns, UpdateRequests, Updates, Verdict
 from turnout.protocol.tables import CoordinatorState
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

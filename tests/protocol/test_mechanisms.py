@@ -29,7 +29,7 @@ from turnout.protocol.clipping import Clipping
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import mechanism_for
 from turnout.randomness import SimulationStreams
-from turnout.spec import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
+from turnout.schemes import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
 
 FALSE_ALARM = 1e-9
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule

@@ -26,8 +26,8 @@ from turnout.protocol.mechanisms.averaged import Averaged
 from turnout.protocol.mechanisms.gaussian import GaussianMechanism
 from turnout.protocol.mechanisms.one_client import OneClient
 from turnout.protocol.messages import StepOpened, UpdateRequests, Verdict
-from turnout.spec import KSubset, ReleaseRule, SlidingWindow
-from turnout.spec.draws import KOf, Staggered
+from turnout.schemes import KSubset, ReleaseRule, SlidingWindow
+from turnout.schemes.normal_form import KOf, Staggered
 
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 

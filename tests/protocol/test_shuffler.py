@@ -16,7 +16,7 @@ from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
 from turnout.protocol.shuffler import Shuffler
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
-from turnout.spec.shuffles import shuffled
+from turnout.schemes.scheme import shuffled
 from turnout.testing import assert_rejects_law
 from turnout.testing.frequencies import FALSE_ALARM
 

@@ -21,7 +21,7 @@ from turnout.protocol.tables import (
     CoordinatorState,
     Fault,
 )
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 C, S, E, V = ClientState, CoordinatorState, CoordinatorEvent, ClientEvent
 COORDINATOR_CELLS = list(itertools.product(S, E))

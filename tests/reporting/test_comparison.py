@@ -24,14 +24,7 @@ from turnout.reporting import progress as waiting
 from turnout.reporting.comparison_picture import comparison_picture
 from turnout.reporting.comparison_tables import comparison_record
 from turnout.reporting.palette import LOOKS
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    GaussianNoise,
-    PoissonSampling,
-    Relation,
-    Scheme,
-)
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 
 FLAGS = {
     "against": "noise-multiplier",

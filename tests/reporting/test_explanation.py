@@ -19,7 +19,7 @@ from turnout.reporting.explanation import (
     explanation_rows,
 )
 from turnout.reporting.trade_off_picture import trade_off_picture
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     GaussianNoise,

@@ -10,7 +10,7 @@ from turnout.cli.questions import priced
 from turnout.core.bounds import Bounds
 from turnout.plans import parse_query
 from turnout.reporting.guarantees import bracket_rows, guarantee_record
-from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
 
 
 def guarantee(lower: float, upper: float, *, exact: bool) -> Guarantee:

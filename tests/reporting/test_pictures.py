@@ -18,7 +18,7 @@ from turnout.reporting.estimate_pictures import frequency_picture, mean_picture
 from turnout.reporting.palette import LOOKS
 from turnout.reporting.pictures import count_pictures, pictures
 from turnout.reporting.trade_off_picture import trade_off_picture
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 CHECK_INS = {
     **{"against": "noise-multiplier", "first": 2.0, "last": 32.0, "window": 200},

@@ -13,6 +13,8 @@ import numpy as np
 
 from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
+from turnout.schemes.codec import scheme_to_dict
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
 from turnout.service.ledger import Head, Record
@@ -29,8 +31,6 @@ from turnout.service.wire import (
     SignedRequest,
     head_bytes,
 )
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
-from turnout.spec.codec import scheme_to_dict
 
 KEY = SigningKey(bytes(range(32)))
 URL = "http://127.0.0.1"

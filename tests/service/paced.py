@@ -10,10 +10,10 @@ import asyncio
 import json
 from pathlib import Path
 
+from turnout.schemes import ReleaseRule
 from turnout.service.web import server
 from turnout.service.web.running import Running
 from turnout.service.wire import Phase
-from turnout.spec import ReleaseRule
 
 _LOOK_SECONDS = 0.02
 _OPEN = ("waiting", "checked in")

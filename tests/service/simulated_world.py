@@ -23,13 +23,13 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.randomness import SimulationRandomness
+from turnout.schemes import FixedAssignment, KSubset, ReleaseRule
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.engine import Engine
 from turnout.service.ledger import Head, require_chain
 from turnout.service.storage.interface import Participation
 from turnout.service.wire import Answer, Phase, Receipt
-from turnout.spec import FixedAssignment, KSubset, ReleaseRule
 
 written = cache(Charter.canonical)
 

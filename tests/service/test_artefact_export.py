@@ -9,9 +9,9 @@ from fake_coordinator import charter_of
 from small_model import ModuleModel
 
 from turnout.core.errors import UnsupportedError
+from turnout.schemes import CheckIn
 from turnout.service.artefacts.updates import GraphUpdates
 from turnout.service.computation import Computation
-from turnout.spec import CheckIn
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")

@@ -18,6 +18,7 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
+from turnout.schemes import ReleaseRule
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import features_expression, features_format
 from turnout.service.device.remote import charter_of as charter_at_the_device
@@ -35,7 +36,6 @@ from turnout.service.wire import (
     covers_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
 from turnout.verification.document import DamagedError
 from turnout.verification.terms import decoded
 

@@ -11,13 +11,13 @@ import pytest
 from dashboard_sample import Seen
 
 from turnout.core.errors import ParameterError
-from turnout.participation.expectations import expected_check_ins
+from turnout.participation.drawing import expected_check_ins
+from turnout.schemes import AvailabilityCheckIn, CheckIn, SlidingWindow
 from turnout.service.dashboard import pages
 from turnout.service.dashboard.charts import DEVIATIONS, band
 from turnout.service.dashboard.supervision import operator_facts
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView, StepCount
-from turnout.spec import AvailabilityCheckIn, CheckIn, SlidingWindow
 
 
 def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:

@@ -12,9 +12,9 @@ from turnout import datasets
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors import L1Randomizer
+from turnout.schemes import CheckIn
 from turnout.service.device.fleet import tokens_from
 from turnout.service.wire import Answer, Receipt
-from turnout.spec import CheckIn
 
 CHARTER = charter_of(
     CheckIn(2),

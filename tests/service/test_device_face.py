@@ -11,8 +11,8 @@ from served_fake import ServedFake
 
 from turnout.core.errors import ParameterError
 from turnout.device import Device
+from turnout.schemes import CheckIn
 from turnout.service.device.clipping import clipped
-from turnout.spec import CheckIn
 
 CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=0.2)
 TOKEN = invitation(CHARTER).encoded()

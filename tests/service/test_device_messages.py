@@ -8,9 +8,9 @@ from turnout.core.errors import ParameterError
 from turnout.protocol.tables import ClientState
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams
+from turnout.schemes import CheckIn, EveryStep
 from turnout.service.device import Memory
 from turnout.service.device.turns import Turns
-from turnout.spec import CheckIn, EveryStep
 
 DIMENSION = 6
 MESSAGES = {

@@ -14,8 +14,8 @@ from fake_coordinator import charter_of, invitation
 
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
 from turnout.randomness import SimulationStreams
+from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.device import device, diary, link, memory, remote, turns
-from turnout.spec import CheckIn, ReleaseRule
 
 STEP = 8.0
 

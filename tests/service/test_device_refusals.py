@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, ProtocolError, RemoteProtocolError
 from turnout.protocol.tables import ClientState
+from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
 from turnout.service.device.remote import Status, records_of
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import HEADS_PATH, SignedHead, head_bytes
-from turnout.spec import CheckIn, ReleaseRule
 
 STEP = 8.0
 

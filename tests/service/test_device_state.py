@@ -13,8 +13,8 @@ from turnout.core import files
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
 from turnout.protocol.tables import ClientState
 from turnout.randomness import SimulationStreams
+from turnout.schemes import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
 from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots
-from turnout.spec import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
 
 WIDE = charter_of(CheckIn(10**6, 2))
 """A law under which no two draws agree."""

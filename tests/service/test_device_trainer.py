@@ -10,6 +10,7 @@ from turnout import datasets
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.protocol.lattice import Lattice
+from turnout.schemes import CheckIn
 from turnout.service.computation import Computation
 from turnout.service.device.trainer import (
     own_records,
@@ -17,7 +18,6 @@ from turnout.service.device.trainer import (
     trainer_on_dealt,
     trainer_on_file,
 )
-from turnout.spec import CheckIn
 from turnout.training.building import build_algorithm
 from turnout.training.workload import gather
 

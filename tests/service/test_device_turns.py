@@ -16,8 +16,8 @@ from fake_coordinator import charter_of
 
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
 from turnout.protocol.tables import ClientState
+from turnout.schemes import CheckIn, EveryStep, ReleaseRule, SlidingWindow
 from turnout.service.wire import Phase, SignedHead
-from turnout.spec import CheckIn, EveryStep, ReleaseRule, SlidingWindow
 
 ONE = ReleaseRule.ONE_CLIENT
 STEP = 8.0

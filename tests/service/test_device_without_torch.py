@@ -7,7 +7,7 @@ from fake_coordinator import charter_of, invitation
 from processes import environment
 from served_fake import ServedFake
 
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=0.2)
 

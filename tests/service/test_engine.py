@@ -11,10 +11,10 @@ from world_scenes import EPSILON_A_STEP, charter_of
 
 from turnout.core.errors import BudgetExceededError, RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
+from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.engine import Engine, SetBackError
 from turnout.service.ledger import Head
 from turnout.service.wire import Answer, Phase, SignedHead
-from turnout.spec import CheckIn, ReleaseRule
 
 LAW = CheckIn(3, 2)
 LATTICE = Lattice(1 / 64, 1.0, 2)

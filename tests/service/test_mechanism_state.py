@@ -19,6 +19,7 @@ from world_scenes import charter_of
 
 from turnout.core.errors import StorageError
 from turnout.protocol.mechanisms.aggregated import Aggregated
+from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.charter import Charter
 from turnout.service.engine import Engine
 from turnout.service.releases import _packed, _unpacked
@@ -26,7 +27,6 @@ from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.schema import migrations
 from turnout.service.wire import Answer
-from turnout.spec import CheckIn, ReleaseRule
 
 TASKS = json.loads(Path(__file__).with_name("tasks_of_schema_3.json").read_text())
 

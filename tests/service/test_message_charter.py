@@ -13,8 +13,8 @@ from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
+from turnout.schemes import CheckIn, ReleaseRule, TrustModel
 from turnout.service.charter import Charter
-from turnout.spec import CheckIn, ReleaseRule, TrustModel
 from turnout.verification.document import DamagedError
 from turnout.verification.terms import decoded
 

@@ -18,6 +18,7 @@ from turnout.participation.drawing import draw_run
 from turnout.plans import Plan, prepare
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams, Source
+from turnout.schemes import CheckIn, EveryStep, KSubset
 from turnout.service import learner as learning
 from turnout.service.charter import Timing
 from turnout.service.device.trainer import Trainer, trainer_on_dealt
@@ -25,7 +26,6 @@ from turnout.service.engine import Engine
 from turnout.service.new_task import new_task
 from turnout.service.wire import Answer
 from turnout.simulation import Simulation
-from turnout.spec import CheckIn, EveryStep, KSubset
 from turnout.training.building import build_algorithm
 from turnout.training.workload import gather
 from turnout.verification.cost import least_bound

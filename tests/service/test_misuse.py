@@ -19,6 +19,7 @@ from web_world import (
 )
 
 from turnout.core.errors import StorageError
+from turnout.schemes import ReleaseRule
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.opening import open_storage
@@ -39,7 +40,6 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
 
 UNKNOWN = b'{"answer":"unknown"}'
 TOOK_PART, ENROLLED, INVITED, NOBODY = 1, 2, 25, 35

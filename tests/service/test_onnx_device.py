@@ -23,7 +23,7 @@ from graph_samples import (
 from node_devices import memory
 from served_fake import ServedFake
 
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 

@@ -24,6 +24,7 @@ from fake_coordinator import charter_of, invitation
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.tables import CLIENT_TABLE, Fault
+from turnout.schemes import CheckIn, FixedAssignment, KSubset, SlidingWindow
 from turnout.service.charter import Charter
 from turnout.service.device import drawn_slots
 from turnout.service.ledger import Head, Record
@@ -44,7 +45,6 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import CheckIn, FixedAssignment, KSubset, SlidingWindow
 
 PLACE = Path(__file__).parents[1] / "vectors" / "device-protocol.json"
 PAGE = Path(__file__).parents[2] / "docs" / "device-protocol.md"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from web_world import DIMENSION, KEY, key_of, secret_of, signed, world
 
+from turnout.schemes import ReleaseRule
 from turnout.service.charter import Charter
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey, verified
@@ -22,7 +23,6 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
 
 UNKNOWN = b'{"answer":"unknown"}'
 

@@ -10,9 +10,9 @@ from web_world import PLAN, signed, world
 
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import OSRandomness
+from turnout.schemes import CheckIn
 from turnout.service.web.openapi import document
 from turnout.service.wire import Receipt, covers_path, updates_path
-from turnout.spec import CheckIn
 
 DIMENSION = 5
 RANDOMIZER = LInfRandomizer(DIMENSION, 2.0, 0.5)

@@ -7,6 +7,7 @@ from forked import HANGS_SECONDS
 from web_world import KEY, Adding, charter_of, task_storage, world
 
 from turnout.core.errors import StorageError
+from turnout.schemes import ReleaseRule
 from turnout.service.ledger import Head
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
@@ -14,7 +15,6 @@ from turnout.service.web.evaluation import Evaluator
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import STORAGE_FAILED
 from turnout.service.wire import SignedHead
-from turnout.spec import ReleaseRule
 
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])

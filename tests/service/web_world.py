@@ -11,6 +11,7 @@ from forked import HANGS_SECONDS
 
 from turnout.protocol.lattice import Lattice
 from turnout.randomness import OSRandomness
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 from turnout.service.charter import Charter, Timing
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.opening import open_storage
@@ -25,7 +26,6 @@ from turnout.service.wire import (
     enrolments_path,
     updates_path,
 )
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 DIMENSION = 8
 POPULATION = 40

@@ -34,10 +34,10 @@ from turnout.randomizers.vectors import (
     VectorRandomizer,
 )
 from turnout.randomness import SimulationStreams
+from turnout.schemes import RepeatedMessages, Scheme
+from turnout.schemes.scheme import shuffled
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.simulation.messages import MessagingClients
-from turnout.spec import RepeatedMessages, Scheme
-from turnout.spec.shuffles import shuffled
 
 CLIENTS, FEATURES, CLASSES = 40, 3, 2
 DIMENSION = (FEATURES + 1) * CLASSES

@@ -26,8 +26,8 @@ from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.folder import SIMULATOR
+from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 
 CLIENTS, FEATURES = 30, 6
 LAW = CheckIn(window=4, windows=2)

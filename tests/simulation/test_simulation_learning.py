@@ -12,8 +12,8 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import Adam
 from turnout.learning.schedules import Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 FEATURES, CLASSES = 12, 3
 

@@ -8,8 +8,8 @@ from simulation_cases import simulation
 
 from turnout.core.aggregates import UpdateSum
 from turnout.randomness import SimulationStreams
+from turnout.schemes import EveryStep, ReleaseRule
 from turnout.simulation import stepper
-from turnout.spec import EveryStep, ReleaseRule
 
 FALSE_ALARM = 1e-9
 STEPS, SIGMA, CLIP, POPULATION, WIDE = 6, 2.5, 0.6, 4, 4096

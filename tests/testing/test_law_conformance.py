@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from turnout.accounting.laws import neighbour_bounds
-from turnout.participation import drawing, expectations
+from turnout.participation import drawing
+from turnout.participation import drawing as expectations
 from turnout.participation.drawing import one_of
 from turnout.protocol import admissions
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -26,8 +27,8 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.spec.draws import KOf, OneOf
-from turnout.spec.registry import all_laws
+from turnout.schemes.normal_form import KOf, OneOf
+from turnout.schemes.registry import all_laws
 from turnout.testing import assert_law, client_law
 from turnout.verification import cost
 

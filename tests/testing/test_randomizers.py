@@ -19,7 +19,7 @@ from turnout.randomizers import (
 from turnout.randomizers.levels import law_within
 from turnout.randomizers.registry import all_mechanisms, mechanism
 from turnout.randomizers.vectors import BinaryVectorRandomizer, L1Randomizer, LInfRandomizer
-from turnout.spec import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
+from turnout.schemes import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
 
 ITEMS = [

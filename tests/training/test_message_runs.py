@@ -14,10 +14,10 @@ from turnout.learning.optimizers import SGD
 from turnout.learning.record_sgd import RecordSGD
 from turnout.plans import Plan
 from turnout.randomizers.vectors import LInfRandomizer
+from turnout.schemes import RepeatedMessages, Scheme
+from turnout.schemes.scheme import shuffled
 from turnout.service.charter import Timing
 from turnout.service.new_task import new_task
-from turnout.spec import RepeatedMessages, Scheme
-from turnout.spec.shuffles import shuffled
 from turnout.training.building import build_task
 from turnout.training.workload import gather
 

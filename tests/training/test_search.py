@@ -17,7 +17,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.datasets import ClientData, Records, Target, digits
 from turnout.learning.holdings import Holdings
 from turnout.plans import Plan
-from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 from turnout.training import InterruptedRunError, Unwatched, featuring
 from turnout.training.execution import ReadyRun
 from turnout.training.held_out import HeldOut

@@ -9,7 +9,7 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan
-from turnout.spec import AvailabilityCheckIn, CheckIn
+from turnout.schemes import AvailabilityCheckIn, CheckIn
 from turnout.training.building import build_task
 from turnout.training.workload import gather
 

@@ -19,10 +19,10 @@ from ledger_samples import (
 )
 
 from turnout.cli.main import main
+from turnout.schemes import AvailabilityCheckIn, GaussianNoise
 from turnout.service.export import export_models
 from turnout.service.storage.interface import Release
 from turnout.service.storage.opening import open_storage
-from turnout.spec import AvailabilityCheckIn, GaussianNoise
 
 
 def ended(*arguments: object) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledger_samples import FakeTransaction, charter, exported
 
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 from turnout.verification import Outcome, verify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()

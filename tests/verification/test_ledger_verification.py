@@ -25,8 +25,7 @@ from ledger_samples import (
 )
 
 from turnout.core.errors import ParameterError
-from turnout.service.export import export_models
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     GaussianNoise,
@@ -34,6 +33,7 @@ from turnout.spec import (
     Relation,
     Scheme,
 )
+from turnout.service.export import export_models
 from turnout.verification import KnownHead, Outcome, verify
 
 HONEST = exported(FakeTransaction())

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,

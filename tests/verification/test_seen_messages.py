@@ -12,7 +12,7 @@ from turnout.accounting import price
 from turnout.core.errors import UnsupportedError
 from turnout.protocol.encodings import MessageEncoding
 from turnout.randomizers.vectors import LInfRandomizer, SeededCode
-from turnout.spec import (
+from turnout.schemes import (
     AttainedVariation,
     AvailabilityCheckIn,
     BoundedVariation,

@@ -39,7 +39,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.integrations.flower import CheckInMod, CheckInStrategy, _shaped
 from turnout.integrations.flower_accountant import CheckedAccountant
 from turnout.learning.optimizers import SGD
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "flower"

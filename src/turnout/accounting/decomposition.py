@@ -19,7 +19,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.laws.neighbour_bounds import blocks_of, repeated
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AttainedVariation,
     DiscreteGaussianNoise,
@@ -37,7 +37,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.draws import (
+from turnout.schemes.normal_form import (
     Always,
     Bernoulli,
     Cohort,
@@ -46,10 +46,11 @@ from turnout.spec.draws import (
     KOf,
     OneOf,
     OneOfOwn,
+    Released,
     Staggered,
+    normal_form,
 )
-from turnout.spec.forms import Released, normal_form
-from turnout.spec.randomizers import is_adaptive
+from turnout.schemes.randomizers import is_adaptive
 
 # What only some schemes need is imported where it is needed: an answer is waited for.
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from turnout.core.bounds import Bounds
-from turnout.spec import PrivacyUnit, Relation, TrustModel
-from turnout.spec.parameters import hold_members
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
+from turnout.schemes.parameters import hold_members
 
 ABSOLUTE_TOLERANCE = 1e-9
 """Gap between bounds on ε that is always small enough, whatever relative tolerance is asked for."""

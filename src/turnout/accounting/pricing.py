@@ -28,9 +28,8 @@ from turnout.accounting.laws.neighbour_bounds import window_bound
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import Relation, ReleaseRule, Scheme
-from turnout.spec.draws import OneOfOwn
-from turnout.spec.forms import normal_form
+from turnout.schemes import Relation, ReleaseRule, Scheme
+from turnout.schemes.normal_form import OneOfOwn, normal_form
 
 _LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough

@@ -25,8 +25,8 @@ from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.core.optional import require
-from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
-from turnout.spec.parameters import hold_members
+from turnout.schemes import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.schemes.parameters import hold_members
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -102,7 +102,7 @@ class PrivacyCurve:
 
     Curves that differ in relation, unit or trust cannot be composed.
 
-    >>> from turnout.spec import CheckIn, GaussianNoise
+    >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
     >>> week * 3 == week + week + week
     True

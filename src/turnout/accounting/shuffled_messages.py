@@ -15,7 +15,7 @@ from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import NonAdaptiveRandomizer, PureRandomizer
+from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
 
 Messages = Sequence[tuple[PureRandomizer, int]]
 """The laws of one client's messages, and how many there are of each."""
@@ -45,7 +45,7 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
     Raises:
         UnsupportedError: a law that not all clients share.
 
-    >>> from turnout.spec import KaryResponse
+    >>> from turnout.schemes import KaryResponse
     >>> round(shuffled_price([(KaryResponse(4.0, 2), 1)], 10**6, 1e-8), 4)
     0.032
     """

@@ -14,7 +14,7 @@ from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.core.optional import require
-from turnout.spec import Relation, Scheme, TrustModel
+from turnout.schemes import Relation, Scheme, TrustModel
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
@@ -103,7 +103,7 @@ def bound_of(
     """
     from turnout.protocol.clipping import Clipping
     from turnout.protocol.lattice import Lattice
-    from turnout.spec import GaussianNoise
+    from turnout.schemes import GaussianNoise
 
     noise = scheme.randomizer
     if deployed is None or not isinstance(noise, GaussianNoise):
@@ -337,7 +337,7 @@ def _of_message(randomizer: Any, delta: float | None) -> Statement:
     from turnout.accounting import price
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms
-    from turnout.spec import EveryStep
+    from turnout.schemes import EveryStep
 
     terms = statement_terms(Relation.REPLACE_ONE.value, "client", TrustModel.LOCAL.value)
     level = float(randomizer.epsilon0)

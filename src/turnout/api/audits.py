@@ -16,7 +16,7 @@ from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import require
-from turnout.spec import Scheme, TrustModel
+from turnout.schemes import Scheme, TrustModel
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from turnout.api.prices import Price
 from turnout.api.unknowns import DELTA, NOISE, limited, named, unknown_of, with_value
 from turnout.core.errors import ParameterError
-from turnout.spec import GaussianNoise, ParticipationLaw, Relation, Scheme, TrustModel
-from turnout.spec.laws.self_sampling import SelfSampling
+from turnout.schemes import GaussianNoise, ParticipationLaw, Relation, Scheme, TrustModel
+from turnout.schemes.participation.self_sampling import SelfSampling
 
 if TYPE_CHECKING:
     from turnout.accounting.calibration import Calibration
@@ -88,7 +88,7 @@ def calibrate(
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
 
-    >>> from turnout.spec import CheckIn
+    >>> from turnout.schemes import CheckIn
     >>> calibrate(CheckIn(window=1000), epsilon=1, delta=1e-6, relation="add-remove")
     CalibratedPrice(noise-multiplier = 0.97, ε = 1, δ = 1e-06; add-remove, client, central)
     """

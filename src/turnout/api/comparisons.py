@@ -16,7 +16,7 @@ from turnout.core.optional import require
 from turnout.plans import comparisons
 from turnout.plans.refusals import refusal
 from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedSize,

@@ -16,7 +16,7 @@ from turnout.estimation.private import estimates
 from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.randomness import OSRandomness, Source
 from turnout.reporting.words import rounded_up
-from turnout.spec import PrivacyUnit
+from turnout.schemes import PrivacyUnit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,7 +11,7 @@ from turnout.accounting import price as exact_guarantee
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     PureRandomizer,
@@ -20,7 +20,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.randomizers import is_adaptive
+from turnout.schemes.randomizers import is_adaptive
 
 TIGHTEST, QUICK, PUBLISHED = "tightest", "quick", "published"
 _UNPRINTED = "clones 2023"  # an erratum took its proof back; ours is in docs/design/shuffling.md

@@ -13,7 +13,7 @@ from turnout.core.errors import ParameterError
 from turnout.core.optional import require
 from turnout.reporting.answers import Answer
 from turnout.reporting.words import rounded_up
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -111,7 +111,7 @@ def price(
             cover it.
         NumericalError: nothing can be certified.
 
-    >>> from turnout.spec import CheckIn, GaussianNoise
+    >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> scheme = Scheme(GaussianNoise(1.0), CheckIn(window=1000), relation="add-remove")
     >>> price(scheme, delta=1e-6)
     Price(ε = 0.9047, δ = 1e-06; add-remove, client, central)

@@ -15,7 +15,7 @@ from turnout.api.results import Result
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
-from turnout.spec import ParticipationLaw, Scheme
+from turnout.schemes import ParticipationLaw, Scheme
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -328,14 +328,13 @@ def simulate(
         UnsupportedError: no analysis of the scheme covers what the algorithm does.
         turnout.training.InterruptedRunError: Ctrl-C while an algorithm learned.
 
-    >>> from turnout.spec import CheckIn
+    >>> from turnout.schemes import CheckIn
     >>> simulate(CheckIn(window=4, windows=2), clients=1_000)
     SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000 check-ins, \
 nobody came at 0 of 8 steps)
     """
-    from turnout.participation.drawing import draw_run
-    from turnout.participation.expectations import expected_check_ins as expected
-    from turnout.participation.expectations import expected_empty_steps
+    from turnout.participation.drawing import draw_run, expected_empty_steps
+    from turnout.participation.drawing import expected_check_ins as expected
     from turnout.randomness import SimulationStreams
     from turnout.training.execution import EVALUATIONS
 

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
 from turnout.accounting.calibration import UNKNOWNS, Unknown, guessed, most_deviation
 from turnout.core.errors import ParameterError
-from turnout.spec import (
-    FixedSize,
-    Randomizer,
-    Scheme,
-    TrustModel,
-)
-from turnout.spec.parameters import Domain, Parameter, parameters
+from turnout.schemes import FixedSize, Randomizer, Scheme, TrustModel
+from turnout.schemes.parameters import Domain, Parameter, parameters
 
 if TYPE_CHECKING:
-    from turnout.spec import DiscreteGaussianNoise, RoundedGaussianNoise
+    from turnout.schemes import DiscreteGaussianNoise, RoundedGaussianNoise
 
 NOISE, DELTA = "noise", "delta"
 """The unknowns besides parameters; noise by its randomizer's own name."""

@@ -25,10 +25,9 @@ from turnout.core.errors import UnsupportedError
 from turnout.learning.algorithm import Algorithm, Batched, ClientStates, ServerState
 from turnout.participation.schedule import blocks
 from turnout.randomness import SimulationStreams
+from turnout.schemes import GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf, normal_form
 from turnout.simulation import Simulation
-from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme
-from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf
-from turnout.spec.forms import normal_form
 
 FloatArray = NDArray[np.float64]
 

@@ -30,9 +30,8 @@ from turnout.participation.drawing import SAMPLERS
 from turnout.participation.schedule import Block, Schedule, blocks
 from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.randomness import SimulationStreams, Source, rounded_gaussian
-from turnout.spec import GaussianNoise, Relation, Scheme, TrustModel
-from turnout.spec.draws import Cohort, Draw, OneOfOwn, Staggered
-from turnout.spec.forms import normal_form
+from turnout.schemes import GaussianNoise, Relation, Scheme, TrustModel
+from turnout.schemes.normal_form import Cohort, Draw, OneOfOwn, Staggered, normal_form
 
 FloatArray = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnout.bandits import Batch, Mechanism, Policy, Problem, Release
 from turnout.randomness import Source
-from turnout.spec import TrustModel
+from turnout.schemes import TrustModel
 
 _ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0]])
 

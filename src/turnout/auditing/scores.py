@@ -16,9 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.spec import Relation
-from turnout.spec.draws import Always, Bernoulli, Cohort, Kept, KOf, OneOf, OneOfOwn, Staggered
-from turnout.spec.forms import DrawTable
+from turnout.schemes import Relation
+from turnout.schemes.normal_form import (
+    Always,
+    Bernoulli,
+    Cohort,
+    DrawTable,
+    Kept,
+    KOf,
+    OneOf,
+    OneOfOwn,
+    Staggered,
+)
 
 FloatArray = NDArray[np.float64]
 _LARGEST = 700.0

@@ -17,7 +17,7 @@ from turnout.auditing.confidence import merged
 from turnout.auditing.releases import drawn_blocks
 from turnout.auditing.statistics import Statistics
 from turnout.randomness import SimulationStreams
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 FloatArray = NDArray[np.float64]
 

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from turnout.auditing.confidence import LIKELIHOOD_RATIO
 from turnout.auditing.scores import LOG_RATIOS, exponents
-from turnout.spec import GaussianNoise, Scheme
-from turnout.spec.draws import Draw, Kept, OneOf
-from turnout.spec.forms import normal_form
+from turnout.schemes import GaussianNoise, Scheme
+from turnout.schemes.normal_form import Draw, Kept, OneOf, normal_form
 
 FloatArray = NDArray[np.float64]
 

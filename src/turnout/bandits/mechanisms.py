@@ -30,8 +30,8 @@ from turnout.estimation.private.noise import SumNoise, laplace_noise
 from turnout.randomizers.categorical import KaryRandomizedResponse
 from turnout.randomizers.levels import check_level
 from turnout.randomness import Source
-from turnout.spec import KaryResponse, PureRandomizer, TrustModel
-from turnout.spec.shuffles import shuffled
+from turnout.schemes import KaryResponse, PureRandomizer, TrustModel
+from turnout.schemes.scheme import shuffled
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -33,8 +33,8 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.noise import gaussian_noise
 from turnout.randomness import Source
-from turnout.spec import KaryResponse, TrustModel
-from turnout.spec.shuffles import shuffled
+from turnout.schemes import KaryResponse, TrustModel
+from turnout.schemes.scheme import shuffled
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

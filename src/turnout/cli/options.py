@@ -117,7 +117,7 @@ Said = dict[str, dict[str, list[str]]]
 
 def _law_options() -> list[click.Option]:
     """``--scheme``, and an option for each parameter that a law of a question has."""
-    from turnout.spec.registry import all_laws
+    from turnout.schemes.registry import all_laws
 
     laws = {names.question: kind for kind, names in all_laws().items() if names.question}
     scheme = (
@@ -135,7 +135,7 @@ def _law_options() -> list[click.Option]:
 def _randomizer_options() -> list[click.Option]:
     """``--randomizer``, and an option for each parameter that a randomizer has."""
     from turnout.randomizers.registry import all_mechanisms
-    from turnout.spec.registry import asked_randomizers
+    from turnout.schemes.registry import asked_randomizers
 
     all_mechanisms()
     kinds = asked_randomizers()
@@ -154,7 +154,7 @@ def _options_of(
     kinds: Mapping[str, type[Any]], said: Said, types: dict[str, Any]
 ) -> list[click.Option]:
     """An option for each parameter of classes that are known by these names."""
-    from turnout.spec.parameters import Domain, parameters
+    from turnout.schemes.parameters import Domain, parameters
 
     for name, kind in kinds.items():
         for each in parameters(kind):

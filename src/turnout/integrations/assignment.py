@@ -13,8 +13,8 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import check_population, draw
 from turnout.participation.schedule import Schedule, blocks
 from turnout.randomness import OSRandomness, Source
-from turnout.spec import CheckIn, FixedAssignment, KSubset, ParticipationLaw
-from turnout.spec.codec import law_to_dict
+from turnout.schemes import CheckIn, FixedAssignment, KSubset, ParticipationLaw
+from turnout.schemes.codec import law_to_dict
 
 AssignmentLaw = CheckIn | FixedAssignment | KSubset
 """Laws under which each record draws its own batches of an epoch."""

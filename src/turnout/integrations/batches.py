@@ -9,7 +9,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import unavailable
 from turnout.integrations.assignment import Assignment, assignment_law
 from turnout.randomness import Source
-from turnout.spec import ParticipationLaw
+from turnout.schemes import ParticipationLaw
 
 try:
     import torch

@@ -25,7 +25,7 @@ from turnout.core.optional import unavailable
 from turnout.integrations.node_turns import NodeTurns, bounded_update, lattice_of
 from turnout.integrations.release_ledger import ReleaseLedger
 from turnout.learning.optimizers import Optimizer
-from turnout.spec import Relation, Scheme
+from turnout.schemes import Relation, Scheme
 
 try:
     from flwr.app import (  # pyright: ignore[reportMissingImports]

@@ -13,7 +13,7 @@ from turnout.accounting import PrivacyCurve
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import unavailable
-from turnout.spec import EveryStep, FixedSize, GaussianNoise, PoissonSampling, Relation, Scheme
+from turnout.schemes import EveryStep, FixedSize, GaussianNoise, PoissonSampling, Relation, Scheme
 
 try:
     from flwr.serverapp import (  # pyright: ignore[reportMissingImports]

@@ -23,7 +23,7 @@ from turnout.participation.schedule import blocks
 from turnout.protocol.clipping import Clipping
 from turnout.protocol.lattice import Lattice, LatticeUpdate
 from turnout.randomness import OSRandomness, Source
-from turnout.spec.codec import law_from_dict
+from turnout.schemes.codec import law_from_dict
 
 Terms = Mapping[str, Any]
 """The terms of a task, JSON-ready: "task", "law", "noise_multiplier", "clip_norm", "dimension"."""

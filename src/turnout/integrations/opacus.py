@@ -1,7 +1,7 @@
 """Opacus with batches by independent assignment, priced after every step.
 
-The loader's sampler deals by a law of `turnout.spec`, and the accountant prices that same law: the
-bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer. Opacus clips and sums; noise
+The loader's sampler deals by a participation of `turnout.schemes`, and the accountant prices that
+same one: the bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer. Opacus clips and sums; noise
 comes from the operating system, and sums are divided by the *expected* size of a batch.
 """
 
@@ -18,7 +18,7 @@ from turnout.core.optional import unavailable
 from turnout.integrations.assignment import system_gaussian
 from turnout.integrations.batches import AssignedBatches
 from turnout.integrations.opacus_accountant import AssignmentAccountant
-from turnout.spec import GaussianNoise, PrivacyUnit, Relation, Scheme
+from turnout.schemes import GaussianNoise, PrivacyUnit, Relation, Scheme
 
 try:
     import torch

@@ -10,8 +10,8 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import unavailable
 from turnout.integrations.assignment import Assignment
-from turnout.spec import GaussianNoise, Scheme
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes import GaussianNoise, Scheme
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
 try:
     from opacus.accountants import IAccountant

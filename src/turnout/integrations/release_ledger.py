@@ -28,8 +28,8 @@ from turnout.integrations.assignment import AssignmentLaw
 from turnout.integrations.node_turns import Terms, lattice_of
 from turnout.protocol.mechanisms import mechanism_for, public_divisor
 from turnout.randomness import rounded_gaussian
-from turnout.spec import GaussianNoise, PrivacyUnit, ReleaseRule, Scheme, TrustModel
-from turnout.spec.codec import law_to_dict, scheme_to_dict
+from turnout.schemes import GaussianNoise, PrivacyUnit, ReleaseRule, Scheme, TrustModel
+from turnout.schemes.codec import law_to_dict, scheme_to_dict
 
 
 class ReleaseLedger:

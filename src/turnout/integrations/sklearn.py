@@ -21,7 +21,7 @@ from turnout.core.optional import unavailable
 from turnout.integrations.assignment import Assignment, system_gaussian
 from turnout.integrations.linear_gradients import Matrix, clipped_sum, scaled, softmax
 from turnout.integrations.uncovered import UncoveredByEpsilonWarning, warn_in_a_search
-from turnout.spec import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

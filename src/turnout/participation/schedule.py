@@ -13,8 +13,8 @@ from scipy import sparse
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec import ParticipationLaw
-from turnout.spec.forms import Form, normal_form
+from turnout.schemes import ParticipationLaw
+from turnout.schemes.normal_form import Form, normal_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def blocks(law: ParticipationLaw) -> Sequence[Block]:
     They are those of its normal form: one a window of check-ins or of k-subsets; one for the whole
     run of sliding windows or of a slot that is kept; one a step where steps stand for themselves.
 
-    >>> from turnout.spec import CheckIn
+    >>> from turnout.schemes import CheckIn
     >>> blocks(CheckIn(window=5, windows=2))[1]
     Block(index=1, first_step=5, steps=5)
     """

@@ -14,7 +14,7 @@ from turnout.core.errors import ParameterError, StorageError, TurnoutError, Unsu
 from turnout.core.files import locked, replace_file
 from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 _BOOKS = {"ledger": Ledger, "renyi-filter": RenyiFilter, "odometer": Odometer}
 _VERSION = 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.plans.sweeps import ShuffleSweep, Sweep
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 if TYPE_CHECKING:
     from turnout.accounting.published.comparison import Method, Quote

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.parameters import Domain, check_of, parameters
+from turnout.schemes.parameters import Domain, check_of, parameters
 
 
 class Section(BaseModel):

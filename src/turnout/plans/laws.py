@@ -14,9 +14,9 @@ from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, CountFromZero, Probability, Section, Sections, section_keys
-from turnout.spec import ParticipationLaw
-from turnout.spec.parameters import Parameter, parameters
-from turnout.spec.registry import all_laws, law_names
+from turnout.schemes import ParticipationLaw
+from turnout.schemes.parameters import Parameter, parameters
+from turnout.schemes.registry import all_laws, law_names
 
 LAW = "who takes part when"
 WINDOW = "steps a window"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, Positive, Section
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import NonAdaptiveRandomizer, RepeatedMessages
+from turnout.schemes import NonAdaptiveRandomizer, RepeatedMessages
 
 if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer

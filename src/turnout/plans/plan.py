@@ -25,7 +25,7 @@ from turnout.plans.sections import (
     RunSection,
 )
 from turnout.plans.tuning import TuneSection
-from turnout.spec import ParticipationLaw, Relation, ReleaseRule, TrustModel
+from turnout.schemes import ParticipationLaw, Relation, ReleaseRule, TrustModel
 
 if TYPE_CHECKING:
     ParticipationSection = LawSection | AvailabilitySection

@@ -14,7 +14,7 @@ from turnout.plans.messages import LEAST_EPSILON0, RandomizerSection
 from turnout.plans.plan import Plan
 from turnout.plans.sections import PrivacySection
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     GaussianNoise,
     NonAdaptiveRandomizer,

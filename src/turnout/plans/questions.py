@@ -22,8 +22,8 @@ from turnout.plans.shuffles import (
     shuffled_flags,
     shuffled_scheme,
 )
-from turnout.spec import CheckIn, Relation, ReleaseRule, Scheme
-from turnout.spec.registry import all_laws, law_names
+from turnout.schemes import CheckIn, Relation, ReleaseRule, Scheme
+from turnout.schemes.registry import all_laws, law_names
 
 if TYPE_CHECKING:
     from turnout.accounting.calibration import Unknown

@@ -12,9 +12,9 @@ from pydantic import Field, create_model
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.fields import Section, Sections, section_keys
 from turnout.randomizers.registry import all_mechanisms
-from turnout.spec import Randomizer, TableRandomizer
-from turnout.spec.parameters import Domain, parameters
-from turnout.spec.registry import asked_randomizers
+from turnout.schemes import Randomizer, TableRandomizer
+from turnout.schemes.parameters import Domain, parameters
+from turnout.schemes.registry import asked_randomizers
 
 KIND = "what protects one contribution"
 _COLUMNS = ("present", "absent")

@@ -18,7 +18,7 @@ from turnout.plans.fields import (
     Probability,
     Section,
 )
-from turnout.spec import PrivacyUnit, Relation, ReleaseRule, TrustModel
+from turnout.schemes import PrivacyUnit, Relation, ReleaseRule, TrustModel
 
 ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
 """What a plan names."""

@@ -14,9 +14,9 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, Probability, Section
 from turnout.plans.laws import LAW, section_of
-from turnout.spec import CheckIn, Randomizer, ReleaseRule, Scheme, SpeakingOrder
-from turnout.spec.registry import shuffled_randomizers
-from turnout.spec.shuffles import RELATION, shuffled
+from turnout.schemes import CheckIn, Randomizer, ReleaseRule, Scheme, SpeakingOrder
+from turnout.schemes.registry import shuffled_randomizers
+from turnout.schemes.scheme import RELATION, shuffled
 
 CLIENTS = "clients there are, all of whom follow the protocol"
 ROUNDS = "rounds, each of which is shuffled afresh"

@@ -13,8 +13,8 @@ from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, OpenUnit, Positive, Section
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.shuffles import SHUFFLED
-from turnout.spec import Relation
-from turnout.spec.shuffles import RELATION
+from turnout.schemes import Relation
+from turnout.schemes.scheme import RELATION
 
 _DIGITS = 4  # of swept values that are not whole
 _MOST_POINTS = 1000

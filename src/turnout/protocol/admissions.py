@@ -19,19 +19,20 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.protocol.messages import ClientIds, Verdict, ascending
-from turnout.spec import ParticipationLaw
-from turnout.spec.draws import (
+from turnout.schemes import ParticipationLaw
+from turnout.schemes.normal_form import (
     Always,
     Bernoulli,
     Cohort,
     Draw,
+    DrawTable,
     Kept,
     KOf,
     OneOf,
     OneOfOwn,
     Staggered,
+    normal_form,
 )
-from turnout.spec.forms import DrawTable, normal_form
 
 _ACCEPTED, _DUPLICATE, _OUTSIDE = map(
     np.uint8, (Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.OUTSIDE_ITS_WINDOW)

@@ -33,7 +33,7 @@ from turnout.protocol.tables import (
     next_state,
 )
 from turnout.randomness import Source
-from turnout.spec import ParticipationLaw
+from turnout.schemes import ParticipationLaw
 
 _NOBODY: ClientIds = np.zeros(0, np.int64)
 

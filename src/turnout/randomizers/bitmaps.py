@@ -13,7 +13,7 @@ from turnout.core import checks
 from turnout.randomizers.interface import FrequencyRandomizer, Rows
 from turnout.randomizers.levels import law_within
 from turnout.randomizers.packing import pack_rows, unpack_rows
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 _ONE = np.uint64(1)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnout.randomizers.indexed import IndexedRandomizer
 from turnout.randomizers.registry import mechanism
-from turnout.spec import KaryResponse
+from turnout.schemes import KaryResponse
 
 
 @mechanism("k-ary", rank=1)

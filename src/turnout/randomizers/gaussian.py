@@ -13,7 +13,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.lattice_numbers import NoisyNumber, on_lattice
 from turnout.randomness import Source, rounded_gaussian
-from turnout.spec import GaussianNoise
+from turnout.schemes import GaussianNoise
 
 _HALF_STEPS = 2**20
 _SLACK = 2.0**-44

@@ -13,13 +13,13 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from turnout import spec
+from turnout import schemes as spec
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential_below
 from turnout.randomizers.registry import mechanism
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
 

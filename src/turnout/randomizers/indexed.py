@@ -28,7 +28,7 @@ from turnout.randomizers.interface import Codes, FrequencyRandomizer
 from turnout.randomizers.levels import exponential_below, law_within, on_grid_above
 from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer, PureRandomizer
+from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
 """Most messages of which the server keeps a count each."""

@@ -15,8 +15,8 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.levels import check_level, level_above
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
-from turnout.spec.parameters import count, positive
+from turnout.schemes import PureRandomizer
+from turnout.schemes.parameters import count, positive
 
 Codes = NDArray[np.int64]
 """Messages as whole numbers, shape (n,)."""

@@ -26,7 +26,7 @@ from turnout.randomizers.lattice_numbers import NoisyNumber, on_lattice
 from turnout.randomizers.levels import check_level, exponential_below, level_above
 from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 HALVING = 2**16
 """Steps m in which the noise's probability halves."""

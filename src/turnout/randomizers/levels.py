@@ -16,7 +16,7 @@ from fractions import Fraction
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.spec import AttainedVariation, BoundedVariation, NonAdaptiveRandomizer
+from turnout.schemes import AttainedVariation, BoundedVariation, NonAdaptiveRandomizer
 
 LEAST_EPSILON = 1e-12
 """Below it, coins in steps of 2⁻⁶² would leave little or nothing of ε."""

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from turnout.core.errors import ParameterError
-from turnout.spec.registry import asked_randomizer
+from turnout.schemes.registry import asked_randomizer
 
 if TYPE_CHECKING:
     from turnout.randomizers.interface import FrequencyRandomizer

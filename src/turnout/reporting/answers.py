@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.reporting.footnotes import Footnotes
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
 from turnout.reporting.scheme_words import law_words, randomizer_words
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 if TYPE_CHECKING:
     from rich.table import Table

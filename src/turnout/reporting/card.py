@@ -7,7 +7,7 @@ from typing import Any
 
 from turnout.reporting.headline import PERSONAL
 from turnout.reporting.words import rounded_up
-from turnout.spec import PrivacyUnit
+from turnout.schemes import PrivacyUnit
 
 _NOT_COVERED = (
     "the evaluation: metrics are computed on test records, exactly and without noise",

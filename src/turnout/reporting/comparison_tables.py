@@ -18,7 +18,7 @@ from turnout.accounting import Side
 from turnout.plans.comparisons import Comparison, Curve
 from turnout.plans.sweeps import ShuffleSweep
 from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_down, rounded_up
-from turnout.spec import PrivacyUnit
+from turnout.schemes import PrivacyUnit
 
 if TYPE_CHECKING:
     from turnout.accounting.published.comparison import Method, Quote

@@ -12,7 +12,7 @@ from rich.table import Table
 from turnout.estimation.private.answers import Cost, Frequencies, Mean
 from turnout.estimation.private.searches import HeavyHitters
 from turnout.reporting.words import RELATIONS, TRUST, rounded_up
-from turnout.spec import Relation, TrustModel
+from turnout.schemes import Relation, TrustModel
 
 _ERRORS = ("± noise", "± noise and\nsampling")
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from turnout.reporting.words import rounded_up
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     EveryStep,
     NonAdaptiveRandomizer,

@@ -8,8 +8,8 @@ from turnout.plans import PreparedPlan
 from turnout.reporting.headline import PERSONAL
 from turnout.reporting.summary import Outcome, clipped_share, signal_to_noise
 from turnout.reporting.words import rounded_up
+from turnout.schemes import TrustModel
 from turnout.simulation import History
-from turnout.spec import TrustModel
 
 BASELINE = "without noise and clipping, which protects nobody"
 

@@ -29,7 +29,7 @@ from turnout.reporting.words import (
     of_unit,
     rounded_up,
 )
-from turnout.spec import TrustModel
+from turnout.schemes import TrustModel
 
 
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     Randomizer,
@@ -15,8 +15,8 @@ from turnout.spec import (
     TableRandomizer,
     TrustModel,
 )
-from turnout.spec.parameters import Domain, parameters
-from turnout.spec.registry import asked_randomizers, law_names
+from turnout.schemes.parameters import Domain, parameters
+from turnout.schemes.registry import asked_randomizers, law_names
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -14,8 +14,8 @@ from turnout._version import __version__
 from turnout.plans import PreparedPlan
 from turnout.reporting.guarantees import guarantee_record
 from turnout.reporting.headline import PERSONAL, Headline
+from turnout.schemes import ReleaseRule
 from turnout.simulation import History
-from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from turnout.core.bounds import Bounds
-from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
 
 RELATIONS = {
     Relation.ADD_REMOVE: "this client took part, or was never there",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
 from turnout.protocol.lattice import Lattice
+from turnout.schemes import PrivacyUnit, RepeatedMessages, Scheme, TrustModel
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 from turnout.service.computation import (
     CLIENT_FORMAT,
     KNOWN_ARCHITECTURES,
@@ -30,8 +32,6 @@ from turnout.service.wire import (
     RECORD_FORMAT,
     REQUEST_FORMAT,
 )
-from turnout.spec import PrivacyUnit, RepeatedMessages, Scheme, TrustModel
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 if TYPE_CHECKING:
     from turnout.protocol.coordinator import Coordinator

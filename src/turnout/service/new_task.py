@@ -17,6 +17,8 @@ from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
+from turnout.schemes import ParticipationLaw, TrustModel
+from turnout.schemes.normal_form import Cohort, normal_form
 from turnout.service import learner as learning
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
@@ -25,9 +27,6 @@ from turnout.service.signatures import SigningKey
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
-from turnout.spec import ParticipationLaw, TrustModel
-from turnout.spec.draws import Cohort
-from turnout.spec.forms import normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +205,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
     Raises:
         ParameterError: more than the charter's population.
     """
-    from turnout.spec.codec import law_to_dict
+    from turnout.schemes.codec import law_to_dict
 
     room = charter.population - tx.invited()
     if not 0 < count <= room:

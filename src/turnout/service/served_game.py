@@ -29,6 +29,7 @@ from turnout.core.errors import LocalProtocolError
 from turnout.participation.schedule import Schedule
 from turnout.protocol.lattice import Lattice
 from turnout.randomness import SimulationStreams, Source
+from turnout.schemes import Relation
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.engine import Engine
@@ -37,7 +38,6 @@ from turnout.service.new_task import invite
 from turnout.service.storage.database import Storage
 from turnout.service.storage.opening import open_storage
 from turnout.service.wire import Answer
-from turnout.spec import Relation
 
 FloatArray = NDArray[np.float64]
 

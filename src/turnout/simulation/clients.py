@@ -15,9 +15,16 @@ from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedE
 from turnout.learning.algorithm import Batched, Grouped
 from turnout.protocol.clipping import CLIPPING_SLACK, Clipping
 from turnout.randomness import SimulationStreams
-from turnout.spec import ReleaseRule, Scheme
-from turnout.spec.draws import Always, Bernoulli, Kept, OneOf, OneOfOwn, Staggered
-from turnout.spec.forms import DrawTable
+from turnout.schemes import ReleaseRule, Scheme
+from turnout.schemes.normal_form import (
+    Always,
+    Bernoulli,
+    DrawTable,
+    Kept,
+    OneOf,
+    OneOfOwn,
+    Staggered,
+)
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientState, ClientStates

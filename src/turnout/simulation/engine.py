@@ -21,12 +21,12 @@ from turnout.core import checks
 from turnout.core.identity import Identity, identity_of
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
+from turnout.schemes import Scheme
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, RunIdentity
 from turnout.simulation.clients import Clients
 from turnout.simulation.history import History
 from turnout.simulation.messages import MessagingClients
 from turnout.simulation.stepper import Setup, Stepper
-from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore

@@ -17,7 +17,7 @@ from turnout.protocol.clipping import Clipping
 from turnout.protocol.mechanisms.randomized import Randomized, require_messages
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams
-from turnout.spec import RepeatedMessages, Scheme
+from turnout.schemes import RepeatedMessages, Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates

@@ -21,11 +21,11 @@ from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
 from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.protocol.messages import CheckIns, Release, Updates
 from turnout.randomness import SimulationStreams
+from turnout.schemes import Scheme
 from turnout.simulation.checkpoints import Checkpoint, RunIdentity
 from turnout.simulation.clients import Clients
 from turnout.simulation.history import History, Recorder
 from turnout.simulation.messages import MessagingClients
-from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore, ServerState

@@ -19,8 +19,8 @@ from turnout.participation.schedule import Block, Schedule, grouped
 from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomness import Source
-from turnout.spec import Randomizer
-from turnout.spec.draws import Draw
+from turnout.schemes import Randomizer
+from turnout.schemes.normal_form import Draw
 
 _QUIETER, _OFTENER, _LONGER = 0.8, 1.5, 1.5
 

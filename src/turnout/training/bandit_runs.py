@@ -41,9 +41,9 @@ from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR
+from turnout.schemes import PrivacyUnit, Relation
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, RunIdentity
 from turnout.simulation.history import Recorder
-from turnout.spec import PrivacyUnit, Relation
 from turnout.training.execution import InterruptedRunError
 from turnout.training.runs import PLACE, place_of
 

@@ -12,11 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from turnout.datasets import Target
-from turnout.participation.expectations import expected_check_ins, expected_empty_steps
+from turnout.participation.drawing import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome, TestSet
+from turnout.schemes import GaussianNoise, TrustModel
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
-from turnout.spec import GaussianNoise, TrustModel
 from turnout.training.spending import EpsilonCurve, epsilon_curve
 from turnout.training.workload import Phase, UnseenPhase, Workload
 

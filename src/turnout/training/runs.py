@@ -16,7 +16,7 @@ from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
-from turnout.spec import AvailabilityCheckIn
+from turnout.schemes import AvailabilityCheckIn
 from turnout.training.execution import BaselineRun, ReadyRun, Watcher
 from turnout.training.saved import write_model
 from turnout.training.workload import BUILT_IN_TRACE, Phase, Workload, gather

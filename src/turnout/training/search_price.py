@@ -10,7 +10,7 @@ from turnout.core.errors import ParameterError
 from turnout.plans import Plan, PreparedPlan
 from turnout.plans.preparation import MOST_STEPS
 from turnout.plans.tuning import TuneSection
-from turnout.spec import EveryStep, GaussianNoise, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, Scheme
 from turnout.training.held_out import HeldOut
 
 if TYPE_CHECKING:

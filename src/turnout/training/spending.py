@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
-from turnout.spec import AvailabilityCheckIn, Scheme
+from turnout.schemes import AvailabilityCheckIn, Scheme
 
 _TRACE_POINTS = 6
 """Points of a curve over clients with windows of their own; each takes seconds to price."""

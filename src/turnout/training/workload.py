@@ -16,7 +16,7 @@ from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.plans.data import DataSection
 from turnout.plans.refusals import MISSING
-from turnout.spec import ParticipationLaw, PrivacyUnit
+from turnout.schemes import ParticipationLaw, PrivacyUnit
 
 if TYPE_CHECKING:
     from turnout.learning.tasks import Engine

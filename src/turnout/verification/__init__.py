@@ -1,6 +1,6 @@
 """Checks an exported ledger from the file alone (docs/ledger.md says what is in the file).
 
-Shares nothing with what wrote the file but `turnout.spec` and `turnout.core`: reading, chain,
+Shares nothing with what wrote the file but `turnout.schemes` and `turnout.core`: reading, chain,
 signature and the accountant are written here once more, so that one error is not made twice.
 """
 

@@ -16,9 +16,18 @@ import numpy as np
 
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
-from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
-from turnout.spec.forms import DrawTable, Form, normal_form
+from turnout.schemes import GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
+from turnout.schemes.normal_form import (
+    Always,
+    Bernoulli,
+    DrawTable,
+    Form,
+    Kept,
+    KOf,
+    OneOf,
+    Staggered,
+    normal_form,
+)
 from turnout.verification.ratios import Side
 from turnout.verification.seen_messages import METHOD, seen_runs
 from turnout.verification.windows import Run, Window, epsilon, run_law, two_bound_epsilon

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     AttainedVariation,
     BoundedVariation,
     KaryResponse,
@@ -24,8 +24,7 @@ from turnout.spec import (
     SampledBitResponse,
     Scheme,
 )
-from turnout.spec.draws import Always, Bernoulli, KOf, OneOf
-from turnout.spec.forms import DrawTable, normal_form
+from turnout.schemes.normal_form import Always, Bernoulli, DrawTable, KOf, OneOf, normal_form
 from turnout.verification.windows import SeenMessage
 
 METHOD = "each message by itself, seen with its sender"

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from turnout import spec
+from turnout import schemes as spec
 from turnout.core.errors import ParameterError
-from turnout.spec import Scheme, TrustModel
-from turnout.spec.registry import law_class
+from turnout.schemes import Scheme, TrustModel
+from turnout.schemes.registry import law_class
 from turnout.verification.document import (
     DamagedError,
     canonical_fields,
@@ -154,7 +154,7 @@ def _require_consistent(terms: Terms) -> None:
 
 
 def _rebuilt(value: Any) -> Any:
-    """An object of `turnout.spec` from ``{"is": class, field: …}``; other values as they are."""
+    """An object of `turnout.schemes` from ``{"is": class, field: …}``; other values as they are."""
     if not isinstance(value, dict):
         return value
     content = dict(value)

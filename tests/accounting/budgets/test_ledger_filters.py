@@ -25,7 +25,7 @@ from turnout.core.errors import (
     ParameterError,
     UnsupportedError,
 )
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

@@ -22,7 +22,7 @@ from turnout.core.errors import (
     ParameterError,
     UnsupportedError,
 )
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -36,7 +36,7 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
 DELTA = 1e-5
 TERMS = Terms(Relation.ADD_REMOVE)

@@ -22,7 +22,7 @@ from turnout.accounting.calibration import (
 )
 from turnout.accounting.calibration.search import Search
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,

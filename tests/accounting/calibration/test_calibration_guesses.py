@@ -9,7 +9,7 @@ import pytest
 from turnout.accounting import UNKNOWNS, calibrate, calibrate_delta, epsilon_upper
 from turnout.accounting.calibration.guesses import guessed, guessed_delta
 from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     GaussianNoise,
     PureRandomizer,

@@ -25,7 +25,7 @@ from turnout.accounting.divergence.pairs import (
 )
 from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     DiscreteGaussianNoise,

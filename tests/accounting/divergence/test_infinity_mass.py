@@ -16,7 +16,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.runs import run_curve
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AvailabilityCheckIn,
     CheckIn,

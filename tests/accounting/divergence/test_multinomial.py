@@ -23,7 +23,7 @@ from turnout.accounting.divergence.pairs import (
     pair_of_table,
 )
 from turnout.accounting.laws.check_ins.curve import AllocationCurve, allocation_curve
-from turnout.spec import CheckIn, PureRandomizer, Relation, Scheme
+from turnout.schemes import CheckIn, PureRandomizer, Relation, Scheme
 
 
 def curve(pair: Pair, window: int, direction: Direction, side: Side) -> MultinomialCurve:

@@ -14,7 +14,7 @@ from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.accounting.shuffling.sampling.averaged import averaged_window
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     GaussianNoise,
     KaryResponse,

@@ -31,7 +31,7 @@ from turnout.accounting.laws.k_subset.statistic import statistic_curve
 from turnout.accounting.laws.k_subset.task import Task
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 NORMALS = 2_000_000  # drawn in each simulation
 STANDARD_ERRORS = 6.1  # a false alarm in about 1e9

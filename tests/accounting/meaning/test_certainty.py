@@ -21,7 +21,7 @@ from turnout.accounting.meaning.profile import privacy_profile, profile_down_to
 from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

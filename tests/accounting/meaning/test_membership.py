@@ -18,7 +18,7 @@ from turnout.accounting.meaning.profile import Profile, privacy_profile
 from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 GRID = np.linspace(0.0, 12.0, 1201)
 PRIORS = (0.5, 0.1, 0.9, 0.02, 0.37)

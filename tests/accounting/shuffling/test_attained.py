@@ -29,7 +29,7 @@ from turnout.accounting.shuffling.responses.attained import (
 )
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
 from turnout.core.errors import ParameterError
-from turnout.spec import SampledBitResponse
+from turnout.schemes import SampledBitResponse
 
 SLACK = 1e-9
 DELTAS = (0.3, 0.05, 0.004, 1e-4)

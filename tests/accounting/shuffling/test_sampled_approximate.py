@@ -15,7 +15,7 @@ from turnout.accounting.shuffling.messages import UpperMessages
 from turnout.accounting.shuffling.sampling.cells import Grain
 from turnout.accounting.shuffling.sampling.mixtures import Sample
 from turnout.accounting.shuffling.sampling.prices import SampledApproximate, sampled_price
-from turnout.spec import ApproximateRandomizer, GaussianNoise
+from turnout.schemes import ApproximateRandomizer, GaussianNoise
 
 GRAIN = Grain(64, 4000.0, 1e-14)
 DELTA0 = 0.1

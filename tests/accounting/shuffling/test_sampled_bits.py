@@ -24,7 +24,7 @@ from turnout.accounting.shuffling.sampling.bits import SelfSampledBits, Subsampl
 from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
+from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
 
 Words = Sequence[Sequence[float]]
 SHARES = (0.0, 0.03, 0.15, 0.4, 0.7, 0.93)

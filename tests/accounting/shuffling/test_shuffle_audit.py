@@ -31,7 +31,7 @@ from turnout.accounting.pricing import epsilon_upper
 from turnout.accounting.published.shuffling_blanket import blanket_2019_kary
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,

@@ -11,7 +11,7 @@ from turnout.accounting import epsilon_upper
 from turnout.accounting.budgets.plan import Ledger
 from turnout.accounting.budgets.terms import Terms
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,
@@ -29,7 +29,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 from turnout.verification.cost import recomputed
 
 DELTA = 1e-6

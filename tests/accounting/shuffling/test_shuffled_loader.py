@@ -19,7 +19,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from turnout.accounting import price
-from turnout.spec import CheckIn, EveryStep, FixedAssignment, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, FixedAssignment, GaussianNoise, Relation, Scheme
 
 HEIGHTS = np.linspace(0.0, 12.0, 24_001)
 DELTA, FALSE_ALARM = 1e-6, 1e-9

@@ -17,7 +17,7 @@ from turnout.accounting.shuffling import messages
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,

@@ -29,14 +29,14 @@ from turnout.randomizers.vectors import (
     SphericalCode,
 )
 from turnout.randomizers.vectors.flips import opposite_words_apart
-from turnout.spec import (
+from turnout.schemes import (
     BoundedVariation,
     KaryResponse,
     NonAdaptiveRandomizer,
     PureRandomizer,
     SampledBitResponse,
 )
-from turnout.spec import HadamardResponse as AnyHadamardResponse
+from turnout.schemes import HadamardResponse as AnyHadamardResponse
 
 FREQUENCIES = [
     *(

@@ -34,7 +34,7 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders, run_renyi
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, ParameterError
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 _KIND = "odometer"
 LEFT_OUT_SHARE = 0.01

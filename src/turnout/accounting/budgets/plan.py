@@ -30,8 +30,8 @@ from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.divergence.blocks import Run, joined, merged
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
-from turnout.spec import GaussianNoise, Scheme
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes import GaussianNoise, Scheme
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
 MOST_WINDOWS = 10**6
@@ -58,7 +58,7 @@ class Ledger:
     Guarantee: `epsilon` bounds everything that all phases release together, for a client who is
     in all of them.
 
-    >>> from turnout.spec import CheckIn, Relation
+    >>> from turnout.schemes import CheckIn, Relation
     >>> noisy = Scheme(GaussianNoise(2.0), CheckIn(100, 5), Relation.ADD_REMOVE)
     >>> done = Ledger(Terms.of(noisy)).add(noisy, steps=250)
     >>> done.epsilon(1e-6) <= done.add(noisy).epsilon(1e-6)

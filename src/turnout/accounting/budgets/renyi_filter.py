@@ -23,7 +23,7 @@ from turnout.accounting.budgets.terms import Terms, require_kind
 from turnout.accounting.divergence.renyi import run_renyi
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 _FILTER_KIND = "renyi-filter"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from turnout.accounting import pricing
 from turnout.core import checks
 from turnout.core.errors import NumericalError
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 
 def spent(

@@ -11,10 +11,10 @@ from turnout.accounting.divergence.blocks import Run
 from turnout.accounting.divergence.renyi import RenyiBounds
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
-from turnout.spec.forms import normal_form
-from turnout.spec.parameters import hold_members, parameters
-from turnout.spec.registry import is_registered
+from turnout.schemes import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.schemes.normal_form import normal_form
+from turnout.schemes.parameters import hold_members, parameters
+from turnout.schemes.registry import is_registered
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from turnout.accounting.calibration.costs import log_gaussian_mu
 from turnout.accounting.calibration.unknowns import DELTA, Unknown
 from turnout.accounting.decomposition import decompose
 from turnout.core.bounds import bisected
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 _CLOSE = 1e-3  # to which ln value is found
 _STEP = 0.05  # of ln value, over which the slope is taken

@@ -14,7 +14,7 @@ from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 MOST_EVALUATIONS = 10
 """Bounds that `calibrate` computes; a few more only where none of them met the target."""

@@ -23,7 +23,7 @@ from turnout.accounting.divergence.pairs import (
 )
 from turnout.core import checks
 from turnout.core.errors import NumericalError
-from turnout.spec.parameters import hold_members
+from turnout.schemes.parameters import hold_members
 
 FloatArray = np.ndarray
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits

@@ -17,7 +17,7 @@ from turnout.accounting.divergence.pairs import (
     rounded_gaussian_pair,
 )
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     BoundedVariation,
     DiscreteGaussianNoise,

@@ -12,8 +12,16 @@ from turnout.accounting.divergence.dominating_pairs import DominatingPair
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.core.errors import UnsupportedError
-from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
-from turnout.spec.forms import DrawTable, Released
+from turnout.schemes.normal_form import (
+    Always,
+    Bernoulli,
+    DrawTable,
+    Kept,
+    KOf,
+    OneOf,
+    Released,
+    Staggered,
+)
 
 _MOST_SUBSETS = 10**7  # composing the bounds of more takes long, and no run has as many
 

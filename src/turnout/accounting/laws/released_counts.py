@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes import GaussianNoise, Relation, ReleaseRule, Scheme
 
 _ROUNDING = 1e-15  # three operations err by less; less noise costs more
 
@@ -35,7 +35,7 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
         ParameterError: a standard deviation out of range.
         UnsupportedError: another relation, release rule or randomizer.
 
-    >>> from turnout.spec import CheckIn
+    >>> from turnout.schemes import CheckIn
     >>> scheme = Scheme(GaussianNoise(3.0), CheckIn(100), Relation.ADD_REMOVE)
     >>> round(with_released_counts(scheme, 4.0).randomizer.noise_multiplier, 9)
     2.4

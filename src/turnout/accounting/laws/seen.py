@@ -23,8 +23,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.repeats import RepeatedBlock
 from turnout.accounting.laws.neighbour_bounds import repeated
 from turnout.core import checks
-from turnout.spec.draws import Always, Bernoulli, Cohort, KOf, OneOf
-from turnout.spec.forms import DrawTable, Released
+from turnout.schemes.normal_form import Always, Bernoulli, Cohort, DrawTable, KOf, OneOf, Released
 
 FloatArray = NDArray[np.float64]
 _LARGEST_HINT = 0.5

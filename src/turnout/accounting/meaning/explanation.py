@@ -17,7 +17,7 @@ from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.spec import Relation, Scheme
+from turnout.schemes import Relation, Scheme
 
 EVEN = 0.5
 """The prior of somebody who thinks both worlds equally likely."""

@@ -22,9 +22,8 @@ from turnout.accounting.pricing import epsilon_upper
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.spec import Relation, Scheme
-from turnout.spec.draws import KOf
-from turnout.spec.forms import normal_form
+from turnout.schemes import Relation, Scheme
+from turnout.schemes.normal_form import KOf, normal_form
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF
 _FRACTION = 5.0  # of δ: at which a single price says nearly what the whole profile does

@@ -25,7 +25,7 @@ from turnout.accounting.meaning.delta_bounds import DeltaBounds
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import Relation, Scheme
+from turnout.schemes import Relation, Scheme
 
 FloatArray = np.ndarray
 LARGEST_EPSILON = 600.0
@@ -233,7 +233,7 @@ def privacy_profile(
     `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
 
     >>> import numpy as np
-    >>> from turnout.spec import EveryStep, GaussianNoise
+    >>> from turnout.schemes import EveryStep, GaussianNoise
     >>> scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
     >>> profile = privacy_profile(scheme, np.array([1.0]))
     >>> profile.forward.upper.round(6).tolist()

@@ -25,7 +25,7 @@ from turnout.accounting.published.renyi import RenyiCurve
 from turnout.accounting.published.results import Paper
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 FloatArray = np.ndarray
 MOST_ORDER = 256

@@ -31,7 +31,7 @@ from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import UnsupportedError
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 SHARE = 0.1  # of δ that goes to the tail bound unless told otherwise
 _REFINEMENT = 0  # of the Poisson run's grid

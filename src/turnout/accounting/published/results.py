@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 
 class Status(StrEnum):

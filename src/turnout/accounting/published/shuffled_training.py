@@ -25,7 +25,7 @@ from turnout.accounting.published.shuffling_subsampled import (
 from turnout.accounting.published.strong_composition import lemma_2_1_2
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     NonAdaptiveRandomizer,

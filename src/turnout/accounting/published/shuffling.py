@@ -2,9 +2,9 @@
 
 Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
 that may be chosen by what was sent before, unless they say otherwise, if the order of speaking is
-uniform and unknown to the adversary and to whoever chooses the next randomizer
-(`turnout.spec.SpeakingOrder.HIDDEN`; docs/errata.md has what happens without). All but the stronger
-clones are loose: `turnout.accounting.price` is what to quote.
+uniform and unknown to the adversary and to the chooser of the next randomizer
+(`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md has what happens without). All but the
+stronger clones are loose: `turnout.accounting.price` is what to quote.
 
 Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem A.7) of the
 check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)

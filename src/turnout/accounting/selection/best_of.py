@@ -24,7 +24,7 @@ from turnout.accounting.selection.stopping import Stopping
 from turnout.core import checks
 from turnout.core.bounds import Bounds, bisected
 from turnout.core.errors import NumericalError
-from turnout.spec import Relation, Scheme
+from turnout.schemes import Relation, Scheme
 
 FloatArray = NDArray[np.float64]
 METHOD = "private selection by the profile of one run"

@@ -10,7 +10,7 @@ from turnout.accounting.selection.best_of import selected
 from turnout.accounting.selection.stopping import Stopping
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 _CLOSE = 2e-3  # relative gap to the target at which the search ends
 _MOST_PRICES = 14

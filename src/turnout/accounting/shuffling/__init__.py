@@ -3,7 +3,7 @@
 Every client sends one message a round, made by a local randomizer; a shuffler hides who sent what.
 Neighbours differ in one client's record (replace-one). Randomizers that earlier messages may choose
 need an order of speaking that is uniform and unknown to the adversary and to whoever chooses
-(`turnout.spec.SpeakingOrder`): `schemes` refuses them without; pairs and blocks do not know it.
+(`turnout.schemes.SpeakingOrder`): `schemes` refuses them without; pairs and blocks do not know it.
 """
 
 from turnout.accounting.shuffling.approximate.blocks import shuffled_gaussian

@@ -30,7 +30,7 @@ from turnout.accounting.shuffling.responses.attained import (
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
 from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AttainedVariation,
     BoundedVariation,

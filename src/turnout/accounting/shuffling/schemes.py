@@ -19,7 +19,7 @@ from turnout.accounting.shuffling.sampling.bits import (
 )
 from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     AttainedVariation,
     PureRandomizer,
     Randomizer,
@@ -29,9 +29,8 @@ from turnout.spec import (
     Scheme,
     SpeakingOrder,
 )
-from turnout.spec.draws import Always, Bernoulli, Cohort, Draw
-from turnout.spec.forms import Released
-from turnout.spec.randomizers import is_adaptive
+from turnout.schemes.normal_form import Always, Bernoulli, Cohort, Draw, Released
+from turnout.schemes.randomizers import is_adaptive
 
 
 def shuffled(

@@ -12,7 +12,7 @@ from turnout.accounting import shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 Made = TypeVar("Made")
 _ENOUGH = 1e-3  # how far below ln ε the ln of a price may stay

@@ -30,7 +30,7 @@ from turnout.estimation.private.shuffled_means import (
     shuffled_randomizer,
 )
 from turnout.randomizers.vectors import KashinFrame, L2Randomizer, VectorRandomizer
-from turnout.spec import KaryResponse
+from turnout.schemes import KaryResponse
 
 _MOST_LEVELS = 8
 _REDUNDANCY = 4.0

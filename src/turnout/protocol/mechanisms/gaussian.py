@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import Noise, UpdateSum
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
-from turnout.participation.expectations import expected_check_ins
+from turnout.participation.drawing import expected_check_ins
 from turnout.protocol.clipping import CLIPPING_SLACK
 from turnout.protocol.mechanisms.interface import Mechanism, SensitivityBound, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomness import Source
-from turnout.spec import GaussianNoise, ReleaseRule, Scheme
+from turnout.schemes import GaussianNoise, ReleaseRule, Scheme
 
 
 class IndependentNoise:

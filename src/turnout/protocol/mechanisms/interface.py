@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import Noise, UpdateSum
 from turnout.protocol.messages import ClientIds
 from turnout.randomness import Source
-from turnout.spec import Randomizer
+from turnout.schemes import Randomizer
 
 State = Mapping[str, NDArray[Any]]
 """A mechanism's state from step to step: arrays by name, of the same types and shapes always.

@@ -15,7 +15,7 @@ from turnout.protocol.mechanisms.interface import Released, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import Source
-from turnout.spec import (
+from turnout.schemes import (
     NonAdaptiveRandomizer,
     Randomizer,
     ReleaseRule,

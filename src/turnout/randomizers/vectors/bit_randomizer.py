@@ -14,7 +14,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors.sampled_bits import SampledBits
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
+from turnout.schemes import PureRandomizer
 
 Variant = Literal["default", "as-printed"]
 

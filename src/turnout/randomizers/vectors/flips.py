@@ -28,7 +28,7 @@ from turnout.randomizers.levels import (
     on_grid_above,
 )
 from turnout.randomness.source import Source
-from turnout.spec import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
+from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
 
 _COIN = 2**32  # resolution of coins that serve accuracy only
 _MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed

@@ -25,7 +25,7 @@ from turnout.randomizers.vectors.flips import (
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
+from turnout.schemes import PureRandomizer
 
 _AT_ONCE = 1 << 22  # entries of H that are held at a time
 

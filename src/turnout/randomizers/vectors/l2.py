@@ -23,7 +23,7 @@ from turnout.randomizers.vectors.rotations import CosineRotation, HadamardRotati
 from turnout.randomizers.vectors.sampled_bits import level_weights
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
+from turnout.schemes import PureRandomizer
 
 CLIP = 2.9
 """Normal coordinates lie beyond it with chance 0.0037, which moves a unit vector by 0.024."""

@@ -32,7 +32,7 @@ from turnout.randomizers.vectors.flips import (
 )
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

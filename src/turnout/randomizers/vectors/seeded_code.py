@@ -40,7 +40,7 @@ from turnout.randomizers.vectors.order_statistics import largest_normals, mean_l
 from turnout.randomizers.vectors.public import PublicRandomness, mixed_words
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 _SIGN_CLASSES = 64
 _AT_ONCE = 1 << 20  # coordinates that are held at a time

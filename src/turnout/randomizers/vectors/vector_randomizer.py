@@ -20,7 +20,7 @@ from turnout.randomizers.packing import (
     unpack_histogram,
 )
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
+from turnout.schemes import PureRandomizer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -14,10 +14,10 @@ from turnout.reporting.words import (
     rounded_up,
     sure,
 )
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
 from turnout.service.dashboard.charts import Chart, epsilon_chart, quality_charts
 from turnout.service.web.views import PublicView
 from turnout.service.wire import Phase
-from turnout.spec import PrivacyUnit, Relation, TrustModel
 
 _RULES = {
     "aggregated": "the noisy sum of all who came",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from turnout.participation.expectations import is_far_below
+from turnout.participation.drawing import is_far_below
 from turnout.service.dashboard.charts import Chart, band, check_in_chart
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout.participation.expectations import expected_turns, is_far_below
+from turnout.participation.drawing import expected_turns, is_far_below
+from turnout.schemes.codec import law_from_dict
 from turnout.service.device.link import Link, UnreachableError
 from turnout.service.device.memory import Memory
 from turnout.service.wire import STATUS_PATH, Phase
-from turnout.spec.codec import law_from_dict
 
 _AHEAD = "to come"
 _REASONS = {

@@ -19,9 +19,9 @@ from turnout.participation.schedule import blocks
 from turnout.protocol.client import Client
 from turnout.protocol.tables import ClientState
 from turnout.randomness import OSRandomness, Source
+from turnout.schemes.codec import law_from_dict
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
-from turnout.spec.codec import law_from_dict
 
 FORMAT = "turnout-device-1"
 _DIGEST_BYTES = 32

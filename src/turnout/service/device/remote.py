@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import RemoteProtocolError, StorageError
+from turnout.schemes.codec import law_to_dict
 from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
@@ -36,7 +37,6 @@ from turnout.service.wire import (
     head_bytes,
     model_path,
 )
-from turnout.spec.codec import law_to_dict
 
 _TELLING_PAUSES = (0.2, 0.6, 1.8)
 _CHARTER_BYTES, _STATUS_BYTES, _RECORDS_BYTES = 1 << 26, 1 << 14, 1 << 24

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.optional import require
 from turnout.protocol.encodings import MessageEncoding
+from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
 from turnout.service.charter import Charter
 from turnout.service.computation import UPDATE_GRAPHS, Computation
 from turnout.service.device.turns import TrainerOf, Updates
 from turnout.service.labels import checked_labels
-from turnout.spec import GaussianNoise, NonAdaptiveRandomizer
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
     from turnout.learning.fedsgd import FedSGD

@@ -10,8 +10,8 @@ import threading
 from bisect import bisect_left
 
 from turnout.core.errors import TurnoutError
+from turnout.schemes import AvailabilityCheckIn
 from turnout.service.charter import Charter
-from turnout.spec import AvailabilityCheckIn
 
 EVEN = (0.5, 0.5)
 """Before anything is released nobody with even odds is surer than that."""

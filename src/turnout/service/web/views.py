@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from turnout.participation.expectations import expected_check_ins
+from turnout.participation.drawing import expected_check_ins
 from turnout.plans import Plan
 from turnout.service.charter import Charter
 from turnout.service.ledger import Head

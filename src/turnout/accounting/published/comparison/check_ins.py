@@ -24,7 +24,7 @@ from turnout.accounting.published.random_allocation import corollary_3_12, theor
 from turnout.accounting.published.results import PrivacyPoint, Status
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     GaussianNoise,
@@ -34,7 +34,7 @@ from turnout.spec import (
     Scheme,
     TrustModel,
 )
-from turnout.spec.parameters import hold_members
+from turnout.schemes.parameters import hold_members
 
 _RENYI_ORDERS = (256, 512, 1024)  # largest orders of a Rényi curve, tried while they help
 _LOCAL_DELTAS = range(10, 60, 2)  # powers of 1/10 tried for δ₀ of a Gaussian message

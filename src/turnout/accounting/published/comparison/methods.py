@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.published.results import Status
 from turnout.core.bounds import Bounds
-from turnout.spec import Relation, TrustModel
+from turnout.schemes import Relation, TrustModel
 
 SettingType = TypeVar("SettingType")
 

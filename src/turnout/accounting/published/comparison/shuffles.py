@@ -37,7 +37,7 @@ from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, 
 from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
 from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     HadamardResponse,

@@ -31,7 +31,7 @@ chord over [B, A] the gain rises with α in convex order. So δ(K), which is E[(
 rises with α for every K and n, and the supremum over α is its largest value, 1/(e + 1): the pair of
 the stronger clones bound. If randomizers are chosen by the messages before, each gain is, whatever
 came before, at most that one in convex order, which is enough where the order of speaking is hidden
-(`turnout.spec.SpeakingOrder`). docs/design/shuffling.md has the proofs.
+(`turnout.schemes.SpeakingOrder`). docs/design/shuffling.md has the proofs.
 """
 
 from __future__ import annotations

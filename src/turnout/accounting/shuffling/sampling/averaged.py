@@ -26,7 +26,12 @@ from turnout.accounting.shuffling.responses.attained import IdenticalOthersBlock
 from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import ApproximateRandomizer, GaussianNoise, NonAdaptiveRandomizer, PureRandomizer
+from turnout.schemes import (
+    ApproximateRandomizer,
+    GaussianNoise,
+    NonAdaptiveRandomizer,
+    PureRandomizer,
+)
 
 SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomizer, GaussianNoise)
 """Those that `averaged_window` knows."""

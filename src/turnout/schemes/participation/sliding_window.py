@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ParameterError
-from turnout.spec.draws import Staggered
-from turnout.spec.forms import Form
-from turnout.spec.parameters import Checked, count
-from turnout.spec.registry import participation_law
+from turnout.schemes.normal_form import Form, Staggered
+from turnout.schemes.parameters import Checked, count
+from turnout.schemes.registry import participation_law
 
 
 @participation_law(

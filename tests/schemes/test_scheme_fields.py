@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout import spec
+from turnout import schemes as spec
 from turnout.accounting import price
 from turnout.accounting.budgets.terms import Terms
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AttainedVariation,
     AvailabilityCheckIn,
@@ -41,7 +41,7 @@ from turnout.spec import (
     TableRandomizer,
     TrustModel,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
 NOISE, LAW = GaussianNoise(1.0), CheckIn(5)
 CHOICES = {"relation": Relation, "release": ReleaseRule, "unit": PrivacyUnit, "trust": TrustModel}
@@ -112,7 +112,7 @@ OPEN = (
     "SpeakingOrder",
     *(kind.__name__ for kind in CHOICES.values()),
 )
-"""Names of `turnout.spec` that are unions or enumerations, of which Python makes no subclass."""
+"""Names of `turnout.schemes` that are unions or enumerations, of which Python makes no subclass."""
 
 
 class _Mine:

@@ -9,8 +9,8 @@ from typing import Self, cast, get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.parameters import Checked, count, open_unit, plain_numbers, positive
-from turnout.spec.registry import asked_randomizer, close
+from turnout.schemes.parameters import Checked, count, open_unit, plain_numbers, positive
+from turnout.schemes.registry import asked_randomizer, close
 
 _LEVEL = "largest ln of the ratio by which two inputs change its output's law"
 _DEVIATION = "standard deviation of the noise, in units of the lattice"

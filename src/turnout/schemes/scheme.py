@@ -1,7 +1,8 @@
-"""A scheme: everything that accounting, sampling and the protocol must agree on.
+"""Schemes: what accounting, sampling, protocol and verification must agree on.
 
-There is no default relation anywhere: a number without relation, privacy unit and trust model is
-not a guarantee.
+`Scheme` joins a randomizer, a participation, a release rule and a relation; `shuffled` builds one
+whose messages pass a shuffler, which hides who sent what. The relation has no default: a number
+without relation, privacy unit and trust model is no guarantee.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, get_args
 
 from turnout.core.errors import ParameterError
-from turnout.spec.forms import normal_form
-from turnout.spec.parameters import hold_members, plain_numbers
-from turnout.spec.randomizers import FIXED_RANDOMIZERS, Randomizer
-from turnout.spec.registry import ParticipationLaw, all_laws, is_registered
+from turnout.schemes.normal_form import normal_form
+from turnout.schemes.parameters import hold_members, plain_numbers
+from turnout.schemes.randomizers import FIXED_RANDOMIZERS, Randomizer, is_adaptive
+from turnout.schemes.registry import ParticipationLaw, all_laws, is_registered
 
 
 class Relation(StrEnum):
@@ -115,7 +116,7 @@ class Scheme:
 
     Raises:
         ParameterError: a word that is no member, naming those there are; an object of a class that
-            is no randomizer of `turnout.spec` and no registered law; another population than the
+            is no randomizer of `turnout.schemes` and no registered law; another population than the
             law's own.
     """
 
@@ -161,3 +162,64 @@ def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
     """The error about an object of none of the classes."""
     names = ", ".join(kind.__name__ for kind in known)
     return ParameterError(name, value, f"an object of one of {names}")
+
+
+RELATION = Relation.REPLACE_ONE
+"""The one relation of shuffled messages, whose number everybody sees."""
+
+
+def shuffled(
+    randomizer: Randomizer,
+    clients: int,
+    rounds: int = 1,
+    *,
+    sampled: int | None = None,
+    rate: float | None = None,
+    order: SpeakingOrder | str | None = None,
+) -> Scheme:
+    """The scheme of clients who send one message a round through a shuffler, under replace-one.
+
+    Args:
+        randomizer: of one message.
+        clients: clients there are, all of whom follow the protocol.
+        rounds: rounds, each of which is shuffled afresh.
+        sampled: clients who send in a round, a uniform subset; all if not given.
+        rate: probability with which each client, independently, sends in a round.
+        order: who may know which client sends which message. Where messages before may choose the
+            randomizer it is hidden if nothing is said, which the price then states as an
+            assumption.
+
+    Raises:
+        ParameterError: both ``sampled`` and ``rate``, or a value outside its domain.
+
+    >>> from turnout.schemes import KaryResponse
+    >>> shuffled(KaryResponse(1.0), clients=1000, rounds=2).trust.value
+    'shuffled'
+    """
+    if order is None and is_adaptive(randomizer):
+        order = SpeakingOrder.HIDDEN
+    return Scheme(
+        randomizer,
+        _law(clients, rounds, sampled, rate),
+        RELATION,
+        trust=TrustModel.SHUFFLED,
+        population=clients,
+        order=order,
+    )
+
+
+def _law(clients: int, rounds: int, sampled: int | None, rate: float | None) -> ParticipationLaw:
+    """The law of who sends in which round; the files of the other laws stay unloaded."""
+    if sampled is not None and rate is not None:
+        raise ParameterError("rate", rate, "nothing beside sampled")
+    if sampled is not None:
+        from turnout.schemes.participation.fixed_size import FixedSize
+
+        return FixedSize(sampled, clients, rounds)
+    if rate is not None:
+        from turnout.schemes.participation.self_sampling import SelfSampling
+
+        return SelfSampling(rate, rounds)
+    from turnout.schemes.participation.every_step import EveryStep
+
+    return EveryStep(rounds)

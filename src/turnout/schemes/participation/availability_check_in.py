@@ -9,10 +9,9 @@ import numpy as np
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.draws import OneOfOwn
-from turnout.spec.forms import Form
-from turnout.spec.parameters import chance, check_parameters, count
-from turnout.spec.registry import participation_law
+from turnout.schemes.normal_form import Form, OneOfOwn
+from turnout.schemes.parameters import chance, check_parameters, count
+from turnout.schemes.registry import participation_law
 
 
 @participation_law(

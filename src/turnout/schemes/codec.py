@@ -1,6 +1,6 @@
 """Schemes as plain dictionaries and back, so that a ledger can be written down.
 
-What comes back is built by the classes of `turnout.spec`, so it passes their checks again.
+What comes back is built by the classes of `turnout.schemes`, so it passes their checks again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from turnout import spec
+from turnout import schemes as spec
 from turnout.core.errors import ParameterError
-from turnout.spec import ParticipationLaw, Scheme
-from turnout.spec.registry import is_registered, law_class
+from turnout.schemes import ParticipationLaw, Scheme
+from turnout.schemes.registry import is_registered, law_class
 
 _CLASSES: Mapping[str, type] = {
     name: value
@@ -30,7 +30,7 @@ _EARLIER_NAMES = {"FixedRandomizer": "NonAdaptiveRandomizer", "BitResponse": "Sa
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
     """A scheme as dictionaries, lists, numbers and words.
 
-    >>> from turnout.spec import CheckIn, GaussianNoise, Relation
+    >>> from turnout.schemes import CheckIn, GaussianNoise, Relation
     >>> scheme = Scheme(GaussianNoise(1.5), CheckIn(100), Relation.ADD_REMOVE)
     >>> scheme_from_dict(scheme_to_dict(scheme)) == scheme
     True
@@ -87,7 +87,9 @@ def _to_plain(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ParameterError("scheme", value, "numbers, words, arrays and the classes of turnout.spec")
+    raise ParameterError(
+        "scheme", value, "numbers, words, arrays and the classes of turnout.schemes"
+    )
 
 
 def _from_plain(data: Any) -> Any:
@@ -102,7 +104,7 @@ def _from_plain(data: Any) -> Any:
     name = _EARLIER_NAMES.get(kind, kind) if isinstance(kind, str) else None
     known = (_CLASSES.get(name) or law_class(name)) if name is not None else None
     if known is None:
-        raise ParameterError("is", kind, "the name of a class of turnout.spec")
+        raise ParameterError("is", kind, "the name of a class of turnout.schemes")
     inner = {name: _from_plain(value) for name, value in content.items()}
     try:
         return known(**inner)

@@ -12,15 +12,15 @@ from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.laws import neighbour_bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation import drawing, expectations
-from turnout.participation.drawing import draw, one_of
-from turnout.participation.expectations import expected_check_ins, expected_empty_steps
+from turnout.participation import drawing
+from turnout.participation import drawing as expectations
+from turnout.participation.drawing import draw, expected_check_ins, expected_empty_steps, one_of
 from turnout.participation.schedule import blocks
 from turnout.plans import Plan
 from turnout.protocol import admissions
 from turnout.protocol.admissions import Admissions, quota
 from turnout.randomness import OSRandomness
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     GaussianNoise,
     KSubset,
@@ -30,10 +30,9 @@ from turnout.spec import (
     TrustModel,
     registry,
 )
-from turnout.spec.codec import law_from_dict, scheme_from_dict, scheme_to_dict
-from turnout.spec.draws import DRAWS, OneOf
-from turnout.spec.forms import Form, normal_form
-from turnout.spec.registry import participation_law
+from turnout.schemes.codec import law_from_dict, scheme_from_dict, scheme_to_dict
+from turnout.schemes.normal_form import DRAWS, Form, OneOf, normal_form
+from turnout.schemes.registry import participation_law
 from turnout.verification import cost, terms
 
 NOISE = GaussianNoise(1.0)

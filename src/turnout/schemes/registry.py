@@ -1,6 +1,8 @@
-"""Participation laws by name: each is one file of `turnout.spec.laws`, or one of your own.
+"""Names of participations and randomizers, for plans, questions and charters.
 
-And the randomizers of which questions may ask.
+Each participation is one file of `turnout.schemes.participation`, or a user's own module.
+`participation_law` registers a class, `all_laws` and `law_class` find it; `asked_randomizer` lets
+questions ask about a randomizer. Plans, the command line and the codec read these names.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from turnout.core.errors import ParameterError, UnsupportedError
 
 if TYPE_CHECKING:
-    from turnout.spec.forms import Form
+    from turnout.schemes.normal_form import Form
 
 Law = TypeVar("Law", bound=type)
 
@@ -125,7 +127,7 @@ def law_class(name: str) -> type[Any] | None:
 
 
 def all_laws() -> Mapping[type[Any], Names]:
-    """Every law that is known, those of `turnout.spec.laws` all loaded."""
+    """Every law that is known, those of `turnout.schemes.participation` all loaded."""
     for module in _modules().values():
         import_module(module)
     return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
@@ -157,7 +159,7 @@ def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked
 
 
 def asked_randomizers() -> Mapping[str, type[Any]]:
-    """Randomizers of which questions may ask: of `turnout.spec`, or with a `law` that is."""
+    """Randomizers of which questions may ask: of `turnout.schemes`, or with a `law` that is."""
     return {name: kind for name, (_, kind) in _ASKED.items()}
 
 
@@ -169,8 +171,8 @@ def shuffled_randomizers() -> list[str]:
 
 @cache
 def _modules() -> dict[str, str]:
-    """Modules of `turnout.spec.laws` by the names of their classes: check_in has CheckIn."""
-    laws = import_module("turnout.spec.laws")
+    """Modules of the participations by the names of their classes: check_in has CheckIn."""
+    laws = import_module("turnout.schemes.participation")
     found = [module.name for module in pkgutil.iter_modules(laws.__path__)]
     return {_camel(name): f"{laws.__name__}.{name}" for name in found}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.spec.draws import OneOf
-from turnout.spec.forms import Form
-from turnout.spec.parameters import Checked, chance, count
-from turnout.spec.registry import participation_law
+from turnout.schemes.normal_form import Form, OneOf
+from turnout.schemes.parameters import Checked, chance, count
+from turnout.schemes.registry import participation_law
 
 
 @participation_law(

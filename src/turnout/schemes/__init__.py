@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from turnout.spec.randomizers import (
+from turnout.schemes.randomizers import (
     ApproximateRandomizer,
     AttainedVariation,
     BoundedVariation,
@@ -20,8 +20,8 @@ from turnout.spec.randomizers import (
     SampledBitResponse,
     TableRandomizer,
 )
-from turnout.spec.registry import ParticipationLaw, law_class
-from turnout.spec.scheme import (
+from turnout.schemes.registry import ParticipationLaw, law_class
+from turnout.schemes.scheme import (
     PrivacyUnit,
     Relation,
     ReleaseRule,
@@ -31,15 +31,15 @@ from turnout.spec.scheme import (
 )
 
 if TYPE_CHECKING:
-    from turnout.spec.laws.availability_check_in import AvailabilityCheckIn
-    from turnout.spec.laws.check_in import CheckIn
-    from turnout.spec.laws.every_step import EveryStep
-    from turnout.spec.laws.fixed_assignment import FixedAssignment
-    from turnout.spec.laws.fixed_size import FixedSize
-    from turnout.spec.laws.k_subset import KSubset
-    from turnout.spec.laws.poisson_sampling import PoissonSampling
-    from turnout.spec.laws.self_sampling import SelfSampling
-    from turnout.spec.laws.sliding_window import SlidingWindow
+    from turnout.schemes.participation.availability_check_in import AvailabilityCheckIn
+    from turnout.schemes.participation.check_in import CheckIn
+    from turnout.schemes.participation.every_step import EveryStep
+    from turnout.schemes.participation.fixed_assignment import FixedAssignment
+    from turnout.schemes.participation.fixed_size import FixedSize
+    from turnout.schemes.participation.k_subset import KSubset
+    from turnout.schemes.participation.poisson_sampling import PoissonSampling
+    from turnout.schemes.participation.self_sampling import SelfSampling
+    from turnout.schemes.participation.sliding_window import SlidingWindow
 
 __all__ = [
     "ApproximateRandomizer",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.spec.draws import Cohort
-from turnout.spec.forms import Form
-from turnout.spec.parameters import Checked, count
-from turnout.spec.registry import participation_law
+from turnout.schemes.normal_form import Cohort, Form
+from turnout.schemes.parameters import Checked, count
+from turnout.schemes.registry import participation_law
 
 
 @participation_law("fixed-size", "Each step serves ``size`` clients, a uniform subset.", rank=4)
