@@ -17,13 +17,15 @@ from turnout.accounting.divergence.pairs import (
     hockey_stick,
     reverse_hockey_stick,
 )
-from turnout.accounting.published.allocation_rdp import MOST_ORDER, FloatArray, log_sum
 from turnout.accounting.published.random_allocation import (
     ALLOCATION,
+    MOST_ORDER,
     SHARE,
+    FloatArray,
     PoissonPrice,
     corollary_3_12,
     engine_poisson,
+    log_sum,
     part_of,
     poisson_run,
 )

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 
 from turnout.accounting.published import check_ins
 from turnout.accounting.published.check_ins import (
+    at_eightfold,
     binned,
     theorem_3_2,
+    theorem_3_2_approximate,
     theorem_4_1,
     theorem_a_4,
-)
-from turnout.accounting.published.check_ins_approximate import (
-    at_eightfold,
-    theorem_3_2_approximate,
 )
 from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.core import checks

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from turnout.accounting.budgets import Terms
+from turnout.accounting.divergence.blocks import CurvePair
 from turnout.accounting.divergence.curves import Direction
-from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 
 TERMS = Terms(Relation.ADD_REMOVE)

@@ -7,8 +7,7 @@ from itertools import permutations
 import numpy as np
 
 from turnout.accounting import Stopping
-from turnout.accounting.meaning.delta_bounds import DeltaBounds
-from turnout.accounting.meaning.profile import Profile
+from turnout.accounting.meaning.profile import DeltaBounds, Profile
 from turnout.schemes import Relation
 
 

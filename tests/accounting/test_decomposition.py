@@ -8,9 +8,9 @@ from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.divergence.blocks import Decomposition, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.k_subset import SubsetBlock
-from turnout.accounting.laws.replace_one import Closeness, under_replacement
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.k_subset import SubsetBlock
+from turnout.accounting.participation.replace_one import Closeness, under_replacement
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (

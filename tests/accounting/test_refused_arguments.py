@@ -14,16 +14,15 @@ from turnout.accounting.budgets import (
     Terms,
 )
 from turnout.accounting.decomposition import decompose
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.divergence.renyi import run_renyi
-from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.guarantee import Guarantee
-from turnout.accounting.meaning.membership import posterior
+from turnout.accounting.meaning.membership import gaussian_trade_off, posterior
 from turnout.accounting.meaning.profile import privacy_profile
-from turnout.accounting.meaning.trade_off import gaussian_trade_off
 from turnout.accounting.privacy_curve import PrivacyCurve
-from turnout.accounting.published.comparison.check_ins import Setting
+from turnout.accounting.published.comparison import Setting
 from turnout.accounting.published.random_allocation import engine_poisson
 from turnout.accounting.published.shuffling_rdp import blanket_size
 from turnout.core.bounds import Bounds

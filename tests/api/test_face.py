@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import turnout as tn
-from turnout.core import optional as extras
+from turnout.core import optional
 
 NAMES = """
 ApproximateRandomizer Audit Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise
@@ -78,7 +78,7 @@ def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
 @pytest.mark.parametrize("verb", ["price", "compare"])
 def test_a_picture_without_its_extra_is_refused_by_the_extras_name(verb, monkeypatch):
     answer = ANSWERS[verb]()
-    monkeypatch.setattr(extras, "EXTRAS", {"plots": ("no_such_package",)})
+    monkeypatch.setattr(optional, "EXTRAS", {"plots": ("no_such_package",)})
     with pytest.raises(tn.TurnoutError, match=r"plot.*turnout\[plots\]"):
         answer.plot()
 

@@ -35,7 +35,7 @@ def loaded(command):
 
 def test_a_price_of_check_ins_loads_no_other_analysis():
     modules = loaded(f"account --scheme check-in {SCHEME} --relation add-remove")
-    assert "turnout.accounting.laws.check_ins.curve" in modules
+    assert "turnout.accounting.participation.check_ins" in modules
     unneeded = {
         "numpy.f2py.crackfortran",
         "turnout.accounting.laws.k_subset",

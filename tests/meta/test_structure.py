@@ -52,8 +52,8 @@ PUBLIC = {
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "schemes": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation CheckIn "
-    "AttainedVariation "
+    "schemes": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation "
+    "AttainedVariation CheckIn "
     "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "

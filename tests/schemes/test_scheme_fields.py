@@ -9,7 +9,7 @@ import pytest
 
 from turnout import schemes as spec
 from turnout.accounting import price
-from turnout.accounting.budgets.terms import Terms
+from turnout.accounting.budgets.plan import Terms
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import (

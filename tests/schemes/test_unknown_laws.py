@@ -10,10 +10,9 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.laws import neighbour_bounds
+from turnout.accounting.participation import neighbours
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import drawing
-from turnout.participation import drawing as expectations
 from turnout.participation.drawing import draw, expected_check_ins, expected_empty_steps, one_of
 from turnout.participation.schedule import blocks
 from turnout.plans import Plan
@@ -45,10 +44,10 @@ NO_ROW = {
 """Draws that a table refuses, and nothing else is missing from any."""
 TABLES = (
     drawing.SAMPLERS,
-    expectations.EXPECTED,
-    expectations._CANDIDATES,
+    drawing.EXPECTED,
+    drawing._CANDIDATES,
     admissions.RULES,
-    neighbour_bounds.NEIGHBOUR_BOUNDS,
+    neighbours.NEIGHBOUR_BOUNDS,
     cost._WINDOWS,
 )
 
@@ -112,7 +111,7 @@ def charter_of(law):
 
 
 def bound(draw, worst, full, rest, side):
-    return neighbour_bounds._one_of(OneOf(4, 0.5), worst, full, rest, side)
+    return neighbours._one_of(OneOf(4, 0.5), worst, full, rest, side)
 
 
 READERS = {
@@ -151,12 +150,12 @@ OTHERS = {
 """Whoever asks for a law, but not for its draws."""
 TELL = {
     "sampler": (drawing.SAMPLERS, one_of),
-    "expectations": (expectations.EXPECTED, expectations.EXPECTED.rows[OneOf]),
-    "chances": (expectations._CANDIDATES, lambda draw, n: (n, 0.125)),
+    "expectations": (drawing.EXPECTED, drawing.EXPECTED.rows[OneOf]),
+    "chances": (drawing._CANDIDATES, lambda draw, n: (n, 0.125)),
     "admissions": (admissions.RULES, admissions.RULES.rows[OneOf]),
     "accounting": (
-        neighbour_bounds.NEIGHBOUR_BOUNDS,
-        neighbour_bounds._Analysis(bound, "a new draw"),
+        neighbours.NEIGHBOUR_BOUNDS,
+        neighbours._Analysis(bound, "a new draw"),
     ),
     "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
 }

@@ -19,7 +19,7 @@ from turnout.plans import Plan, prepare
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import CheckIn, EveryStep, KSubset
-from turnout.service import learner as learning
+from turnout.service import learner
 from turnout.service.charter import Timing
 from turnout.service.device.trainer import Trainer, trainer_on_dealt
 from turnout.service.engine import Engine
@@ -123,7 +123,7 @@ def simulated(norm, monkeypatch):
             evaluate_every=prepared.scheme.participation.steps,
             messages=prepared.messages(algorithm.dimension),
         ).run()
-    return learning.to_bytes(run.last), sent
+    return learner.to_bytes(run.last), sent
 
 
 class Served:
@@ -144,10 +144,10 @@ class Served:
         def no_noise(deviation, size):
             raise AssertionError("a coordinator adds no noise to messages")
 
-        self.engine = Engine.open(self.storage, learning.Learner, noise=no_noise)
+        self.engine = Engine.open(self.storage, learner.Learner, noise=no_noise)
 
     def message(self, client, step):
-        parameters = learning.from_bytes(self.engine.published.parameters)
+        parameters = learner.from_bytes(self.engine.published.parameters)
         update = self.trainer.update(parameters, client)
         return self.charter.encoding.packed(update, Told(step, client))
 

@@ -10,9 +10,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from turnout.accounting.laws import neighbour_bounds
+from turnout.accounting.participation import neighbours
 from turnout.participation import drawing
-from turnout.participation import drawing as expectations
 from turnout.participation.drawing import one_of
 from turnout.protocol import admissions
 from turnout.schemes import (
@@ -94,7 +93,7 @@ class _Given:
 MUTANTS = {
     "expectations of twice as many": (
         lambda patch: patch.setitem(
-            expectations._CANDIDATES.rows, OneOf, lambda draw, n: (n, 2 / draw.steps)
+            drawing._CANDIDATES.rows, OneOf, lambda draw, n: (n, 2 / draw.steps)
         ),
         CheckIn(3),
     ),
@@ -118,20 +117,20 @@ MUTANTS = {
     ),
     "priced as a longer window": (
         lambda patch: patch.setitem(
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows,
+            neighbours.NEIGHBOUR_BOUNDS.rows,
             OneOf,
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
-                run=lambda draw, *rest: neighbour_bounds._one_of(OneOf(2 * draw.steps), *rest)
+            neighbours.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
+                run=lambda draw, *rest: neighbours._one_of(OneOf(2 * draw.steps), *rest)
             ),
         ),
         CheckIn(3),
     ),
     "priced as a shorter window": (
         lambda patch: patch.setitem(
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows,
+            neighbours.NEIGHBOUR_BOUNDS.rows,
             OneOf,
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
-                run=lambda draw, *rest: neighbour_bounds._one_of(OneOf(1), *rest)
+            neighbours.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
+                run=lambda draw, *rest: neighbours._one_of(OneOf(1), *rest)
             ),
         ),
         CheckIn(3),

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     )
     from turnout.accounting.divergence.curves import Side
     from turnout.accounting.divergence.pairs import MonotonePair, Pair, pair_of_table
-    from turnout.accounting.guarantee import ClientGuarantees, Guarantee
-    from turnout.accounting.laws.released_counts import with_released_counts
+    from turnout.accounting.guarantee import ClientGuarantees, Guarantee, with_released_counts
     from turnout.accounting.pricing import (
         client_guarantees,
         epsilon_upper,
         gaussian_epsilon,
         price,
         published_epsilon,
+        shuffled_method,
+        shuffled_price,
     )
     from turnout.accounting.privacy_curve import PrivacyCurve
     from turnout.accounting.selection import (
@@ -52,21 +53,21 @@ if TYPE_CHECKING:
         selected_deltas,
         selection_epsilon,
     )
-    from turnout.accounting.shuffled_messages import shuffled_method, shuffled_price
 
 __getattr__ = loaded_on_demand(
     __name__,
     {
         "budgets": "Ledger Odometer Remaining RenyiFilter Terms remaining running spent",
-        "calibration": "UNKNOWNS Calibration Unknown calibrate calibrate_delta calibrate_noise",
+        "calibration": "Calibration UNKNOWNS Unknown calibrate calibrate_delta calibrate_noise",
         "divergence.curves": "Side",
         "divergence.pairs": "MonotonePair Pair pair_of_table",
-        "guarantee": "ClientGuarantees Guarantee",
-        "laws.released_counts": "with_released_counts",
-        "pricing": "client_guarantees epsilon_upper gaussian_epsilon price published_epsilon",
+        "guarantee": "ClientGuarantees Guarantee with_released_counts",
+        "pricing": (
+            "client_guarantees epsilon_upper gaussian_epsilon price published_epsilon "
+            "shuffled_method shuffled_price"
+        ),
         "privacy_curve": "PrivacyCurve",
         "selection": "Stopping calibrate_selection selected selected_deltas selection_epsilon",
-        "shuffled_messages": "shuffled_method shuffled_price",
     },
 )
 

@@ -16,7 +16,7 @@ from turnout.accounting.divergence.blocks import (
     joined,
 )
 from turnout.accounting.divergence.dominating_pairs import dominating
-from turnout.accounting.laws.neighbour_bounds import blocks_of, repeated
+from turnout.accounting.participation.neighbours import blocks_of, repeated
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
@@ -52,9 +52,10 @@ from turnout.schemes.normal_form import (
 )
 from turnout.schemes.randomizers import is_adaptive
 
-# What only some schemes need is imported where it is needed: an answer is waited for.
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.messages import PublishedRandomizer
+
+# What only some schemes need is imported where it is needed: an answer is waited for.
 
 
 _MOST_COUPLED = 1_000_000
@@ -113,7 +114,7 @@ _ATTAINED = (
 
 def _local(scheme: Scheme, part: Released) -> Decomposition:
     """Messages that everybody sees with their senders."""
-    from turnout.accounting.laws.seen import seen_blocks
+    from turnout.accounting.participation.neighbours import seen_blocks
 
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
@@ -156,7 +157,7 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf) or _is_long(part):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
-    from turnout.accounting.laws.replace_one import Closeness, under_replacement
+    from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
     # The client's record, the other one and the displaced one are any two within 2C.
     upper = under_replacement(bound.upper, Closeness.ANY_TWO)
@@ -194,7 +195,7 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
     """One record against another (docs/design/replacement.md); over the null record if need be."""
-    from turnout.accounting.laws.replace_one import Closeness, under_replacement
+    from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
     randomizer = scheme.randomizer
     if isinstance(draw, KOf):
@@ -252,7 +253,7 @@ def _averaged(
             "averaged releases are priced for check-in participation only, not under "
             f"{_under(scheme, draw)}"
         )
-    from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS
+    from turnout.accounting.shuffling.schemes import SHUFFLED_RANDOMIZERS
 
     sensitivity = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
@@ -271,8 +272,7 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: Released, population: int, sensitivity: float
 ) -> Decomposition:
-    from turnout.accounting.shuffling.sampling.averaged import averaged_window
-    from turnout.accounting.shuffling.schemes import message_cap
+    from turnout.accounting.shuffling.schemes import averaged_window, message_cap
 
     draw, full, rest = part
     assert isinstance(draw, OneOf)

@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, joined
+from turnout.accounting.divergence.blocks import (
+    CurvePair,
+    Decomposition,
+    LossLaw,
+    NeighbourBound,
+    joined,
+    loss_law,
+    reach_of,
+)
+from turnout.accounting.divergence.composition import run_curve
 from turnout.accounting.divergence.curves import Curve, Direction, Side
-from turnout.accounting.divergence.loss_laws import CurvePair, LossLaw, loss_law, reach_of
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.divergence.runs import run_curve
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core import checks
 from turnout.core.bounds import Bounds

@@ -1,8 +1,9 @@
 """Opacus with batches by independent assignment, priced after every step.
 
-The loader's sampler deals by a participation of `turnout.schemes`, and the accountant prices that
-same one: the bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer. Opacus clips and sums; noise
-comes from the operating system, and sums are divided by the *expected* size of a batch.
+The loader's sampler draws batches by a participation of `turnout.schemes`, and the accountant
+prices that same one: the bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer.
+Opacus clips and sums; noise is drawn from the operating system, and sums are divided by the
+*expected* size of a batch.
 """
 
 from __future__ import annotations

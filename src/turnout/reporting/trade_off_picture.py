@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from turnout.accounting.meaning.explanation import Explanation
-from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
+from turnout.accounting.meaning.membership import TradeOff, gaussian_trade_off
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DASHED, DOTTED, LOOKS
 from turnout.reporting.words import rounded_up

@@ -19,7 +19,7 @@ from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.schemes import ParticipationLaw, TrustModel
 from turnout.schemes.normal_form import Cohort, normal_form
-from turnout.service import learner as learning
+from turnout.service import learner
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
 from turnout.service.labels import Labels
@@ -99,7 +99,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     prepared = prepare(plan, workload.population, workload.law)
     task = build_task(workload)
     streams = SimulationStreams(plan.run.seed)
-    parameters = learning.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
+    parameters = learner.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
     curve = epsilon_curve(prepared, evaluation_interval(plan, workload.law.steps))
     if plan.client.rule != "fedsgd":
         raise UnsupportedError(

@@ -30,7 +30,7 @@ from turnout.participation.schedule import Schedule
 from turnout.protocol.lattice import Lattice
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import Relation
-from turnout.service import learner as learning
+from turnout.service import learner
 from turnout.service.charter import Charter
 from turnout.service.engine import Engine
 from turnout.service.learner import Learner
@@ -125,7 +125,7 @@ def _came(schedule: Schedule, step: int, there: bool) -> NDArray[np.integer]:
 
 def _model(canaries: int) -> bytes:
     """A first model of zeros."""
-    return learning.to_bytes(np.zeros(canaries, np.float32))
+    return learner.to_bytes(np.zeros(canaries, np.float32))
 
 
 def _key(client: int) -> bytes:
@@ -139,22 +139,22 @@ class _Watching(Learner):
     def __init__(self) -> None:
         self.direction: FloatArray | None = None
 
-    def init(self, parameters: NDArray[np.float32]) -> learning.State:
+    def init(self, parameters: NDArray[np.float32]) -> learner.State:
         """No state."""
         return {}
 
     def moved(
         self,
         parameters: NDArray[np.float32],
-        state: learning.State,
+        state: learner.State,
         direction: FloatArray,
         move: int,
-    ) -> tuple[NDArray[np.float32], learning.State]:
+    ) -> tuple[NDArray[np.float32], learner.State]:
         """The same parameters."""
         self.direction = direction
         return parameters, state
 
-    def released(self, parameters: NDArray[np.float32], state: learning.State) -> Any:
+    def released(self, parameters: NDArray[np.float32], state: learner.State) -> Any:
         """The same parameters."""
         return parameters
 

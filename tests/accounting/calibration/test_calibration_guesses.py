@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from turnout.accounting import UNKNOWNS, calibrate, calibrate_delta, epsilon_upper
-from turnout.accounting.calibration.guesses import guessed, guessed_delta
-from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
+from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
+from turnout.accounting.calibration import guessed, guessed_delta
 from turnout.schemes import (
     EveryStep,
     GaussianNoise,

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from turnout.accounting.calibration.costs import CostModel, Target, log_gaussian_mu
-from turnout.accounting.calibration.search import Search
-from turnout.accounting.calibration.unknowns import DELTA, UNKNOWNS, Unknown
+from turnout.accounting.calibration import (
+    DELTA,
+    UNKNOWNS,
+    CostModel,
+    Search,
+    Target,
+    Unknown,
+    log_gaussian_mu,
+)
 from turnout.core.errors import NumericalError
 
 TOLERANCE = 1e-4

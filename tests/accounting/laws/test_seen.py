@@ -12,7 +12,7 @@ from turnout.accounting import price
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import PurePair
-from turnout.accounting.laws.seen import SeenBlock
+from turnout.accounting.participation.neighbours import SeenBlock
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
     CheckIn,

@@ -10,8 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout.accounting.divergence import runs
+from turnout.accounting.divergence import composition
 from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.composition import run_curve, run_epsilon
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import (
     GaussianPair,
@@ -19,16 +20,15 @@ from turnout.accounting.divergence.pairs import (
     hockey_stick,
     reverse_hockey_stick,
 )
-from turnout.accounting.divergence.runs import run_curve, run_epsilon
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.accounting.laws.k_subset import SubsetBlock, moments, payoffs, statistic
-from turnout.accounting.laws.k_subset import conditional as conditional_module
-from turnout.accounting.laws.k_subset.block import block_run
-from turnout.accounting.laws.k_subset.conditional import conditional_bound
-from turnout.accounting.laws.k_subset.levels import LevelLaw
-from turnout.accounting.laws.k_subset.statistic import statistic_curve
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.participation import (
+    k_subset_conditional,
+    k_subset_statistic,
+)
+from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
+from turnout.accounting.participation.k_subset import SubsetBlock, block_run
+from turnout.accounting.participation.k_subset_conditional import conditional_bound
+from turnout.accounting.participation.k_subset_levels import LevelLaw, Task
+from turnout.accounting.participation.k_subset_statistic import statistic_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
@@ -332,7 +332,9 @@ TRUTH = 0.003984 - 6.1 * 6e-6
 def test_mutant_overlaps_of_subsets_forgotten(monkeypatch):
     """E[S²] as if two subsets never shared a step."""
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
-    monkeypatch.setattr(moments, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks)
+    monkeypatch.setattr(
+        k_subset_conditional, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks
+    )
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
@@ -340,9 +342,9 @@ def test_mutant_range_of_equal_values_only(monkeypatch):
     """S as if it were largest with all values equal, as it is for their sum (Maclaurin)."""
 
     def equal(statistic, scale, groups, picks):
-        return (np.expm1(statistic / groups) / scale) ** picks
+        return (np.expm1(k_subset_statistic / groups) / scale) ** picks
 
-    monkeypatch.setattr(payoffs, "largest_ratios", equal)
+    monkeypatch.setattr(k_subset_conditional, "largest_ratios", equal)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
@@ -353,20 +355,20 @@ def test_mutant_values_rounded_down(monkeypatch):
         below = GaussianPair(1.0).q_below(points)
         return LevelLaw(points, np.diff(below, append=1.0), 1.0, 0.0)
 
-    monkeypatch.setattr(conditional_module, "levels_for_hockey_sticks", rounded)
-    monkeypatch.setattr(conditional_module, "_MOST_CELLS", 400)
+    monkeypatch.setattr(k_subset_conditional, "levels_for_hockey_sticks", rounded)
+    monkeypatch.setattr(k_subset_conditional, "_MOST_CELLS", 400)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
 def test_mutant_blocks_in_the_lower_bound(monkeypatch):
     """The adversary's statistic as if she came in all steps of the window."""
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) < TRUTH + 2 * 6.1 * 6e-6
-    real = statistic.BinSum
+    real = k_subset_statistic.BinSum
 
     def wrong(laws, counts):
         return real(laws, counts if len(counts) == 1 else (sum(counts), 0))
 
-    monkeypatch.setattr(statistic, "BinSum", wrong)
+    monkeypatch.setattr(k_subset_statistic, "BinSum", wrong)
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) > TRUTH + 2 * 6.1 * 6e-6
 
 
@@ -380,8 +382,8 @@ def test_noise_so_large_that_all_ratios_are_about_one(direction):
 
 
 def test_too_many_windows_are_refused_before_grids_are_made_finer(monkeypatch):
-    tried, of = [], runs.LossGrid.of
-    monkeypatch.setattr(runs.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
+    tried, of = [], composition.LossGrid.of
+    monkeypatch.setattr(composition.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
     check_ins = Scheme(GaussianNoise(1.0), CheckIn(window=4, windows=10**8), Relation.ADD_REMOVE)
     with pytest.raises(NumericalError, match="more bins than can be held"):
         price(check_ins, 1e-6)

@@ -10,30 +10,28 @@ from hypothesis import strategies as st
 
 from turnout.accounting.divergence.curves import BestCurve, Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick, reverse_hockey_stick
-from turnout.accounting.laws.k_subset.block import ChordCurve
-from turnout.accounting.laws.k_subset.conditional import ConditionalBound, grouping
-from turnout.accounting.laws.k_subset.levels import (
-    Prices,
-    levels_for_hockey_sticks,
-    levels_for_reverse_hockey_sticks,
-)
-from turnout.accounting.laws.k_subset.moments import (
+from turnout.accounting.participation.k_subset import ChordCurve, levels_that_fit, multiset_curve
+from turnout.accounting.participation.k_subset_conditional import (
     Cells,
+    ConditionalBound,
+    Range,
     Tail,
     conditional_moments,
-    overlap_chances,
-)
-from turnout.accounting.laws.k_subset.multisets import levels_that_fit, multiset_curve
-from turnout.accounting.laws.k_subset.payoffs import (
-    Range,
+    grouping,
     hockey_stick_bound,
     largest_ratios,
+    overlap_chances,
     reverse_hockey_stick_bound,
     smallest_ratios,
 )
-from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
-from turnout.accounting.laws.k_subset.task import Task, valley
-from turnout.accounting.laws.k_subset.tilted import BinSum
+from turnout.accounting.participation.k_subset_levels import (
+    Prices,
+    Task,
+    levels_for_hockey_sticks,
+    levels_for_reverse_hockey_sticks,
+    valley,
+)
+from turnout.accounting.participation.k_subset_statistic import BinSum, bin_masses, largest_ratio
 from turnout.core.errors import NumericalError
 
 

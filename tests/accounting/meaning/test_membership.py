@@ -13,9 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from trade_off_truths import Law, average, phi, profile_of, randomized_response
 
-from turnout.accounting.meaning.membership import bayes_success, posterior
+from turnout.accounting.meaning.membership import TradeOff, bayes_success, posterior
 from turnout.accounting.meaning.profile import Profile, privacy_profile
-from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme

@@ -17,8 +17,8 @@ from trade_off_truths import (
     randomized_response,
 )
 
+from turnout.accounting.meaning.membership import TradeOff, gaussian_trade_off
 from turnout.accounting.meaning.profile import Profile, privacy_profile
-from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
 from turnout.core.errors import ParameterError
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 

@@ -15,13 +15,11 @@ from shuffle_worlds import hockey_stick, splits, worst
 
 import turnout
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, third_value_pair, worst_pair
-from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
-from turnout.accounting.shuffling.responses.slots import Slots, flip_of
-from turnout.accounting.shuffling.sampling.bits import SelfSampledBits, SubsampledBits
-from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
+from turnout.accounting.shuffling.blanket import BlanketBlock, BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair, third_value_pair, worst_pair
+from turnout.accounting.shuffling.sampled_bits import SampledBits, SampledBitsBlock, Slots, flip_of
+from turnout.accounting.shuffling.sampled_rounds import SubsampledBlock
+from turnout.accounting.shuffling.schemes import SelfSampledBits, SubsampledBits
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse

@@ -28,7 +28,7 @@ from shuffle_worlds import (
 from turnout.accounting import price
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.pricing import epsilon_upper
-from turnout.accounting.published.shuffling_blanket import blanket_2019_kary
+from turnout.accounting.published.shuffling import blanket_2019_kary
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import (

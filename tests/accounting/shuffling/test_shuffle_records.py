@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from turnout.accounting import epsilon_upper
-from turnout.accounting.budgets.plan import Ledger
-from turnout.accounting.budgets.terms import Terms
+from turnout.accounting.budgets.plan import Ledger, Terms
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import (
     ApproximateRandomizer,

@@ -16,10 +16,9 @@ from turnout.accounting import price
 from turnout.accounting.published.check_ins import theorem_5_1
 from turnout.accounting.published.comparison import SHUFFLE_METHODS, ShuffleSetting
 from turnout.accounting.published.results import PrivacyPoint
+from turnout.accounting.published.shuffled_training import kov_theorem_3_3, theorem_5_4_1
 from turnout.accounting.published.shuffling import clones_2021_closed_form, efm19_corollary_9
 from turnout.accounting.published.shuffling_rdp import theorem_5_3_1, theorem_5_3_2
-from turnout.accounting.published.shuffling_subsampled import theorem_5_4_1
-from turnout.accounting.published.strong_composition import kov_theorem_3_3
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError

@@ -10,8 +10,7 @@ import pytest
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.estimation.private import arrow_batches
-from turnout.estimation.private import columns as estimate_columns
+from turnout.estimation.private import arrow_batches, columns
 from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
 from turnout.estimation.private.choices import frequency_randomizer, mean_randomizer
@@ -242,7 +241,7 @@ def written(path, text):
 
 
 def test_items_from_each_kind_of_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate_columns, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 2)
     text = "town,age\nBonn,3\nUlm,0\nBonn,1\nUlm,2\nBonn,3\n"
     file = written(tmp_path / "a.csv", text)
     by_name = [block.tolist() for block in item_blocks(file, 2, ("Ulm", "Bonn"), "town")]

@@ -6,11 +6,8 @@ exceeded, an `Odometer` says at any time what has been spent. docs/design/ledger
 take.
 """
 
-from turnout.accounting.budgets.odometer import Odometer
-from turnout.accounting.budgets.plan import Ledger, Phase, Remaining, remaining
-from turnout.accounting.budgets.renyi_filter import RenyiFilter
-from turnout.accounting.budgets.spending import running, spent
-from turnout.accounting.budgets.terms import Terms
+from turnout.accounting.budgets.odometer import Odometer, RenyiFilter, running, spent
+from turnout.accounting.budgets.plan import Ledger, Phase, Remaining, Terms, remaining
 
 __all__ = [
     "Ledger",

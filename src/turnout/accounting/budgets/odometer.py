@@ -13,19 +13,31 @@ The mean of the right side is at most δ when the run stops, and that of the lef
 adversary gains beyond e^ε. With one order this is ε = R(α) + ln(c_α/δ)/(α − 1), with c_α =
 (1/α)(1 − 1/α)^{α−1} (Canonne, Kamath & Steinke 2020, Proposition 12); with several it is at most
 R(α) + ln(c_α/(w_α·δ))/(α − 1) for each. The minimum over orders *without* weights is not a bound.
+
+A filter that adds up Rényi divergences: an odometer that is stopped in time.
+
+At one order α this is the Rényi filter of Feldman & Zrnic 2021: while Σρ ≤ B, everything released
+together has a Rényi divergence of at most B, however each ρ was chosen. For one (ε, δ) a single
+order is all that is needed, but which one is best depends on what will be run. It is chosen in
+advance, for the windows that are expected, or spread over several orders by weights.
+
+ε so far, at every step of a run: the one place that decides how bounds become a curve.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.accounting.budgets.terms import (
+from turnout.accounting import pricing
+from turnout.accounting.budgets.plan import (
     Entries,
     Entry,
     Terms,
     entries_from,
+    largest,
     require_kind,
     require_terms,
     with_entry,
@@ -252,3 +264,165 @@ def renyi_budget(epsilon: float, delta: float, order: float) -> float:
     """
     log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
     return epsilon + (math.log(delta) - log_c) / (order - 1)
+
+
+_FILTER_KIND = "renyi-filter"
+
+
+@dataclass(frozen=True, slots=True)
+class RenyiFilter:
+    """An (ε, δ) that holds whatever happens, as long as every window is spent before it runs.
+
+    Guarantee: however each next scheme (its noise, window, probability; whether there is one at
+    all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
+
+    The choice of the filter itself, its budget included, must not depend on releases. A scheme
+    that was spent runs as it was stated; it may end early, but it gives nothing back.
+
+    Source: Feldman & Zrnic 2021, "Individual privacy accounting via a Rényi filter"; Lécuyer 2021,
+    "Practical privacy filters and odometers with Rényi differential privacy". Weights over several
+    orders, both directions and the cut tails: `Odometer` and docs/design/ledger.md.
+
+    Attributes:
+        odometer: what was spent; its bound never exceeds ``epsilon``.
+    """
+
+    epsilon: float
+    delta: float
+    odometer: Odometer
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        checks.open_unit(delta=self.delta)
+        bound = self.odometer.bound(self.delta)
+        if bound > self.epsilon:
+            raise BudgetExceededError(bound, self.epsilon)
+
+    @classmethod
+    def of(
+        cls,
+        terms: Terms,
+        epsilon: float,
+        delta: float,
+        *,
+        expected: Scheme | None = None,
+        most_windows: int = 1000,
+    ) -> RenyiFilter:
+        """A filter of one order, the one that suits what is expected to be run.
+
+        The order is chosen so that most windows like ``expected`` fit; without it, it is the best
+        for Gaussian noise. Whatever is really run, the guarantee holds.
+
+        Raises:
+            ParameterError: no order allows anything at so small an ε.
+        """
+        checks.positive(epsilon=epsilon)
+        checks.open_unit(delta=delta)
+        checks.count(most_windows=most_windows)
+        left_out = LEFT_OUT_SHARE * delta / most_windows
+        budgets = {a: renyi_budget(epsilon, (1 - LEFT_OUT_SHARE) * delta, a) for a in CANDIDATES}
+        orders = tuple(order for order, budget in budgets.items() if budget > 0)
+        if not orders:
+            raise ParameterError("epsilon", epsilon, "enough for a Rényi filter at this delta")
+        charges: Sequence[float] = orders  # of Gaussian noise, but for a factor
+        if expected is not None:
+            curve = run_renyi(terms.run_of(expected), orders, left_out)
+            charges = [max(pair) for pair in zip(curve.remove, curve.add, strict=True)]
+        counts = [budgets[a] / max(c, 1e-300) for a, c in zip(orders, charges, strict=True)]
+        order = orders[counts.index(max(counts))]
+        return cls(epsilon, delta, Odometer(terms, (order,), (1.0,), left_out, most_windows))
+
+    @property
+    def terms(self) -> Terms:
+        """Relation, unit and trust."""
+        return self.odometer.terms
+
+    def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
+        """The filter after a scheme was spent ``times`` times, all of which may then run.
+
+        Raises:
+            BudgetExceededError: they must not all run; fewer, or another one, may still fit.
+        """
+        after = self.odometer.record(scheme, label, times)
+        bound = after.bound(self.delta)
+        if bound > self.epsilon:
+            raise BudgetExceededError(bound, self.epsilon, "epsilon after this window")
+        return replace(self, odometer=after)
+
+    def fits(self, scheme: Scheme) -> int:
+        """Times that a scheme could be spent from here."""
+        odometer = self.odometer
+        charge, spent = odometer.charge(scheme), odometer.spent
+        most = odometer.most_windows - odometer.windows
+
+        def proved(count: int) -> bool:
+            return odometer.bound_of(spent + count * charge, self.delta) <= self.epsilon
+
+        return largest(proved, most) if most else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        return {
+            "kind": _FILTER_KIND,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "odometer": self.odometer.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RenyiFilter:
+        """The filter that `to_dict` wrote."""
+        require_kind(data, _FILTER_KIND)
+        return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))
+
+
+def spent(
+    scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
+) -> list[float]:
+    """Proved upper bounds on ε of a scheme after each number of steps, as `running` gives them."""
+    last = scheme.participation.steps
+    return running(
+        lambda step: pricing.epsilon_upper(scheme, delta, step, shared=step < last), steps, whole
+    )
+
+
+def running(
+    bound: Callable[[int], float], steps: Iterable[int], whole: float = math.inf
+) -> list[float]:
+    """Bounds on ε along a run, from bounds at single steps.
+
+    Args:
+        bound: a proved upper bound on ε after a number of steps of at least 1; where it raises
+            NumericalError the next step's bound counts. Asked for once a step.
+        steps: numbers of steps, in any order.
+        whole: a proved upper bound on ε of the whole run, which no answer exceeds.
+
+    Returns:
+        Bounds in the order of ``steps``; 0 before the first step.
+
+    Guarantees:
+        Never falls with more steps. Who sees a part of the releases sees no more than who sees
+        all of them, so a later bound holds earlier too.
+
+    Raises:
+        NumericalError: nothing can be certified from some step on.
+    """
+    if whole != math.inf:  # which is a bound, if a useless one
+        checks.non_negative(whole=whole)
+    asked = list(steps)
+    checks.count(0, **{f"steps[{i}]": step for i, step in enumerate(asked)})
+    bounds: dict[int, float] = {}
+    least = whole
+    failure: NumericalError | None = None
+    for step in sorted(set(asked), reverse=True):
+        if step == 0:
+            least = 0.0
+        else:
+            try:
+                least = min(least, bound(step))
+            except NumericalError as error:
+                failure = error
+        if math.isinf(least):
+            raise failure or NumericalError(f"epsilon after {step} steps is infinite")
+        bounds[step] = least
+    return [bounds[step] for step in asked]

@@ -7,6 +7,10 @@ What is added or subtracted: round-off, what lies outside the window, rounding o
 
 dp-accounting's own convolution is not used: it adds noise of the number of blocks times 1e-16
 to δ, whatever δ is.
+
+The privacy curve of a whole run: its blocks' curves, composed.
+
+Blocks that one draw decides together, as one block.
 """
 
 from __future__ import annotations
@@ -14,13 +18,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from turnout.accounting.divergence import sums
-from turnout.accounting.divergence.curves import Direction, Side, running_sums
-from turnout.accounting.divergence.loss_laws import LossLaw
+from turnout.accounting.divergence.blocks import (
+    Block,
+    CurvePair,
+    LossLaw,
+    Run,
+    hints_apart,
+    loss_law,
+    reach_of,
+)
+from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.core import checks
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
@@ -268,3 +282,154 @@ def _bins(wanted: float) -> int:
     if not wanted <= _MOST_BINS:
         raise GridTooLargeError("the privacy losses spread over more bins than can be held")
     return sums.smooth_size(max(wanted, 64.0))
+
+
+_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
+_MOST_LOSSES = 2**16  # points of one block's first loss grid
+_TAIL = 3e-4  # part of δ that may go to infinity in a composition
+
+
+@dataclass(frozen=True, slots=True)
+class LossGrid:
+    """The grid on which the losses of blocks are composed.
+
+    Attributes:
+        gap: its step, before refinement.
+        tail: probability of each block that may go to infinity.
+    """
+
+    gap: float
+    tail: float
+
+    @classmethod
+    def of(cls, run: Run, delta: float) -> LossGrid:
+        """The grid of a run of at least one block."""
+        tail = _tail(run, delta)
+        return cls(_gap(run, max(_reach(block, tail) for block, _ in run)), tail)
+
+    @classmethod
+    def common(cls, run: Run, delta: float) -> LossGrid:
+        """A grid no coarser, of powers of 2 and 1000, which many runs have in common."""
+        tail = 1e3 ** math.floor(math.log(_tail(run, delta), 1e3))
+        widest = max((block for block, _ in run), key=lambda block: block.loss_deviation)
+        return cls(2.0 ** math.floor(math.log2(_gap(run, _reach(widest, tail)))), tail)
+
+
+def _tail(run: Run, delta: float) -> float:
+    """Probability of each block that may go to infinity."""
+    return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
+
+
+def _gap(run: Run, reach: float) -> float:
+    """Step of a run's first loss grid; ``reach`` is the largest loss of a block."""
+    blocks = sum(count for _, count in run)
+    variance = sum(count * block.loss_deviation**2 for block, count in run) / blocks
+    return max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES)
+
+
+def run_epsilon(
+    run: Run,
+    direction: Direction,
+    side: Side,
+    delta: float,
+    refinement: int,
+    *,
+    near: float = 0.0,
+    grid: LossGrid | None = None,
+) -> float:
+    """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks.
+
+    A lower bound is looked for more closely below ``near``, a known upper one.
+    """
+    if not run:
+        return 0.0
+    curve = run_curve(run, direction, side, delta, refinement, grid=grid)
+    return epsilon_at(curve, delta, side, near)
+
+
+def run_curve(
+    run: Run,
+    direction: Direction,
+    side: Side,
+    delta: float,
+    refinement: int,
+    *,
+    grid: LossGrid | None = None,
+) -> Curve:
+    """The curve of a run of at least one block, sharp near one δ and valid everywhere.
+
+    Each level of refinement halves the steps of all grids.
+    """
+    direction = checks.choice(Direction, direction=direction)
+    side = checks.choice(Side, side=side)
+    if len(run) == 1 and run[0][1] == 1:
+        return run[0][0].curve(direction, side, delta, refinement)
+    grid = grid or LossGrid.of(run, delta)
+    gap, tail = grid.gap / 2**refinement, grid.tail
+    parts = [
+        (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+        for block, count in run
+    ]
+    return ComposedCurve.of(side, parts, delta)
+
+
+@lru_cache(maxsize=512)
+def _loss_law(
+    block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
+) -> LossLaw:
+    return loss_law(block.curves(side, tail, refinement), direction, gap, tail)
+
+
+@lru_cache(maxsize=256)
+def _reach(block: Block, tail: float) -> float:
+    return reach_of(block.curves(Side.UPPER, tail, 0), tail)
+
+
+_APART = 30.0  # ratio of the δ's at which compositions are made sharp
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedBlock:
+    """Independent repetitions of a block, composed: all of them happen, or none.
+
+    A draw that decides about a whole step, such as a sample of clients who then send several
+    messages each, takes the step as one block.
+
+    Attributes:
+        base: one of them.
+        count: how many there are.
+    """
+
+    base: Block
+    count: int
+
+    def __post_init__(self) -> None:
+        checks.count(count=self.count)
+
+    @property
+    def loss_deviation(self) -> float:
+        """That of the repetitions' sum, at most 1."""
+        return min(1.0, math.sqrt(self.count) * self.base.loss_deviation)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The composition's curve, made sharp near one δ."""
+        return run_curve([(self.base, self.count)], direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Compositions that are sharp at δ's from 1 down."""
+        run, hints = [(self.base, self.count)], hints_apart(delta, _APART)
+        grid = LossGrid.of(run, hints[0])
+        remove, add = (
+            [run_curve(run, direction, side, hint, refinement, grid=grid) for hint in hints]
+            for direction in Direction
+        )
+        floors = [self._floor(floor, side) for floor in self.base.curves(side, delta, 0).floors]
+        return CurvePair(side, remove, add, (floors[0], floors[1]))
+
+    def _floor(self, floor: float, side: Side) -> float:
+        """1 − (1 − floor)^count, on the proved side."""
+        if floor >= 1.0:
+            return 1.0
+        sign = 1.0 if side is Side.UPPER else -1.0
+        whole = -math.expm1(self.count * math.log1p(-floor)) * (1.0 + sign * _ROUNDING)
+        return min(max(whole, 0.0), 1.0)

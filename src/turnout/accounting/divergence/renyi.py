@@ -23,11 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock, reach_of
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.loss_laws import CurvePair, reach_of
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.pairs.prices import log_expm1
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, log_expm1
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
 

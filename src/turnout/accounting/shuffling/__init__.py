@@ -6,7 +6,7 @@ need an order of speaking that is uniform and unknown to the adversary and to wh
 (`turnout.schemes.SpeakingOrder`): `schemes` refuses them without; pairs and blocks do not know it.
 """
 
-from turnout.accounting.shuffling.approximate.blocks import shuffled_gaussian
-from turnout.accounting.shuffling.blanket.blocks import clones_2021
+from turnout.accounting.shuffling.approximate import shuffled_gaussian
+from turnout.accounting.shuffling.blanket import clones_2021
 
 __all__ = ["clones_2021", "shuffled_gaussian"]

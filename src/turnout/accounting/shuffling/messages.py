@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.divergence.blocks import Block
-from turnout.accounting.divergence.repeats import RepeatedBlock
-from turnout.accounting.shuffling.approximate.blocks import (
+from turnout.accounting.divergence.composition import RepeatedBlock
+from turnout.accounting.shuffling.approximate import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
     InfinityMassBlock,
 )
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling.binary_response import BinaryResponseBlock
+from turnout.accounting.shuffling.blanket import BlanketBlock
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     kary_pair,
     worst_pair,
 )
-from turnout.accounting.shuffling.responses.attained import (
+from turnout.accounting.shuffling.lower_bounds import (
     IdenticalGaussianBlock,
     IdenticalOthersBlock,
     LowerBoundBlock,
@@ -27,8 +28,7 @@ from turnout.accounting.shuffling.responses.attained import (
     identical_others_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
-from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
+from turnout.accounting.shuffling.sampled_bits import SampledBits, SampledBitsBlock
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
     ApproximateRandomizer,
