@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from turnout.randomizers import HadamardResponse
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers.interface import exponential_below
 
 
 def printed_response(epsilon: float, items: int) -> HadamardResponse:

@@ -12,7 +12,7 @@ from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtoc
 from turnout.protocol import encodings
 from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
 from turnout.protocol.mechanisms.randomized import Randomized
-from turnout.randomizers.levels import level_above
+from turnout.randomizers.interface import level_above
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law

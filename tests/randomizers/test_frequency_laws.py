@@ -21,9 +21,9 @@ from turnout.randomizers import (
     SubsetSelection,
     UnaryEncoding,
 )
-from turnout.randomizers.bitmaps import BitmapRandomizer
 from turnout.randomizers.indexed import IndexedRandomizer
-from turnout.randomizers.levels import exponential_below, level_above, root_below
+from turnout.randomizers.interface import exponential_below, level_above, root_below
+from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from turnout.core.errors import ParameterError
 from turnout.randomizers import GaussianRandomizer, LaplaceRandomizer
-from turnout.randomizers.laplace import _halvings, level_weights, shift_ratio
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers.interface import exponential_below
+from turnout.randomizers.numbers import _halvings, level_weights, shift_ratio
 from turnout.randomness import OSRandomness, SimulationStreams, Source
 from turnout.randomness.source import LARGEST_RANGE
 from turnout.testing import assert_frequencies, assert_mean, assert_rejects_law

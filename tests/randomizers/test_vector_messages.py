@@ -25,11 +25,9 @@ from turnout.randomizers.vectors import (
     best_randomizer,
     contained_radius,
 )
-from turnout.randomizers.vectors.flips import flip_probability, flip_ratio
-from turnout.randomizers.vectors.kashin import level_of
-from turnout.randomizers.vectors.public import normals
-from turnout.randomizers.vectors.sampled_bits import level_weights
-from turnout.randomizers.vectors.water_filling import printed_shares, water_filled
+from turnout.randomizers.vectors.interface import flip_probability, flip_ratio, normals
+from turnout.randomizers.vectors.rotations import level_of
+from turnout.randomizers.vectors.sampled_bits import level_weights, printed_shares, water_filled
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.randomness.source import LARGEST_RANGE
 from turnout.testing import assert_mean, assert_rejects_law

@@ -16,8 +16,7 @@ from turnout.randomizers import (
     OneBitHadamard,
     SubsetSelection,
 )
-from turnout.randomizers.levels import law_within
-from turnout.randomizers.registry import all_mechanisms, mechanism
+from turnout.randomizers.interface import all_mechanisms, law_within, mechanism
 from turnout.randomizers.vectors import BinaryVectorRandomizer, L1Randomizer, LInfRandomizer
 from turnout.schemes import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer

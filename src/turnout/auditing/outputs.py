@@ -18,8 +18,8 @@ from turnout.auditing.confidence import merged
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers import FrequencyRandomizer
-from turnout.randomizers.bitmaps import BitmapRandomizer
-from turnout.randomizers.lattice_numbers import NoisyNumber
+from turnout.randomizers.numbers import NoisyNumber
+from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams, Source
 

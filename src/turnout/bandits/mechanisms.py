@@ -27,8 +27,8 @@ from turnout.bandits.channels import Channels
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.estimation.private.noise import SumNoise, laplace_noise
-from turnout.randomizers.categorical import KaryRandomizedResponse
-from turnout.randomizers.levels import check_level
+from turnout.randomizers.indexed import KaryRandomizedResponse
+from turnout.randomizers.interface import check_level
 from turnout.randomness import Source
 from turnout.schemes import KaryResponse, PureRandomizer, TrustModel
 from turnout.schemes.scheme import shuffled

@@ -65,7 +65,7 @@ _shared_options = all_of(
 
 def _mechanisms() -> tuple[str, ...]:
     """Mechanisms of frequencies in any model."""
-    from turnout.randomizers.registry import all_mechanisms
+    from turnout.randomizers.interface import all_mechanisms
 
     return ("auto", *all_mechanisms(), "laplace", "gaussian")
 

@@ -134,7 +134,7 @@ def _law_options() -> list[click.Option]:
 
 def _randomizer_options() -> list[click.Option]:
     """``--randomizer``, and an option for each parameter that a randomizer has."""
-    from turnout.randomizers.registry import all_mechanisms
+    from turnout.randomizers.interface import all_mechanisms
     from turnout.schemes.registry import asked_randomizers
 
     all_mechanisms()

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.column_sums import column_sums
-from turnout.randomizers.bitmaps import BitmapRandomizer
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.interface import FrequencyRandomizer
+from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomness import Source
 
 BLOCK_CLIENTS = 2**15

@@ -30,9 +30,9 @@ from turnout.estimation.frequencies import estimate_frequencies
 from turnout.estimation.frequency_tallies import FrequencyTally
 from turnout.estimation.means import MeanEstimate, MeanTally, collect_mean, estimate_mean
 from turnout.randomizers import OneBitHadamard
-from turnout.randomizers.levels import level_above
+from turnout.randomizers.interface import level_above
 from turnout.randomizers.vectors import LInfRandomizer
-from turnout.randomizers.vectors.flips import ratio_of_flips
+from turnout.randomizers.vectors.interface import ratio_of_flips
 from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]

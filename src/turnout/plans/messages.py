@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, Positive, Section
-from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.schemes import NonAdaptiveRandomizer, RepeatedMessages
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from turnout.core.errors import NumericalError, ParameterError, TurnoutError, Un
 from turnout.plans.messages import LEAST_EPSILON0, RandomizerSection
 from turnout.plans.plan import Plan
 from turnout.plans.sections import PrivacySection
-from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.schemes import (
     AvailabilityCheckIn,
     GaussianNoise,

@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.fields import Section, Sections, section_keys
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms
 from turnout.schemes import Randomizer, TableRandomizer
 from turnout.schemes.parameters import Domain, parameters
 from turnout.schemes.registry import asked_randomizers

@@ -17,8 +17,7 @@ from turnout import schemes as spec
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
-from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential_below
-from turnout.randomizers.registry import mechanism
+from turnout.randomizers.interface import LARGEST_EPSILON, check_level, exponential_below, mechanism
 from turnout.schemes import NonAdaptiveRandomizer
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)

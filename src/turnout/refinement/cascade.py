@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.randomizers.levels import check_level, exponential_below, level_above
+from turnout.randomizers.interface import check_level, exponential_below, level_above
 from turnout.randomness import Source
 
 

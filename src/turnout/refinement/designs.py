@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level
+from turnout.randomizers.interface import check_level
 from turnout.refinement.cascade import Level
 from turnout.refinement.groups import LARGEST_ORDER, Group, bent_set
 from turnout.refinement.hadamard import Questions, Variant, seeded_words

@@ -20,8 +20,8 @@ from turnout.accounting import epsilon_upper, shuffled_price
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation import FrequencyTally, estimate_frequencies
 from turnout.randomizers import FrequencyRandomizer
-from turnout.randomizers.bitmaps import BitmapRandomizer
-from turnout.randomizers.levels import level_above
+from turnout.randomizers.interface import level_above
+from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, Scheme

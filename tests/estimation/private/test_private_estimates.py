@@ -17,7 +17,7 @@ from turnout.estimation.private.choices import frequency_randomizer, mean_random
 from turnout.estimation.private.columns import item_blocks, vector_blocks
 from turnout.estimation.private.estimates import frequencies, mean
 from turnout.estimation.private.noise import discrete_laplace, gaussian_noise, laplace_noise
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import PrivUnit, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law

@@ -15,7 +15,7 @@ from turnout.estimation.private.choices import frequency_randomizer
 from turnout.estimation.private.estimates import frequencies, mean
 from turnout.estimation.private.shuffled import at_level, shuffled_frequencies, shuffled_mean
 from turnout.estimation.private.shuffled_levels import level_of_any
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, SphericalCode
 from turnout.randomness import SimulationStreams
 

@@ -20,7 +20,7 @@ from turnout.randomizers import (
     OneBitHadamard,
     SubsetSelection,
 )
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
     L1Randomizer,
@@ -28,7 +28,7 @@ from turnout.randomizers.vectors import (
     LInfRandomizer,
     SphericalCode,
 )
-from turnout.randomizers.vectors.flips import opposite_words_apart
+from turnout.randomizers.vectors.interface import opposite_words_apart
 from turnout.schemes import (
     BoundedVariation,
     KaryResponse,

@@ -10,8 +10,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.answers import Cost
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.indexed import IndexedRandomizer
-from turnout.randomizers.levels import check_level
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms, check_level
 from turnout.randomizers.vectors import (
     KashinFrame,
     L2Randomizer,

@@ -25,7 +25,7 @@ from turnout.estimation.private.shuffled_levels import Affordable, largest_affor
 from turnout.estimation.private.shuffled_means import ShuffledMean
 from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
 from turnout.randomizers import FrequencyRandomizer
-from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomizer, VectorRandomizer
 
 AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from turnout.accounting import shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.schemes import NonAdaptiveRandomizer
 
 Made = TypeVar("Made")

@@ -17,11 +17,16 @@ from scipy.special import ndtr
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.vectors.kashin import KashinFrame, level_of
+from turnout.randomizers.vectors.interface import FloatArray, IntArray, VectorRandomizer
 from turnout.randomizers.vectors.linf import LInfRandomizer, best_shape
-from turnout.randomizers.vectors.rotations import CosineRotation, HadamardRotation, Rotation
+from turnout.randomizers.vectors.rotations import (
+    CosineRotation,
+    HadamardRotation,
+    KashinFrame,
+    Rotation,
+    level_of,
+)
 from turnout.randomizers.vectors.sampled_bits import level_weights
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
 from turnout.schemes import PureRandomizer
 

@@ -1,16 +1,45 @@
-"""The interface of randomizers of vectors: blocks of clients in, unbiased sums out."""
+"""The interface of randomizers of vectors: blocks of clients in, unbiased sums out.
+
+Randomness that everybody knows: drawn by clients and server alike from one public seed.
+
+Public randomness carries no privacy. What it must do is be the same on both sides and unlike any
+client's data; so the seed is published and is chosen before the data are.
+
+Bits that are turned over with a probability on which privacy rests, realised exactly.
+
+Notation
+    p   probability that a bit is turned over, a multiple of 2⁻⁶² that a float holds
+    ε   of one bit, ln((1 − p)/p)
+
+`Source.bernoulli` realises such a p exactly. Whatever else moves a bit before it is turned over
+(rounding by chance, float errors in between) does no harm: for every input the bit that is sent
+is 1 with a probability in [p, 1 − p].
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.randomizers.interface import (
+    check_level,
+    exponential_below,
+    law_within,
+    level_above,
+    on_grid_above,
+)
 from turnout.randomizers.packing import (
     bits_for,
     histogram_bits,
@@ -20,7 +49,8 @@ from turnout.randomizers.packing import (
     unpack_histogram,
 )
 from turnout.randomness import Source
-from turnout.schemes import PureRandomizer
+from turnout.randomness.source import Source
+from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer, SampledBitResponse
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -241,3 +271,184 @@ def finite_rows(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     with np.errstate(over="ignore", invalid="ignore"):
         finite = np.isfinite(rows.sum(axis=1, dtype=np.float64))
     return rows if finite.all() else np.where(finite[:, None], rows, 0)
+
+
+_WORDS = 4  # that one step of Philox's counter gives
+
+
+@dataclass(frozen=True, slots=True)
+class PublicRandomness:
+    """Words that are found by (seed, label, client, position), in any order and any blocks.
+
+    Source: Philox 4×64 (Salmon, Moraes, Dror and Shaw 2011), whose stream NumPy keeps stable.
+
+    Attributes:
+        seed: at least 0; published.
+        label: what the words are for; different labels give unrelated words.
+    """
+
+    seed: int
+    label: str
+
+    def __post_init__(self) -> None:
+        checks.count(0, seed=self.seed)
+
+    def words(self, first: int, clients: int, per_client: int) -> NDArray[np.uint64]:
+        """Words of ``clients`` neighbouring clients, shape (clients, per_client)."""
+        steps = -(-per_client // _WORDS)
+        philox = np.random.Philox(key=self._key(), counter=first * steps)
+        raw = philox.random_raw(clients * steps * _WORDS)
+        return raw.reshape(clients, steps * _WORDS)[:, :per_client]
+
+    def chosen_words(
+        self, clients: NDArray[np.int64], parts: NDArray[np.int64], part_words: int, all_parts: int
+    ) -> NDArray[np.uint64]:
+        """One part of each named client's words, shape (len(clients), part_words).
+
+        Args:
+            clients: numbers of clients.
+            parts: which part of the client's words, from 0 to ``all_parts`` − 1, for each.
+            part_words: words in a part, a multiple of 4.
+            all_parts: parts that each client has.
+        """
+        steps = part_words // _WORDS
+        philox, key = np.random.Philox, self._key()
+        found = np.empty((len(clients), part_words), dtype=np.uint64)
+        starts = (clients.astype(object) * all_parts + parts) * steps
+        for row, start in enumerate(starts):
+            found[row] = philox(key=key, counter=start).random_raw(part_words)
+        return found
+
+    def below(self, first: int, clients: int, limits: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole numbers below each limit, uniform to 2⁻⁵³, shape (clients, len(limits))."""
+        uniform = (self.words(first, clients, len(limits)) >> np.uint64(11)) * 2.0**-53
+        return np.minimum((uniform * limits).astype(np.int64), limits - 1)
+
+    def _key(self) -> int:
+        text = f"{self.seed}|{self.label}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "little")
+
+
+def normals(words: NDArray[np.uint64]) -> NDArray[np.float32]:
+    """Two standard normal numbers a word, by Box and Muller, shape (…, 2·words).
+
+    Each comes from 32-bit uniforms, so none exceeds 6.7; directions made of them are uniform on
+    the sphere to about 1e-7.
+    """
+    halves = np.ascontiguousarray(words).view(np.uint32).reshape(*words.shape[:-1], -1, 2)
+    first = (halves[..., 0].astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
+    radius = np.sqrt(np.float32(-2.0) * np.log(np.minimum(first, np.float32(1 - 2.0**-24))))
+    angle = halves[..., 1].astype(np.float32) * np.float32(2 * np.pi * 2.0**-32)
+    result = np.empty((*words.shape[:-1], 2 * words.shape[-1]), dtype=np.float32)
+    np.multiply(radius, np.cos(angle), out=result[..., 0::2])
+    np.multiply(radius, np.sin(angle), out=result[..., 1::2])
+    return result
+
+
+def mixed_words(seeds: NDArray[np.int64], count: int) -> NDArray[np.uint64]:
+    """The first ``count`` words of each seed's own stream, shape (len(seeds), count).
+
+    Source: SplitMix64 (Steele, Lea and Flood 2014), started at the mixed seed, so that neighbouring
+    seeds share no words. For many seeds at once that share nothing; it carries no privacy.
+    """
+    with np.errstate(over="ignore"):
+        starts = _mixed(seeds.astype(np.uint64) * _ODD + _ODD)
+        return _mixed(starts[:, None] + _ODD * np.arange(1, count + 1, dtype=np.uint64))
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's bijection of 64-bit words."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+_COIN = 2**32  # resolution of coins that serve accuracy only
+_MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed
+_SUM_ROUNDING = 1e-12  # of such a sum
+
+
+def flip_probability(epsilon: float) -> float:
+    """The least p at hand with ln((1 − p)/p) at most ``epsilon``.
+
+    Args:
+        epsilon: above 0, at most 30, in nats.
+
+    Returns:
+        p in (0, ½], above 1/(1 + e^ε) by less than 2⁻⁵² of itself or 2⁻⁶².
+    """
+    check_level(epsilon)
+    exact = on_grid_above(1 / (1 + exponential_below(epsilon)))
+    p = float(exact)
+    # The floats around here lie on the grid or are it, so the next one up does too.
+    return math.nextafter(p, 1.0) if p < exact else p
+
+
+def flip_ratio(p: float) -> Fraction:
+    """(1 − p)/p, exactly."""
+    return (1 - Fraction(p)) / Fraction(p)
+
+
+def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
+    """e^ε₀ of bits with these probabilities, ``times`` over, exactly."""
+    return math.prod((flip_ratio(p) for p in flips), start=Fraction(1)) ** times
+
+
+def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
+    """ε₀ of bits with these probabilities, ``times`` over, rounded up by less than an ulp."""
+    return level_above(ratio_of_flips(flips, times))
+
+
+def sampled_bit(epsilon0: float, coordinates: int) -> NonAdaptiveRandomizer:
+    """The law of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
+    return KaryResponse(epsilon0, 2) if coordinates == 1 else SampledBitResponse(epsilon0)
+
+
+def bits_together(flips: tuple[float, ...], samples: int) -> NonAdaptiveRandomizer:
+    """The law of ``samples`` bits of each level in one message, of coordinates that it names."""
+    apart = opposite_words_apart(flips, samples)
+    return law_within(epsilon_of_flips(flips, samples), apart)
+
+
+@lru_cache(maxsize=1024)
+def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
+    """Total variation of bits that are turned over, of two words that differ in every bit.
+
+    No two words are further apart, nor mixtures of words.
+
+    Returns:
+        Never below the true one; 1 where there are too many bits to say.
+
+    >>> round(opposite_words_apart((0.25,), 2), 9)  # 0.75 − 0.25: one bit of two decides nothing
+    0.5
+    """
+    counts = Counter(flips)
+    outcomes = math.prod(samples * count + 1 for count in counts.values())
+    if outcomes > _MOST_OUTCOMES or samples * len(flips) > _MOST_BITS:
+        return 1.0
+    first, second = np.ones(1), np.ones(1)
+    for p, count in counts.items():
+        number = samples * count
+        ways = np.array([float(math.comb(number, turned)) for turned in range(number + 1)])
+        turned = np.arange(number + 1)
+        law = ways * p**turned * (1.0 - p) ** (number - turned)
+        first, second = np.outer(first, law).ravel(), np.outer(second, law[::-1]).ravel()
+    return min(float(np.maximum(first - second, 0.0).sum()) + _SUM_ROUNDING, 1.0)
+
+
+def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int64]:
+    """The bits, each turned over with probability ``p`` on its own; the shape of ``bits``."""
+    return bits ^ source.bernoulli(p, bits.size).reshape(bits.shape)
+
+
+def rounded_by_chance(chances: NDArray[np.float64], source: Source) -> NDArray[np.int64]:
+    """1 with about the given chance (to 2⁻³²), else 0. For accuracy; no privacy rests on it."""
+    thresholds = np.rint(np.clip(chances, 0.0, 1.0) * _COIN).astype(np.int64)
+    result = (thresholds == _COIN).astype(np.int64)
+    open_ = (thresholds > 0) & (thresholds < _COIN)
+    drawn = source.below(_COIN, int(np.count_nonzero(open_)))
+    result[open_] = drawn < thresholds[open_]
+    return result
