@@ -16,8 +16,7 @@ from pathlib import Path
 from refinement import SIZE, hadamard_bits, recoverable_bits, recovered_error, unary
 
 from turnout.accounting import calibrate_noise
-from turnout.estimation.private.shuffled_means import shuffled_l2
-from turnout.estimation.private.shuffled_shapes import predicted_error
+from turnout.estimation.private.shuffled_means import predicted_error, shuffled_l2
 from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard
 from turnout.randomizers.vectors import PrivUnit
 from turnout.refinement import enough_randomness

@@ -21,12 +21,15 @@ from turnout.estimation import (
     normalise,
     project_simplex,
 )
-from turnout.estimation.column_sums import column_sums
-from turnout.estimation.empirical_bayes import shrink
-from turnout.estimation.frequencies import WAYS
-from turnout.estimation.frequency_intervals import binomial_p_values, frequency_intervals
-from turnout.estimation.frequency_scores import Evidence, evidence
-from turnout.estimation.heavy_hitters import heavy_hitters, holm
+from turnout.estimation.frequencies import (
+    WAYS,
+    binomial_p_values,
+    frequency_intervals,
+    heavy_hitters,
+    holm,
+    shrink,
+)
+from turnout.estimation.tallies import Evidence, column_sums, evidence
 from turnout.randomizers import (
     FrequencyRandomizer,
     HadamardResponse,

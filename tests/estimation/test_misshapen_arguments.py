@@ -7,7 +7,7 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.estimation import FrequencyTally
-from turnout.estimation.heavy_hitters import holm
+from turnout.estimation.frequencies import holm
 from turnout.estimation.means import MeanTally
 from turnout.estimation.user_level_means import wrong_bin_chance
 from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard

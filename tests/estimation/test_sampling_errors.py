@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turnout.estimation import collect, estimate_frequencies
-from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
+from turnout.estimation.frequencies import sampled_limits, sampling_errors
 from turnout.estimation.means import collect_mean, estimate_mean, sampling_bounds
 from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.central import central_frequencies, central_mean

@@ -15,12 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.estimation.private.columns import (
-    Rows,
-    array_entries,
-    array_vectors,
-    chosen_columns,
-)
+from turnout.estimation.private.columns import Rows, array_entries, array_vectors, chosen_columns
 
 _SHOWN = 5
 _UNNAMED = "none: these values have no columns with names"

@@ -26,7 +26,7 @@ from turnout.accounting import price, shuffled_price
 from turnout.bandits.channels import Channels
 from turnout.core import checks
 from turnout.core.bounds import Bounds
-from turnout.estimation.private.noise import SumNoise, laplace_noise
+from turnout.estimation.private.central import SumNoise, laplace_noise
 from turnout.randomizers.indexed import KaryRandomizedResponse
 from turnout.randomizers.interface import check_level
 from turnout.randomness import Source

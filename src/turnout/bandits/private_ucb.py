@@ -31,7 +31,7 @@ from turnout.bandits.policy import Batch, Problem, Release
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.estimation.private.noise import gaussian_noise
+from turnout.estimation.private.central import gaussian_noise
 from turnout.randomness import Source
 from turnout.schemes import KaryResponse, TrustModel
 from turnout.schemes.scheme import shuffled

@@ -150,8 +150,8 @@ def user_mean(
     """
     path = picture_path(picture)
     from turnout.api.estimates import EstimatedMean
-    from turnout.estimation.private import many_samples
+    from turnout.estimation.private import estimates
     from turnout.randomness import OSRandomness
 
-    found = many_samples.user_mean(data, source=OSRandomness(), columns=columns, **flags)
+    found = estimates.user_mean(data, source=OSRandomness(), columns=columns, **flags)
     show(EstimatedMean.of(found, columns if flags["client"] else ()), top, path, as_json)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.estimation.simplex import project_simplex
+from turnout.estimation.tallies import project_simplex
 from turnout.randomizers.vectors import BinaryVectorRandomizer, VectorRandomizer
 from turnout.randomness import Source
 

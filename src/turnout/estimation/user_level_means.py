@@ -27,8 +27,8 @@ from turnout.core import checks
 from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.frequencies import estimate_frequencies
-from turnout.estimation.frequency_tallies import FrequencyTally
 from turnout.estimation.means import MeanEstimate, MeanTally, collect_mean, estimate_mean
+from turnout.estimation.tallies import FrequencyTally
 from turnout.randomizers import OneBitHadamard
 from turnout.randomizers.interface import level_above
 from turnout.randomizers.vectors import LInfRandomizer

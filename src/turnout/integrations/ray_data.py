@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
 from turnout.core.optional import unavailable
-from turnout.estimation.private.arrow_batches import batch_entries, batch_vectors
-from turnout.estimation.private.columns import BLOCK_ROWS, chosen_columns
+from turnout.estimation.private.columns import (
+    BLOCK_ROWS,
+    batch_entries,
+    batch_vectors,
+    chosen_columns,
+)
 
 try:
     from ray.data import Dataset

@@ -10,13 +10,19 @@ import pytest
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.estimation.private import arrow_batches, columns
-from turnout.estimation.private.answers import PrivacyRequest
-from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
-from turnout.estimation.private.choices import frequency_randomizer, mean_randomizer
+from turnout.estimation.private import columns
+from turnout.estimation.private.answers import PrivacyRequest, frequency_randomizer, mean_randomizer
+from turnout.estimation.private.central import (
+    _UNITS,
+    _mean_noise,
+    _whole,
+    clipped,
+    discrete_laplace,
+    gaussian_noise,
+    laplace_noise,
+)
 from turnout.estimation.private.columns import item_blocks, vector_blocks
 from turnout.estimation.private.estimates import frequencies, mean
-from turnout.estimation.private.noise import discrete_laplace, gaussian_noise, laplace_noise
 from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import PrivUnit, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
@@ -291,7 +297,7 @@ def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(arrow_batches, "import_module", absent)
+    monkeypatch.setattr(columns, "import_module", absent)
     file = written(tmp_path / "a.parquet", "")
     with pytest.raises(UnsupportedError, match=r"pip install 'turnout\[data\]'"):
         list(item_blocks(file, 4))

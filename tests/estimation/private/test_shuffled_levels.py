@@ -8,7 +8,7 @@ import pytest
 
 from turnout.accounting import shuffled_price
 from turnout.core.errors import ParameterError
-from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
+from turnout.estimation.private.shuffled_means import largest_affordable, level_of_any
 from turnout.schemes import NonAdaptiveRandomizer
 
 PRICES = {

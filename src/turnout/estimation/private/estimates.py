@@ -3,11 +3,14 @@
 Every row is one client. In the local and the shuffled model each row goes through a randomizer,
 block by block, and only the tally of messages is kept; in the central model rows are summed in
 whole numbers, and noise is added to the sum.
+
+Means where a client has many rows, all of which are protected together, in the local model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +18,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.estimation import (
-    FrequencyEstimate,
-    FrequencyTally,
-    collect,
-    estimate_frequencies,
-)
+from turnout.estimation import FrequencyEstimate, FrequencyTally, collect, estimate_frequencies
 from turnout.estimation.means import (
     MeanEstimate,
     MeanTally,
@@ -28,16 +26,20 @@ from turnout.estimation.means import (
     estimate_mean,
     sampling_bounds,
 )
-from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
-from turnout.estimation.private.central import central_frequencies, central_mean, clipped
-from turnout.estimation.private.choices import (
+from turnout.estimation.private.answers import (
     NORMS,
+    Cost,
+    Frequencies,
+    Mean,
+    PrivacyRequest,
     frequency_randomizer,
     local_cost,
     mean_randomizer,
 )
-from turnout.estimation.private.columns import Rows, item_blocks, vector_blocks
+from turnout.estimation.private.central import central_frequencies, central_mean, clipped
+from turnout.estimation.private.columns import Rows, entry_blocks, item_blocks, vector_blocks
 from turnout.estimation.private.shuffled import shuffled_frequencies, shuffled_mean
+from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]
@@ -203,3 +205,83 @@ def answered_mean(found: MeanEstimate, cost: Cost) -> Mean:
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
     """The number of rows, which takes a reading of its own."""
     return sum(len(block) for block in blocks())
+
+
+def user_mean(
+    path: Path,
+    epsilon: float,
+    radius: float,
+    deviation: float,
+    source: Source,
+    *,
+    columns: Sequence[str] = (),
+    client: str | None = None,
+    samples: int | None = None,
+    chance: float = 0.01,
+) -> Mean:
+    """The mean over clients of the means of what each of them holds.
+
+    Args:
+        path: a file, see `vector_blocks`: one sample a row, with a column that says whose; or,
+            without ``client``, one client a row, whose samples of one number are its columns.
+        epsilon: ε₀ of both messages of a client, for all its samples together.
+        radius: samples lie in [−radius, radius]^d.
+        deviation: samples are about so far from a common mean, each coordinate (sub-Gaussian).
+        source: where randomness comes from.
+        columns: of a file with several.
+        client: the column that says whose sample a row is.
+        samples: as many has every client at least; needed with ``client``.
+        chance: that a client's mean may be cut, if ``deviation`` and ``samples`` are true.
+
+    Raises:
+        UnsupportedError: too few clients to find the range at this ε₀.
+    """
+    means, held = _means(path, columns, client)
+    if client is None:
+        if samples is not None:
+            raise ParameterError("samples", samples, "none without --client: one row is a client")
+        samples = held
+    elif samples is None:
+        raise ParameterError("samples", samples, "beside --client, a whole number of at least 1")
+    checks.count(samples=samples)
+    n, dimension = means.shape
+    scheme = UserLevelMean(dimension, epsilon, radius, deviation, samples, n, chance)
+    found = scheme.estimate(means, source)
+    cost = Cost(
+        found.epsilon,
+        0.0,
+        "pure, exact: of both messages of a client, about all its rows",
+        "replace-one",
+        "local",
+        "UserLevelMean",
+        f"first the range, in {scheme.bins:,} bins, with ε₀ = {scheme.range_epsilon:.4g}; then the "
+        f"mean within ±{scheme.mean_randomizer.radius:.4g} of its middle",
+        found.epsilon,
+        scheme.message_bits,
+        scheme.mean_randomizer.public_randomness,
+        (
+            f"for accuracy only: {samples:,} samples a client or more, independent, of standard "
+            f"deviation {deviation:g} at most; then no client's mean is cut but for a chance of "
+            f"{scheme.failure:.2g}",
+        ),
+        held="all rows with its name" if client else "one row of the file, all that it holds",
+    )
+    about_offset = answered_mean(found.offset, cost)
+    rows = "clients' means, where none of them is cut"
+    return replace(about_offset, value=found.value, rows=rows)
+
+
+def _means(
+    path: Path, columns: Sequence[str], client: str | None
+) -> tuple[NDArray[np.float64], int]:
+    """Each client's mean, shape (n, d), and the number of columns of the file."""
+    if client is not None and not columns:
+        raise ParameterError("column", None, "beside --client, the columns that are averaged")
+    rows = np.concatenate(list(vector_blocks(path, columns)))
+    if client is None:
+        return rows.mean(axis=1, keepdims=True), rows.shape[1]
+    names = [str(name) for block in entry_blocks(path, client) for name in block]
+    _, whose = np.unique(names, return_inverse=True)
+    counts = np.bincount(whose)
+    sums = [np.bincount(whose, weights=column) for column in rows.T]
+    return np.stack(sums, axis=1) / counts[:, None], rows.shape[1]

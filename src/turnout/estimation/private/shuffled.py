@@ -12,8 +12,9 @@ from typing import TypeVar
 from turnout.accounting import shuffled_method, shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.estimation.private.answers import Cost, PrivacyRequest
-from turnout.estimation.private.choices import (
+from turnout.estimation.private.answers import (
+    Cost,
+    PrivacyRequest,
     accuracy_notes,
     chosen_randomizer,
     frequency_randomizer,
@@ -21,9 +22,14 @@ from turnout.estimation.private.choices import (
     mean_randomizer,
     public_randomness,
 )
-from turnout.estimation.private.shuffled_levels import Affordable, largest_affordable, level_of_any
-from turnout.estimation.private.shuffled_means import ShuffledMean
-from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
+from turnout.estimation.private.shuffled_means import (
+    Affordable,
+    ShuffledMean,
+    largest_affordable,
+    level_of_any,
+    predicted_error,
+    several_messages,
+)
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomizer, VectorRandomizer
