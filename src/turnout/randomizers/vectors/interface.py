@@ -49,7 +49,6 @@ from turnout.randomizers.packing import (
     unpack_histogram,
 )
 from turnout.randomness import Source
-from turnout.randomness.source import Source
 from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer, SampledBitResponse
 
 FloatArray = NDArray[np.float64]

@@ -41,12 +41,6 @@ from turnout.core import checks
 from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors.interface import (
-    FloatArray as FloatArray_of_vector_randomizer,
-)
-from turnout.randomizers.vectors.interface import (
-    IntArray as IntArray_of_vector_randomizer,
-)
-from turnout.randomizers.vectors.interface import (
     PublicRandomness,
     VectorRandomizer,
     bits_together,
@@ -520,16 +514,16 @@ class BitRandomizer(VectorRandomizer):
 
     def encode(
         self, values: ArrayLike, source: Source, first: int = 0
-    ) -> IntArray_of_vector_randomizer:
+    ) -> IntArray:
         """Messages, shape (n, words), see `SampledBits`."""
         return self.bits.encode(self.checked(values), source, first)
 
     def total(
-        self, messages: IntArray_of_vector_randomizer, first: int = 0
-    ) -> FloatArray_of_vector_randomizer:
+        self, messages: IntArray, first: int = 0
+    ) -> FloatArray:
         """The sum of the clients' unbiased vectors in [−1, 1]^d, shape (d,)."""
         return self.bits.total(messages, first)
 
-    def probabilities(self, value: ArrayLike) -> FloatArray_of_vector_randomizer:
+    def probabilities(self, value: ArrayLike) -> FloatArray:
         """Probability of each message, see `SampledBits.probabilities`."""
         return self.bits.probabilities(self.checked(np.atleast_2d(np.asarray(value)))[0])
