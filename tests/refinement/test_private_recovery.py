@@ -13,9 +13,8 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers import SubsetSelection
 from turnout.randomness import SimulationStreams
 from turnout.refinement import heavy_count, key_entropy, least_key_bits, multi_level
-from turnout.refinement.groups import Group, bent_set
-from turnout.refinement.projective import points, singer_set
-from turnout.refinement.recovery import heavy_optimum
+from turnout.refinement.cascade import heavy_optimum
+from turnout.refinement.hadamard import Group, bent_set, points, singer_set
 
 
 def recoverable(size, epsilon, family="minimal"):

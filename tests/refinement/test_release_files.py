@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from turnout.core.errors import ParameterError, StorageError
 from turnout.randomness import SimulationStreams
 from turnout.refinement import Key, KeyMismatchError, Release, multi_level, refine
-from turnout.refinement.container import packed
-from turnout.refinement.folder import key_name, read_key, read_release, write_release
+from turnout.refinement.release import key_name, packed, read_key, read_release, write_release
 
 VALUES = np.arange(50) % 7
 LABELS = ("ö", "b", "c", "d", "e", "f", "g")

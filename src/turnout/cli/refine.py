@@ -112,7 +112,7 @@ def encode(
     """
     from turnout.refinement import least_key_bits, multi_level
     from turnout.refinement import refine as refined
-    from turnout.refinement.folder import write_release
+    from turnout.refinement.release import write_release
 
     names = names_of(size, labels)
     levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
@@ -234,7 +234,7 @@ def decode(
 
     PUBLIC is the public file. Without a key it is read at the level that everybody has.
     """
-    from turnout.refinement.folder import read_key, read_release
+    from turnout.refinement.release import read_key, read_release
     from turnout.reporting import refined_tables
 
     release = read_release(public)

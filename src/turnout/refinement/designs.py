@@ -18,9 +18,17 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.interface import check_level
 from turnout.refinement.cascade import Level
-from turnout.refinement.groups import LARGEST_ORDER, Group, bent_set
-from turnout.refinement.hadamard import Questions, Variant, seeded_words
-from turnout.refinement.projective import is_prime, points, singer_set
+from turnout.refinement.hadamard import (
+    LARGEST_ORDER,
+    Group,
+    Questions,
+    Variant,
+    bent_set,
+    is_prime,
+    points,
+    seeded_words,
+    singer_set,
+)
 
 Family = Literal["k-ary", "hadamard", "projective", "spread"]
 _DRAWS = 32

@@ -1,17 +1,31 @@
-"""A public release and the keys that belong to it, as objects and as bytes.
+"""The file format of a release and its keys: a line of text, a header, the bits, a checksum.
+
+A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) · header (JSON,
+keys sorted) · payload · SHA-256 of everything before it. One content has one such form, and no
+byte of it can change unnoticed.
+
+A public release and the keys that belong to it, as objects and as bytes.
 
 A key names the release that it opens by the SHA-256 of the whole public file, so a key of
 another release, or a release that was altered, is refused and never used. The checksum finds
 accidents; it is no signature, and a public file holds nothing that depends on the keys.
+
+A folder with a public file and one key file an analyst.
+
+Nothing is overwritten, key files can be read by their owner alone from the moment they exist,
+and the public file appears last, whole: a folder without it holds no release.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +34,54 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core.errors import ParameterError, StorageError, TurnoutError
 from turnout.randomizers.packing import pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.refinement.container import packed, unpacked
 from turnout.refinement.designs import Direct, OneBit
-from turnout.refinement.estimates import LevelEstimate, estimate
-from turnout.refinement.multilevel import MultiLevel, checked_values
+from turnout.refinement.multilevel import LevelEstimate, MultiLevel, checked_values, estimate
+
+VERSION = 1
+_DIGEST_BYTES = 32
+
+
+def packed(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
+    """The bytes of a file."""
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    body = _first_line(kind, VERSION) + len(text).to_bytes(8, "little") + text + payload
+    return body + hashlib.sha256(body).digest()
+
+
+def unpacked(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+    """Header and payload of a file.
+
+    Raises:
+        StorageError: it is another kind of file, from a newer version, or damaged.
+    """
+    line = data[: data.find(b"\n") + 1] if b"\n" in data[:64] else b""
+    if line != _first_line(kind, VERSION):
+        raise StorageError(f"{name}: {_complaint(kind, line)}")
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    start = len(line) + 8
+    if len(body) < start or hashlib.sha256(body).digest() != digest:
+        raise StorageError(f"{name}: damaged or cut short (its checksum does not fit)")
+    end = start + int.from_bytes(body[len(line) : start], "little")
+    try:
+        header = json.loads(body[start:end])
+    except ValueError:
+        raise StorageError(f"{name}: its header cannot be read") from None
+    if end > len(body) or not isinstance(header, dict):
+        raise StorageError(f"{name}: its header cannot be read")
+    return header, body[end:]
+
+
+def _first_line(kind: str, version: int) -> bytes:
+    return f"turnout refinement {kind} {version}\n".encode()
+
+
+def _complaint(kind: str, line: bytes) -> str:
+    words = line.decode(errors="replace").split()
+    if words[:2] != ["turnout", "refinement"] or len(words) != 4:
+        return f"not a {kind} of turnout refine, or damaged"
+    if words[2] != kind:
+        return f"a {words[2]}, where a {kind} is needed"
+    return f"format {words[3]}, but this version reads format {VERSION}"
 
 
 class KeyMismatchError(StorageError):
@@ -271,3 +329,72 @@ def _written(epsilon: float) -> float | str:
 
 def _read(epsilon: float | str) -> float:
     return float(epsilon)
+
+
+PUBLIC = "public"
+_PUBLIC_MODE, _KEY_MODE = 0o644, 0o600
+
+
+def key_name(epsilon: float) -> str:
+    """The name of the key file of a level: ``key-1`` for ε = 1."""
+    return f"key-{epsilon!r}".removesuffix(".0")
+
+
+def write_release(folder: Path, release: Release, keys: Sequence[Key]) -> list[Path]:
+    """Writes all files and returns their paths, the public one first.
+
+    Raises:
+        StorageError: one of the files exists, or the folder cannot be written to.
+    """
+    paths = [folder / PUBLIC, *(folder / key_name(key.epsilon) for key in keys)]
+    for path in paths:
+        if path.exists():
+            raise StorageError(f"{path} exists; a release is never overwritten")
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, key in zip(paths[1:], keys, strict=True):
+            _write(path, key.data, _KEY_MODE)
+            written.append(path)
+        partial = folder / f"{PUBLIC}.partial"
+        _write(partial, release.data, _PUBLIC_MODE)
+        written.append(partial)
+        # Unlike a rename, a link fails where the name is taken.
+        os.link(partial, paths[0])
+        partial.unlink()
+    except OSError as error:
+        # A key without its public file opens nothing, but it is a secret: leave none behind.
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise StorageError(f"{error.filename or folder}: {error.strerror}") from None
+    return paths
+
+
+def read_release(path: Path) -> Release:
+    """The release in a public file, or in the folder that holds it."""
+    return Release.from_bytes(_content(path / PUBLIC if path.is_dir() else path), str(path))
+
+
+def read_key(path: Path) -> Key:
+    """The key in a file."""
+    return Key.from_bytes(_content(path), str(path))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from None
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """A new file, whole or not at all."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise

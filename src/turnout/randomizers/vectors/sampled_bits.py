@@ -512,15 +512,11 @@ class BitRandomizer(VectorRandomizer):
         """Coordinates, if a seed was given."""
         return "none" if self.public_seed is None else "which coordinates each client reports"
 
-    def encode(
-        self, values: ArrayLike, source: Source, first: int = 0
-    ) -> IntArray:
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
         """Messages, shape (n, words), see `SampledBits`."""
         return self.bits.encode(self.checked(values), source, first)
 
-    def total(
-        self, messages: IntArray, first: int = 0
-    ) -> FloatArray:
+    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
         """The sum of the clients' unbiased vectors in [−1, 1]^d, shape (d,)."""
         return self.bits.total(messages, first)
 
