@@ -21,9 +21,8 @@ from turnout.bandits import (
     ShuffledBits,
     simulate,
 )
-from turnout.bandits.channels import Channels
-from turnout.bandits.confidence import Estimates, Evidence, Widths
-from turnout.bandits.policy import Release
+from turnout.bandits.mechanisms import Channels
+from turnout.bandits.policy import Estimates, Evidence, Release, Widths
 from turnout.randomness import SimulationStreams
 
 ENVIRONMENT = LinearEnvironment(np.eye(2), np.array([5e-5, -5e-5]))

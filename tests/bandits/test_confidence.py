@@ -14,9 +14,8 @@ from turnout.bandits import (
     simulate,
     two_best_environment,
 )
-from turnout.bandits.channels import Channels, bit_log_moments, laplace_log_moments
-from turnout.bandits.confidence import Estimates, Widths
-from turnout.bandits.policy import Release
+from turnout.bandits.mechanisms import Channels, bit_log_moments, laplace_log_moments
+from turnout.bandits.policy import Estimates, Release, Widths
 from turnout.randomness import SimulationStreams
 
 HARD_TO_TELL = two_best_environment(0.01, 3)

@@ -13,8 +13,7 @@ import pytest
 
 from turnout.auditing.confidence import rate_bounds
 from turnout.bandits import Batch, PrivateLinUCB, Problem, Release
-from turnout.bandits.channels import Channels
-from turnout.bandits.mechanisms import randomized_bits
+from turnout.bandits.mechanisms import Channels, randomized_bits
 from turnout.randomness import SimulationStreams
 
 RUNS = int(os.environ.get("TURNOUT_BANDIT_RUNS", "300"))

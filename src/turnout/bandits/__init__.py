@@ -9,26 +9,29 @@ from typing import TYPE_CHECKING
 from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
-    from turnout.bandits.baselines import LinUCB, phased_elimination
-    from turnout.bandits.channels import Channels
-    from turnout.bandits.contexts import (
+    from turnout.bandits.elimination import (
+        CoreSet,
+        Elimination,
+        LinUCB,
+        core_set,
+        phased_elimination,
+    )
+    from turnout.bandits.environment import (
         ContextualEnvironment,
+        LinearEnvironment,
+        LoggedEnvironment,
         best_features,
         contextual_environment,
         parameter_net,
-    )
-    from turnout.bandits.core_sets import CoreSet, core_set
-    from turnout.bandits.elimination import Elimination
-    from turnout.bandits.environment import (
-        LinearEnvironment,
+        read_log,
         rounded_rewards,
         sphere_environment,
         two_best_environment,
     )
-    from turnout.bandits.logs import LoggedEnvironment, read_log
     from turnout.bandits.mechanisms import (
         BareSums,
         CentralSums,
+        Channels,
         LocalBits,
         Mechanism,
         ShuffledBits,
@@ -41,14 +44,13 @@ if TYPE_CHECKING:
 __getattr__ = loaded_on_demand(
     __name__,
     {
-        "baselines": "LinUCB phased_elimination",
-        "channels": "Channels",
-        "contexts": "ContextualEnvironment best_features contextual_environment parameter_net",
-        "core_sets": "CoreSet core_set",
-        "elimination": "Elimination",
-        "environment": "LinearEnvironment rounded_rewards sphere_environment two_best_environment",
-        "logs": "LoggedEnvironment read_log",
-        "mechanisms": "BareSums CentralSums LocalBits Mechanism ShuffledBits",
+        "elimination": "CoreSet Elimination LinUCB core_set phased_elimination",
+        "environment": (
+            "ContextualEnvironment LinearEnvironment LoggedEnvironment best_features "
+            "contextual_environment parameter_net read_log rounded_rewards sphere_environment "
+            "two_best_environment"
+        ),
+        "mechanisms": "BareSums CentralSums Channels LocalBits Mechanism ShuffledBits",
         "policy": "Batch Policy Problem Release",
         "private_ucb": "PrivateLinUCB",
         "simulation": "Run simulate",

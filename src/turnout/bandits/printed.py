@@ -19,9 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.bandits.channels import Channels
-from turnout.bandits.core_sets import core_set
-from turnout.bandits.mechanisms import Mechanism
+from turnout.bandits.elimination import core_set
+from turnout.bandits.mechanisms import Channels, Mechanism
 from turnout.bandits.policy import Batch, Problem, Release, whole_batch
 from turnout.core import checks
 from turnout.core.bounds import Bounds

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.bandits.confidence import Evidence
-from turnout.bandits.core_sets import core_set
-from turnout.bandits.elimination import Elimination, EliminationState
-from turnout.bandits.policy import Batch, Problem, Release, check_growth, whole_batch
+from turnout.bandits.elimination import Elimination, EliminationState, core_set
+from turnout.bandits.policy import Batch, Evidence, Problem, Release, check_growth, whole_batch
 from turnout.core import checks
 
 FloatArray = NDArray[np.float64]
