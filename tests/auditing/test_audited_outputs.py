@@ -8,7 +8,7 @@ import pytest
 import turnout as tn
 from turnout.api import audited
 from turnout.auditing.canaries import Canaries, play_one_run
-from turnout.auditing.results import Statement
+from turnout.auditing.confidence import Statement
 from turnout.bandits import CentralSums, LocalBits
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError

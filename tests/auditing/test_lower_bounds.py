@@ -14,8 +14,8 @@ from turnout.auditing import (
     gaussian_mu_by_counts,
     gaussian_mu_by_guesses,
 )
+from turnout.auditing.canaries import guessed, p_value
 from turnout.auditing.confidence import Event, best_event, counted, rate_bounds
-from turnout.auditing.one_run import guessed, p_value
 
 # m, r, v, δ, error, then ε by _epsilon_one_run and by _epsilon_one_run_fdp of jax_privacy 2.0.0's
 # auditing.py (found to 1e-6).

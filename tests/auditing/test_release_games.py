@@ -11,7 +11,7 @@ from scipy.stats import kstest
 import turnout as tn
 from turnout.api.audited import also_stated, bound_of, games_of, stated_by
 from turnout.auditing import ReleaseGame, play
-from turnout.auditing.scores import LOG_RATIOS
+from turnout.auditing.confidence import LOG_RATIOS
 from turnout.protocol.clipping import Clipping
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.mechanisms import mechanism_for

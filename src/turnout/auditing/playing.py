@@ -10,8 +10,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.confidence import CLEARLY, Counted, Event, best_event, counted
-from turnout.auditing.results import Findings, FoundAt, Rates, Statement
+from turnout.auditing.confidence import (
+    CLEARLY,
+    Counted,
+    Event,
+    Findings,
+    FoundAt,
+    Rates,
+    Statement,
+    best_event,
+    counted,
+)
 from turnout.core import checks
 from turnout.randomness import SimulationStreams
 

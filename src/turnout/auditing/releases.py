@@ -8,6 +8,12 @@ one draw and one release of a step serve many trials, by the objects that serve 
 Who plays knows all but the canary: every other client's update (the crowd's, which comes to each
 step with the canary's opposite), the divisor and the law. The worlds are those of the relation: the
 canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite (replace-one).
+
+The distinguishing game on `turnout.simulation.Simulation` itself, as training runs it.
+
+A trial is a canary: a client of the simulation with a coordinate of its own. Draws are independent
+over clients and noise over coordinates, so one simulation serves many trials, through its engine,
+its coordinator, its sampler and its noise.
 """
 
 from __future__ import annotations
@@ -20,9 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.confidence import merged
-from turnout.auditing.scores import LOG_RATIOS
-from turnout.auditing.statistics import Statistics
+from turnout.auditing.canaries import require_independent, simulated
+from turnout.auditing.confidence import LOG_RATIOS, Statistics, merged
 from turnout.core import checks
 from turnout.core.aggregates import Noise
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -278,3 +283,57 @@ class _Playing:
             return np.full(size, np.nan)
         bound: Any = getattr(self._mechanism, "bound", None)
         return np.array(released.total if bound is None else bound.to_model(released.total))
+
+
+_SIMULATED_CELLS, _SIMULATED_FEWEST, _SIMULATED_MOST = 2**22, 2**10, 2**16
+"""Releases that are held at once, and trials of a simulation."""
+_SEEDS = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationGame:
+    """Runs of a scheme with canaries and without them.
+
+    Attributes:
+        scheme: aggregated releases, draws that are the same for all clients and independent.
+        clip_norm: C.
+        expected_check_ins: the public divisor; by default the law's mean of all canaries.
+
+    Raises:
+        UnsupportedError: another scheme.
+    """
+
+    scheme: Scheme
+    clip_norm: float = 1.0
+    expected_check_ins: float | None = None
+
+    def __post_init__(self) -> None:
+        require_independent(self.scheme)
+
+    def scores(
+        self, world: int, trials: int, streams: SimulationStreams, *name: str | int
+    ) -> dict[str, FloatArray]:
+        """Statistics of so many canaries, each of shape (trials,), by name."""
+        group = int(
+            np.clip(
+                _SIMULATED_CELLS // self.scheme.participation.steps,
+                _SIMULATED_FEWEST,
+                _SIMULATED_MOST,
+            )
+        )
+        starts = range(0, trials, group)
+        seeds = streams.generator("audit", "simulations", *name, world).integers(
+            _SEEDS, size=len(starts)
+        )
+        return merged(
+            self._group(world, min(group, trials - start), int(seed))
+            for start, seed in zip(starts, seeds, strict=True)
+        )
+
+    def _group(self, world: int, trials: int, seed: int) -> dict[str, FloatArray]:
+        inside = np.full(trials, world == 0)
+        seen, _ = simulated(self.scheme, inside, self.clip_norm, self.expected_check_ins, seed)
+        statistics = Statistics(self.scheme, trials)
+        for draw, block, _ in drawn_blocks(self.scheme):
+            statistics.add(draw, seen[block.first_step : block.first_step + block.steps])
+        return statistics.by_name()

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.auditing.canaries import require_independent
-from turnout.auditing.confidence import merged
+from turnout.auditing.confidence import Statistics, merged
 from turnout.auditing.releases import canary_steps, drawn_blocks, whole_noise
-from turnout.auditing.statistics import Statistics
 from turnout.core.aggregates import Noise
 from turnout.core.errors import LocalProtocolError
 from turnout.participation.schedule import Schedule
