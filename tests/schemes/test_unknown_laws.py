@@ -32,7 +32,7 @@ from turnout.schemes import (
 from turnout.schemes.codec import law_from_dict, scheme_from_dict, scheme_to_dict
 from turnout.schemes.normal_form import DRAWS, Form, OneOf, normal_form
 from turnout.schemes.registry import participation_law
-from turnout.verification import cost, terms
+from turnout.verification import cost, document
 
 NOISE = GaussianNoise(1.0)
 POPULATION = 6
@@ -145,7 +145,7 @@ OTHERS = {
     "read": lambda law: scheme_from_dict(charter_of(law)),
     "an invitation": lambda law: law_from_dict(charter_of(law)["participation"]),
     "a plan": lambda law: Plan.from_toml(PLAN.format(type(law).__name__.lower())),
-    "verified charter": lambda law: terms._rebuilt(charter_of(law)),
+    "verified charter": lambda law: document._rebuilt(charter_of(law)),
 }
 """Whoever asks for a law, but not for its draws."""
 TELL = {

@@ -36,8 +36,7 @@ from turnout.service.wire import (
     covers_path,
     updates_path,
 )
-from turnout.verification.document import DamagedError
-from turnout.verification.terms import decoded
+from turnout.verification.document import DamagedError, decoded
 
 CHARTER = charter_of(*SCENES[0])
 

@@ -15,8 +15,7 @@ from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.schemes import CheckIn, ReleaseRule, TrustModel
 from turnout.service.charter import Charter
-from turnout.verification.document import DamagedError
-from turnout.verification.terms import decoded
+from turnout.verification.document import DamagedError, decoded
 
 DIMENSION = 20
 KINDS = {

@@ -29,10 +29,9 @@ from turnout.schemes import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.verification import ratios
+from turnout.verification import windows
 from turnout.verification.cost import least, recomputed
-from turnout.verification.ratios import Law, Side, added, multiplied
-from turnout.verification.windows import epsilon, remove_delta
+from turnout.verification.windows import Law, Side, added, epsilon, multiplied, remove_delta
 
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 
@@ -245,7 +244,7 @@ def bracketed(joined, operation, one, other, lower=Side.LOWER, upper=Side.UPPER)
 @given(one=atoms, other=atoms)
 def test_joined_laws_are_below_and_above_in_convex_order(joined, operation, one, other):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ratios, "CELLS", 12)  # far fewer than there are atoms
+        patch.setattr(windows, "CELLS", 12)  # far fewer than there are atoms
         assert bracketed(joined, operation, law_of(one), law_of(other))
 
 
@@ -253,7 +252,7 @@ def test_laws_on_the_wrong_side_are_noticed():
     rng = np.random.default_rng(5)
     law = law_of(zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ratios, "CELLS", 12)
+        patch.setattr(windows, "CELLS", 12)
         for joined, operation in ((added, np.add), (multiplied, np.multiply)):
             assert bracketed(joined, operation, law, law)
             assert not bracketed(joined, operation, law, law, lower=Side.UPPER)
@@ -261,7 +260,7 @@ def test_laws_on_the_wrong_side_are_noticed():
 
 
 def test_rounding_and_what_tells_for_sure_are_charged():
-    plain = ratios.gaussian(1.0, Side.UPPER)
+    plain = windows.gaussian(1.0, Side.UPPER)
     for side, sign in ((Side.UPPER, 1), (Side.LOWER, -1)):
         free, values, both = (
             epsilon(dataclasses.replace(plain, value_error=v, mass_error=m), side, 1e-6)
@@ -273,7 +272,7 @@ def test_rounding_and_what_tells_for_sure_are_charged():
 
 
 def test_rounding_is_counted():
-    one = ratios.gaussian(1.0, Side.UPPER)
+    one = windows.gaussian(1.0, Side.UPPER)
     assert 0 < one.value_error < 1e-8
     two = multiplied(one, one, Side.UPPER, 1e-15)
     assert two.value_error > 2 * one.value_error

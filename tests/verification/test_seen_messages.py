@@ -29,9 +29,9 @@ from turnout.schemes import (
     SelfSampling,
     TrustModel,
 )
-from turnout.verification import seen_messages
+from turnout.verification import cost
 from turnout.verification.cost import least, recomputed
-from turnout.verification.verdict import Outcome
+from turnout.verification.document import Outcome
 from turnout.verification.verifying import verify
 
 DELTA = 1e-4
@@ -72,7 +72,7 @@ def test_it_encloses_the_sum_over_all_ratios_closely(randomizer, law, rate, mess
     truth = brentq(lambda e: delta_of(randomizer, rate, messages, e) - DELTA, 0.0, 60.0)
     assert found.lower <= truth <= found.upper
     assert found.relative_width < 1e-3
-    assert method == seen_messages.METHOD
+    assert method == cost.METHOD
 
 
 @pytest.mark.parametrize("law", [CheckIn(4, 3, 0.5), SelfSampling(0.3, 9), KSubset(4, 2, 2)])
@@ -118,7 +118,7 @@ def test_a_ledger_of_messages_is_verified_and_one_that_claims_too_little_is_not(
     honest = told(kind)
     found = verify(exported(FakeTransaction(honest, released=12)))
     assert found.outcome is Outcome.GOOD, found.faults
-    assert found.method == seen_messages.METHOD
+    assert found.method == cost.METHOD
     assert "local trust" in found.relation
     less = tuple(0.97 * e for e in honest.charged)
     found = verify(exported(FakeTransaction(told(kind, charged=less), released=12)))

@@ -81,7 +81,7 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     if as_json:
         click.echo(json.dumps(verdict.document(), indent=2, ensure_ascii=False))
     else:
-        from turnout.verification.report import show
+        from turnout.verification.verifying import show
 
         show(verdict)
     return verdict.outcome.value
