@@ -20,8 +20,7 @@ from typing import Any
 import turnout as tn
 from turnout.api.audited import also_stated, games_of, stated_by, with_simulation
 from turnout.auditing import play
-from turnout.protocol.clipping import Clipping
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.testing.faults import FAULTS
 
 DELTA, EPSILON, CONFIDENCE = 1e-4, 3.0, 0.999

@@ -12,9 +12,8 @@ import turnout as tn
 from turnout.api.audited import also_stated, bound_of, games_of, stated_by
 from turnout.auditing import ReleaseGame, play
 from turnout.auditing.confidence import LOG_RATIOS
-from turnout.protocol.clipping import Clipping
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.randomness import SimulationStreams
 from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf
 from turnout.simulation.stepper import Setup

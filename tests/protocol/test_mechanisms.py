@@ -25,9 +25,8 @@ from turnout.core.errors import (
     RemoteProtocolError,
     UnsupportedError,
 )
-from turnout.protocol.clipping import Clipping
 from turnout.protocol.lattice import Lattice
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
 

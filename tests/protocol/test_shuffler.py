@@ -12,8 +12,7 @@ import pytest
 import turnout as tn
 from turnout.auditing.confidence import rate_bounds
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
-from turnout.protocol.shuffler import Shuffler
+from turnout.protocol.randomized import HistogramEncoding, MessageEncoding, Shuffler
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
 from turnout.schemes.scheme import shuffled

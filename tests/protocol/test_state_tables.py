@@ -9,17 +9,18 @@ from protocol_driver import check_in, coordinator, ids, source, std_itself, upda
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
 from turnout.participation.schedule import Schedule
-from turnout.protocol.client import Client
-from turnout.protocol.fleet import Fleet
-from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests
-from turnout.protocol.tables import (
+from turnout.protocol.client import Client, Fleet
+from turnout.protocol.messages import (
     CLIENT_TABLE,
     COORDINATOR_TABLE,
+    CheckIns,
     ClientEvent,
     ClientState,
     CoordinatorEvent,
     CoordinatorState,
     Fault,
+    StepOpened,
+    UpdateRequests,
 )
 from turnout.schemes import CheckIn
 

@@ -16,8 +16,8 @@ from turnout.participation import drawing
 from turnout.participation.drawing import draw, expected_check_ins, expected_empty_steps, one_of
 from turnout.participation.schedule import blocks
 from turnout.plans import Plan
-from turnout.protocol import admissions
-from turnout.protocol.admissions import Admissions, quota
+from turnout.protocol import coordinator
+from turnout.protocol.coordinator import Admissions, quota
 from turnout.randomness import OSRandomness
 from turnout.schemes import (
     CheckIn,
@@ -46,7 +46,7 @@ TABLES = (
     drawing.SAMPLERS,
     drawing.EXPECTED,
     drawing._CANDIDATES,
-    admissions.RULES,
+    coordinator.RULES,
     neighbours.NEIGHBOUR_BOUNDS,
     cost._WINDOWS,
 )
@@ -152,7 +152,7 @@ TELL = {
     "sampler": (drawing.SAMPLERS, one_of),
     "expectations": (drawing.EXPECTED, drawing.EXPECTED.rows[OneOf]),
     "chances": (drawing._CANDIDATES, lambda draw, n: (n, 0.125)),
-    "admissions": (admissions.RULES, admissions.RULES.rows[OneOf]),
+    "admissions": (coordinator.RULES, coordinator.RULES.rows[OneOf]),
     "accounting": (
         neighbours.NEIGHBOUR_BOUNDS,
         neighbours._Analysis(bound, "a new draw"),

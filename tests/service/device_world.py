@@ -11,7 +11,7 @@ import numpy as np
 from fake_coordinator import URL, FakeCoordinator, Wire, charter_of, invitation
 from virtual_time import virtually
 
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomness import Source
 from turnout.service.device import Device, Diary, Link, Memory, Pace, StateFile
 

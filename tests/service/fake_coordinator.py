@@ -11,8 +11,8 @@ from functools import cache
 import httpx
 import numpy as np
 
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
+from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
 from turnout.schemes.codec import scheme_to_dict
 from turnout.service.charter import Charter, Timing

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, ProtocolError, RemoteProtocolError
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection

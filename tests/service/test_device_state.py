@@ -11,7 +11,7 @@ from fake_coordinator import charter_of, invitation
 
 from turnout.core import files
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
 from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots

@@ -15,7 +15,7 @@ from device_world import (
 from fake_coordinator import charter_of
 
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.schemes import CheckIn, EveryStep, ReleaseRule, SlidingWindow
 from turnout.service.wire import Phase, SignedHead
 

@@ -18,7 +18,7 @@ from test_storage_upgrades import Shell
 from world_scenes import charter_of
 
 from turnout.core.errors import StorageError
-from turnout.protocol.mechanisms.aggregated import Aggregated
+from turnout.protocol.mechanisms import Aggregated
 from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.charter import Charter
 from turnout.service.engine import Engine

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
-from turnout.protocol.mechanisms.randomized import Randomized
+from turnout.protocol.randomized import MessageEncoding, Randomized
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.schemes import CheckIn, ReleaseRule, TrustModel
 from turnout.service.charter import Charter

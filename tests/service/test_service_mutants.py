@@ -10,8 +10,7 @@ from memory_storage import MemoryStorage, MemoryTransaction
 from simulated_world import World, promise
 
 from turnout.core.aggregates import IntegerSum
-from turnout.protocol.mechanisms.aggregated import Aggregated
-from turnout.protocol.mechanisms.one_client import OneClient
+from turnout.protocol.mechanisms import Aggregated, OneClient
 from turnout.protocol.messages import CheckIns, Verdict
 from turnout.service.engine import Engine, Upload
 from turnout.service.releases import Releases

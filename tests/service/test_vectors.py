@@ -23,7 +23,7 @@ from fake_coordinator import charter_of, invitation
 
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
-from turnout.protocol.tables import CLIENT_TABLE, Fault
+from turnout.protocol.messages import CLIENT_TABLE, Fault
 from turnout.schemes import CheckIn, FixedAssignment, KSubset, SlidingWindow
 from turnout.service.charter import Charter
 from turnout.service.device import drawn_slots

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
+from turnout.protocol.randomized import MessageEncoding
 from turnout.randomizers.vectors import SeededCode
 from turnout.schemes import (
     CheckIn,

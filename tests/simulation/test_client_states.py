@@ -9,7 +9,7 @@ from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
 from turnout.learning.fedsgd import FedSGD
-from turnout.protocol.clipping import Clipping
+from turnout.protocol.mechanisms import Clipping
 from turnout.schemes import EveryStep, FixedAssignment, ReleaseRule
 from turnout.simulation import FileCheckpoints
 from turnout.simulation.clients import clipped

@@ -24,7 +24,7 @@ from turnout.learning.optimizers import SGD
 from turnout.learning.record_sgd import RecordSGD
 from turnout.learning.single_updates import SingleUpdates
 from turnout.learning.tasks import SupervisedTask
-from turnout.protocol.mechanisms.randomized import Randomized
+from turnout.protocol.randomized import Randomized
 from turnout.randomizers.vectors import (
     L1Randomizer,
     L2Randomizer,

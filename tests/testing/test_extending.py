@@ -120,7 +120,7 @@ from turnout.schemes.codec import law_from_dict
 from turnout.schemes import GaussianNoise, Scheme
 from turnout.participation.schedule import blocks
 from turnout.participation.drawing import draw
-from turnout.protocol.admissions import Admissions
+from turnout.protocol.coordinator import Admissions
 from turnout.verification.document import _rebuilt
 law = law_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
 slots = [s for block in blocks(law)

@@ -13,7 +13,7 @@ import pytest
 from turnout.accounting.participation import neighbours
 from turnout.participation import drawing
 from turnout.participation.drawing import one_of
-from turnout.protocol import admissions
+from turnout.protocol import coordinator
 from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
@@ -99,19 +99,19 @@ MUTANTS = {
     ),
     "nobody is admitted": (
         lambda patch: patch.setitem(
-            admissions.RULES.rows,
+            coordinator.RULES.rows,
             OneOf,
             replace(
-                admissions.RULES.rows[OneOf], eligible=lambda d, ids, t: np.zeros(len(ids), bool)
+                coordinator.RULES.rows[OneOf], eligible=lambda d, ids, t: np.zeros(len(ids), bool)
             ),
         ),
         CheckIn(3),
     ),
     "one pick too many is admitted": (
         lambda patch: patch.setitem(
-            admissions.RULES.rows,
+            coordinator.RULES.rows,
             KOf,
-            replace(admissions.RULES.rows[KOf], quota=lambda draw: draw.picks + 1),
+            replace(coordinator.RULES.rows[KOf], quota=lambda draw: draw.picks + 1),
         ),
         KSubset(3, 1),
     ),

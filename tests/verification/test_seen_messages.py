@@ -10,7 +10,7 @@ from scipy.stats import multinomial
 
 from turnout.accounting import price
 from turnout.core.errors import UnsupportedError
-from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.randomized import MessageEncoding
 from turnout.randomizers.vectors import LInfRandomizer, SeededCode
 from turnout.schemes import (
     AttainedVariation,

@@ -101,8 +101,8 @@ def bound_of(
 
     It is made for any number of coordinates, which stand for trials; the lattice stays the model's.
     """
-    from turnout.protocol.clipping import Clipping
     from turnout.protocol.lattice import Lattice
+    from turnout.protocol.mechanisms import Clipping
     from turnout.schemes import GaussianNoise
 
     noise = scheme.randomizer

@@ -20,8 +20,8 @@ from turnout.core.files import locked, replace_file
 from turnout.integrations.assignment import AssignmentLaw
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
-from turnout.protocol.clipping import Clipping
 from turnout.protocol.lattice import Lattice, LatticeUpdate
+from turnout.protocol.mechanisms import Clipping
 from turnout.randomness import OSRandomness, Source
 from turnout.schemes.codec import law_from_dict
 

@@ -35,8 +35,8 @@ from turnout.service.wire import (
 
 if TYPE_CHECKING:
     from turnout.protocol.coordinator import Coordinator
-    from turnout.protocol.encodings import UpdateEncoding
     from turnout.protocol.mechanisms import Mechanism
+    from turnout.protocol.randomized import UpdateEncoding
 
 FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
 
@@ -212,8 +212,7 @@ class Charter:
         Raises:
             ParameterError, UnsupportedError: messages that are not the scheme's.
         """
-        from turnout.protocol.encodings import MessageEncoding
-        from turnout.protocol.mechanisms.randomized import Randomized, require_messages
+        from turnout.protocol.randomized import MessageEncoding, Randomized, require_messages
 
         assert isinstance(self.encoding, MessageEncoding)
         assert self.expected_check_ins is not None

@@ -15,7 +15,7 @@ from turnout.protocol.lattice import Lattice
 from turnout.service.wire import UPDATE_FORMAT
 
 if TYPE_CHECKING:
-    from turnout.protocol.encodings import MessageEncoding, UpdateEncoding
+    from turnout.protocol.randomized import MessageEncoding, UpdateEncoding
 
 Document = dict[str, Any]
 SEEDED_CODE, SAMPLED_BIT, HADAMARD_BIT = "seeded-code-1", "sampled-bit-1", "hadamard-bit-1"
@@ -46,7 +46,7 @@ def document_of(encoding: UpdateEncoding) -> Document:
             "clip_norm": encoding.clip_norm,
             "dimension": encoding.dimension,
         }
-    from turnout.protocol.encodings import MessageEncoding
+    from turnout.protocol.randomized import MessageEncoding
 
     assert isinstance(encoding, MessageEncoding)
     document = _message_document(encoding)
@@ -119,7 +119,7 @@ def _taken(fields: Document, *own: str) -> None:
 
 
 def _messages(randomizer: Any) -> UpdateEncoding:
-    from turnout.protocol.encodings import MessageEncoding
+    from turnout.protocol.randomized import MessageEncoding
 
     return MessageEncoding(randomizer)
 

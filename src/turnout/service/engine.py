@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
 from turnout.participation.schedule import Block, blocks
-from turnout.protocol.admissions import quota
-from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.coordinator import Coordinator, quota
 from turnout.protocol.messages import CheckIns, Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.service.charter import Charter

@@ -13,9 +13,9 @@ from turnout.core.feature_expressions import names_code
 from turnout.core.optional import require
 from turnout.datasets import ClientData, Target
 from turnout.plans import Plan, prepare
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
+from turnout.protocol.randomized import MessageEncoding
 from turnout.randomness import SimulationStreams
 from turnout.schemes import ParticipationLaw, TrustModel
 from turnout.schemes.normal_form import Cohort, normal_form
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from turnout.learning.features import FeatureMap
     from turnout.learning.tasks import SupervisedTask
     from turnout.plans.preparation import PreparedPlan
-    from turnout.protocol.encodings import UpdateEncoding
+    from turnout.protocol.randomized import UpdateEncoding
     from turnout.training.workload import Workload
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
 from turnout.learning.algorithm import Batched, Grouped
-from turnout.protocol.clipping import CLIPPING_SLACK, Clipping
+from turnout.protocol.mechanisms import CLIPPING_SLACK, Clipping
 from turnout.randomness import SimulationStreams
 from turnout.schemes import ReleaseRule, Scheme
 from turnout.schemes.normal_form import (

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning.algorithm import OfRecords, Separate
-from turnout.protocol.clipping import Clipping
-from turnout.protocol.mechanisms.randomized import Randomized, require_messages
+from turnout.protocol.mechanisms import Clipping
+from turnout.protocol.randomized import Randomized, require_messages
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams
 from turnout.schemes import RepeatedMessages, Scheme

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import Noise
 from turnout.participation.drawing import draw_run
 from turnout.participation.schedule import Schedule, blocks
+from turnout.protocol.client import Fleet
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.fleet import Fleet
 from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
-from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.protocol.messages import CheckIns, Release, Updates
+from turnout.protocol.randomized import Randomized
 from turnout.randomness import SimulationStreams
 from turnout.schemes import Scheme
 from turnout.simulation.checkpoints import Checkpoint, RunIdentity

@@ -19,7 +19,7 @@ from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import UnsupportedError
 from turnout.participation.drawing import draw, expected_check_ins
 from turnout.participation.schedule import Schedule, blocks
-from turnout.protocol.admissions import Admissions
+from turnout.protocol.coordinator import Admissions
 from turnout.protocol.messages import Verdict
 from turnout.schemes import (
     GaussianNoise,

@@ -17,7 +17,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.protocol.client import Client
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomness import OSRandomness, Source
 from turnout.schemes.codec import law_from_dict
 from turnout.service.signatures import SigningKey

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.optional import require
-from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
 from turnout.service.charter import Charter
 from turnout.service.computation import UPDATE_GRAPHS, Computation

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
-from turnout.protocol.messages import StepOpened, UpdateRequests
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState, StepOpened, UpdateRequests
 from turnout.randomness import ByteStream, OSRandomness, Source, system_bytes
 from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
