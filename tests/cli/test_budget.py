@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from turnout.accounting import gaussian_epsilon
 from turnout.cli.budget import budget
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError
-from turnout.plans.budgets import charge, read_account
+from turnout.plans.sweeps import charge, read_account
 
 GAUSSIAN = ["--scheme", "none", "--noise-multiplier", 8]
 PROMISE = ["--delta", 1e-6, "--relation", "add-remove"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 
 VISITS: dict[str, list[Any]] = {
     "who": ["cy", "ann", "ben", "ann", "cy", "dee", "ann"],

@@ -13,7 +13,7 @@ from own_tables import KEYS, VISITS, WRITERS, section, write_csv, write_npy, wri
 from turnout.core.errors import InputFileError, ParameterError, TurnoutError
 from turnout.datasets import own_data
 from turnout.plans import Plan
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 
 FILES = ("visits.parquet", "visits.csv")
 

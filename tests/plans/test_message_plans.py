@@ -9,7 +9,7 @@ import pytest
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan, prepare
-from turnout.plans.messages import RandomizerSection
+from turnout.plans.plan import RandomizerSection
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.schemes import BoundedVariation, RepeatedMessages, Scheme
 from turnout.schemes.scheme import shuffled

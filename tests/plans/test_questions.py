@@ -10,7 +10,7 @@ from turnout.accounting import epsilon_upper, price
 from turnout.cli.questions import priced, solved
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.plans import parse_query, solvable
-from turnout.plans.randomizers import read_pair
+from turnout.plans.questions import read_pair
 from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,

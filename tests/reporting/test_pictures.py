@@ -10,8 +10,7 @@ from turnout.accounting import price
 from turnout.accounting.meaning.explanation import explain
 from turnout.accounting.published.comparison import METHODS, SHUFFLE_METHODS, Quote
 from turnout.estimation.private.answers import Cost, Frequencies, Mean
-from turnout.plans.comparisons import Comparison, Curve
-from turnout.plans.sweeps import sweep
+from turnout.plans.sweeps import Comparison, Curve, sweep
 from turnout.reporting.comparison_picture import comparison_picture
 from turnout.reporting.drawing import Picture
 from turnout.reporting.estimate_pictures import frequency_picture, mean_picture

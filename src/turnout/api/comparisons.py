@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import require
-from turnout.plans import comparisons
+from turnout.plans import sweeps
 from turnout.plans.refusals import refusal
 from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep
 from turnout.schemes import (
@@ -40,13 +40,13 @@ def _unwatched(done: int, of: int) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Result, comparisons.Comparison):
+class Comparison(Result, sweeps.Comparison):
     """ε by every method at every value; equal if they say the same, running times apart."""
 
     @classmethod
     def of(cls, asked: Sweep, watch: Watch = _unwatched) -> Comparison:
         """The comparison over a sweep."""
-        return cls(**vars(comparisons.compared(asked, watch)))
+        return cls(**vars(sweeps.compared(asked, watch)))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values; None where a method says nothing."""

@@ -14,7 +14,7 @@ from turnout.core.errors import ParameterError
 if TYPE_CHECKING:
     from turnout.datasets import ClientData
     from turnout.datasets.tables import Table
-    from turnout.plans.data import DataSection
+    from turnout.plans.data_sections import DataSection
 
 _UNNAMED = {"client": "clients", "inputs": "inputs", "label": "labels"}
 """Columns of data that have no names of their own."""
@@ -118,7 +118,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
     """
     from pydantic import ValidationError
 
-    from turnout.plans.data import DataSection
+    from turnout.plans.data_sections import DataSection
     from turnout.plans.refusals import refusal
 
     try:

@@ -145,7 +145,7 @@ def tune(
 def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
     """A file, or the plan with some settings of its [tune] replaced."""
     from turnout.plans import Plan, read_plan
-    from turnout.plans.tuning import TuneSection
+    from turnout.plans.plan import TuneSection
 
     if isinstance(plan, Mapping):
         plan = Plan.from_mapping(dict(plan))

@@ -38,7 +38,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
 
     The plan is one scheme that was fixed before any data were used.
     """
-    from turnout.plans.budgets import left as left_of
+    from turnout.plans.sweeps import left as left_of
     from turnout.reporting import budgets
     from turnout.reporting.progress import spinner
 
@@ -70,7 +70,7 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     What is described need not be run: the account's bounds hold for whatever is charged, and are
     sharpest for that.
     """
-    from turnout.plans.budgets import open_account
+    from turnout.plans.sweeps import open_account
 
     account = open_account(file, flags, adaptive=decided == "releases", most=most_windows)
     _show(account, flags, as_json)
@@ -87,7 +87,7 @@ def charge(file: Path, as_json: bool, label: str, times: int, **flags: Any) -> N
     Where the budget does not allow it, the command ends with 2 and nothing is charged. What was
     charged runs as it was described; ending it early gives nothing back.
     """
-    from turnout.plans.budgets import charge as charged
+    from turnout.plans.sweeps import charge as charged
 
     _show(charged(file, flags, label, times), flags, as_json)
 
@@ -97,14 +97,14 @@ def charge(file: Path, as_json: bool, label: str, times: int, **flags: Any) -> N
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def show(file: Path, as_json: bool) -> None:
     """Prints what was charged to the account in FILE, and the ε of all of it."""
-    from turnout.plans.budgets import read_account
+    from turnout.plans.sweeps import read_account
 
     _show(read_account(file), None, as_json)
 
 
 def _show(account: Any, flags: dict[str, Any] | None, as_json: bool) -> None:
     """An account, and how often the window of some flags fits into it still."""
-    from turnout.plans.budgets import fitting
+    from turnout.plans.sweeps import fitting
     from turnout.reporting import budgets
 
     fits = None if flags is None else fitting(account, flags)

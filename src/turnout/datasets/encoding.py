@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError
 from turnout.datasets.records import Target
 from turnout.datasets.tables import Batch, Column, Kind, any_of_row, refuse_rows
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 
 _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 

@@ -24,7 +24,7 @@ from turnout.datasets.encoding import Encoder, kinds_of
 from turnout.datasets.records import ClientData, Records, Target
 from turnout.datasets.tables import Batch, Kind, Table, columns_of
 from turnout.learning.holdings import Holdings
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 
 SECTION_BYTES = 2**28
 """Size of what is put in order in memory."""

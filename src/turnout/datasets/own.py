@@ -17,7 +17,7 @@ from turnout.datasets.layout import Tell, all_records, lay_out, untold
 from turnout.datasets.layout_cache import content_digest, kept_layout
 from turnout.datasets.records import ClientData, Records
 from turnout.datasets.tables import ArrayTable, Table
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 
 _KINDS = "a .parquet, .csv, .npz or .arrow file, or a folder of .npy or .arrow files or of images"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.learning.holdings import Holdings
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 
 
 class Target(StrEnum):

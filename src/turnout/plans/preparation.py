@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.core.errors import NumericalError, ParameterError, TurnoutError, UnsupportedError
-from turnout.plans.messages import LEAST_EPSILON0, RandomizerSection
-from turnout.plans.plan import Plan
+from turnout.plans.plan import LEAST_EPSILON0, Plan, RandomizerSection
 from turnout.plans.sections import PrivacySection
 from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.schemes import (

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from turnout.accounting import Remaining, Terms
-from turnout.plans.budgets import Account
+from turnout.plans.sweeps import Account
 from turnout.reporting.words import kind_rows, rounded_up
 
 _HOLDS = {

@@ -8,8 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from turnout.accounting import Side
 from turnout.accounting.published import Status
-from turnout.plans.comparisons import Comparison, Curve
-from turnout.plans.sweeps import ShuffleSweep
+from turnout.plans.sweeps import Comparison, Curve, ShuffleSweep
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DASHED, DOTTED, LOOKS, SOLID
 from turnout.reporting.words import rounded_up

@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.accounting import Side
-from turnout.plans.comparisons import Comparison, Curve
-from turnout.plans.sweeps import ShuffleSweep
+from turnout.plans.sweeps import Comparison, Curve, ShuffleSweep
 from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_down, rounded_up
 from turnout.schemes import PrivacyUnit
 

@@ -13,8 +13,8 @@ from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.files import write
 from turnout.datasets import ClientData, Target
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
-from turnout.plans.data import DataSection
-from turnout.plans.tuning import Range, TuneSection, parse_ranges
+from turnout.plans.data_sections import DataSection
+from turnout.plans.plan import Range, TuneSection, parse_ranges
 from turnout.randomness import SimulationStreams
 from turnout.reporting.folder import SIMULATOR
 from turnout.reporting.summary import Outcome

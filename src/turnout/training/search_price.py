@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, PreparedPlan
+from turnout.plans.plan import TuneSection
 from turnout.plans.preparation import MOST_STEPS
-from turnout.plans.tuning import TuneSection
 from turnout.schemes import EveryStep, GaussianNoise, Scheme
 from turnout.training.held_out import HeldOut
 

@@ -14,7 +14,7 @@ from turnout.core.errors import ParameterError
 from turnout.datasets import ClientData, MissingFileError, own_data
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
-from turnout.plans.data import DataSection
+from turnout.plans.data_sections import DataSection
 from turnout.plans.refusals import MISSING
 from turnout.schemes import ParticipationLaw, PrivacyUnit
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.plans.fields import Count, Section
+from turnout.plans.sections import Count, Section
 
 _OWN = ("client", "inputs", "label", "target", "test", "classes", "categories", "scaling")
 _OWN_KEYS = (*_OWN, "vocabulary", "length")
