@@ -20,7 +20,7 @@ from turnout.randomizers import (
     UnaryEncoding,
 )
 from turnout.randomizers.vectors import L2Randomizer, LInfRandomizer, SeededCode
-from turnout.simulation.stepper import Setup
+from turnout.simulation.engine import Setup
 
 RANDOMIZERS = [
     KaryRandomizedResponse(1.0, 5),

@@ -16,7 +16,7 @@ from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.randomness import SimulationStreams
 from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf
-from turnout.simulation.stepper import Setup
+from turnout.simulation.engine import Setup
 from turnout.testing.faults import FAULTS
 from turnout.testing.laws import client_law
 

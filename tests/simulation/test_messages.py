@@ -37,7 +37,7 @@ from turnout.randomness import SimulationStreams
 from turnout.schemes import RepeatedMessages, Scheme
 from turnout.schemes.scheme import shuffled
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.simulation.messages import MessagingClients
+from turnout.simulation.clients import MessagingClients
 
 CLIENTS, FEATURES, CLASSES = 40, 3, 2
 DIMENSION = (FEATURES + 1) * CLASSES

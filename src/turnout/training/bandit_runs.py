@@ -42,8 +42,7 @@ from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR
 from turnout.schemes import PrivacyUnit, Relation
-from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, RunIdentity
-from turnout.simulation.history import Recorder
+from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder, RunIdentity
 from turnout.training.execution import InterruptedRunError
 from turnout.training.runs import PLACE, place_of
 
