@@ -1,6 +1,11 @@
-"""Updates as floating-point vectors of bounded norm: what a simulation's mechanisms sum.
+"""Mechanisms of trusted coordinators: bounded updates summed, with Gaussian noise.
 
-A step's mechanism and the two halves it is made of: a bound of sensitivity, and noise.
+A mechanism is made of two halves: `SensitivityBound` (`Clipping` for the floating-point updates
+of a simulation, `turnout.protocol.lattice` for whole numbers) and `NoiseProcess`
+(`IndependentNoise`). `Aggregated` releases the sum over a public divisor, `Averaged` the mean of
+noisy updates (Algorithm 2 of the check-in paper), `OneClient` one uniform client or a dummy
+(Algorithm 1). `mechanism_for` builds the one that a scheme's release rule names. A coordinator
+accepts any object that has the members of `Mechanism`.
 
 | symbol | here | |
 |---|---|---|
@@ -8,26 +13,12 @@ A step's mechanism and the two halves it is made of: a bound of sensitivity, and
 | σ | ``law.noise_multiplier`` | noise standard deviation over C |
 | b | ``minibatch`` | steps accumulated before the model moves |
 | n̄ | ``expected_check_ins`` | public number that divides an aggregated sum |
-
-Gaussian noise on a sum of bounded updates: what such mechanisms share, and which there are.
-
-Aggregated check-ins: everybody's sum, one Gaussian, a public divisor.
-
-Algorithm 2 of the check-in paper: the mean of the noisy updates of all who came.
-
-Algorithm 1 of the check-in paper: one uniform client of those who came, or a dummy.
-
-Mechanisms, one a file, named as the scheme's release rule is.
-
-A scheme's mechanism is built by `mechanism_for`. One of your own needs no name here: whatever has
-the members of `Mechanism` can be handed to a coordinator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -310,48 +301,6 @@ class GaussianMechanism:
         return {}
 
 
-def public_divisor(scheme: Scheme, population: int, given: float | None) -> float | None:
-    """The public divisor n̄ of aggregated check-ins, by default the law's mean a step; else None.
-
-    Raises:
-        ParameterError: a law for another population, or a divisor that is not above 0.
-    """
-    by_law = expected_check_ins(scheme.participation, population)
-    if scheme.release is not ReleaseRule.AGGREGATED:
-        return None
-    if given is None:
-        return float(by_law.mean())
-    checks.positive(expected_check_ins=given)
-    return float(given)
-
-
-def mechanism_for(
-    scheme: Scheme,
-    bound: SensitivityBound,
-    *,
-    expected_check_ins: float | None = None,
-    minibatch: int = 1,
-) -> Mechanism:
-    """The mechanism that executes a scheme's release rule with its noise.
-
-    ``expected_check_ins`` is used by aggregated releases alone; ``minibatch`` is 1 but for
-    one-client releases.
-
-    Raises:
-        ParameterError: a value outside its domain, or a minibatch that the rule does not have.
-        UnsupportedError: the randomizer is not Gaussian noise.
-    """
-    law = scheme.randomizer
-    if not isinstance(law, GaussianNoise):
-        raise UnsupportedError(f"training adds Gaussian noise, not {type(law).__name__}")
-    built = import_module(f"{__package__}.{scheme.release.value.replace('-', '_')}").MECHANISM
-    settings = {"expected_check_ins": expected_check_ins, "minibatch": minibatch}
-    taken = {field.name for field in fields(built)}
-    if minibatch != 1 and "minibatch" not in taken:
-        raise ParameterError("minibatch", minibatch, f"1 with release rule '{scheme.release}'")
-    return built(law, bound, **{name: settings[name] for name in settings if name in taken})
-
-
 @dataclass(frozen=True, slots=True)
 class Aggregated(GaussianMechanism):
     """The noisy sum of all who came over the public number expected.
@@ -386,9 +335,6 @@ class Aggregated(GaussianMechanism):
         return Released(noisy, self.bound.to_model(noisy / self.expected_check_ins)), after
 
 
-MECHANISM = Aggregated
-
-
 @dataclass(frozen=True, slots=True)
 class Averaged(GaussianMechanism):
     """The mean of updates that each carry their own noise.
@@ -405,9 +351,6 @@ class Averaged(GaussianMechanism):
             return Released(None, None, skipped=True), state
         noisy = total.with_noise(self.deviation, noise).total
         return Released(noisy, self.bound.to_model(noisy / total.count)), state
-
-
-MECHANISM_AVERAGED = Averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,4 +391,50 @@ class OneClient(GaussianMechanism):
         return Released(noisy, self.bound.to_model(filled / self.minibatch)), self.initial_state()
 
 
-MECHANISM_ONE_CLIENT = OneClient
+_BY_RELEASE: dict[ReleaseRule, type[GaussianMechanism]] = {
+    ReleaseRule.AGGREGATED: Aggregated,
+    ReleaseRule.AVERAGED: Averaged,
+    ReleaseRule.ONE_CLIENT: OneClient,
+}
+
+
+def mechanism_for(
+    scheme: Scheme,
+    bound: SensitivityBound,
+    *,
+    expected_check_ins: float | None = None,
+    minibatch: int = 1,
+) -> Mechanism:
+    """The mechanism that executes a scheme's release rule with its noise.
+
+    ``expected_check_ins`` is used by aggregated releases alone; ``minibatch`` is 1 but for
+    one-client releases.
+
+    Raises:
+        ParameterError: a value outside its domain, or a minibatch that the rule does not have.
+        UnsupportedError: the randomizer is not Gaussian noise.
+    """
+    law = scheme.randomizer
+    if not isinstance(law, GaussianNoise):
+        raise UnsupportedError(f"training adds Gaussian noise, not {type(law).__name__}")
+    built = _BY_RELEASE[scheme.release]
+    settings = {"expected_check_ins": expected_check_ins, "minibatch": minibatch}
+    taken = {field.name for field in fields(built)}
+    if minibatch != 1 and "minibatch" not in taken:
+        raise ParameterError("minibatch", minibatch, f"1 with release rule '{scheme.release}'")
+    return built(law, bound, **{name: settings[name] for name in settings if name in taken})
+
+
+def public_divisor(scheme: Scheme, population: int, given: float | None) -> float | None:
+    """The public divisor n̄ of aggregated check-ins, by default the law's mean a step; else None.
+
+    Raises:
+        ParameterError: a law for another population, or a divisor that is not above 0.
+    """
+    by_law = expected_check_ins(scheme.participation, population)
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        return None
+    if given is None:
+        return float(by_law.mean())
+    checks.positive(expected_check_ins=given)
+    return float(given)

@@ -1,14 +1,13 @@
-"""Local and shuffled trust: each client randomizes its own update; the sum needs no noise.
+"""Messages that clients randomize themselves, for local and shuffled trust.
 
-Updates as bytes: the interface of both kinds, and messages that clients randomized themselves.
+`Randomized` is the mechanism of such a run: it adds no noise, for each message has its own.
+`UpdateEncoding` is the interface of updates as bytes: `MessageEncoding` and `HistogramEncoding`
+here, whole numbers for a trusted coordinator in `turnout.protocol.lattice`. `Shuffler` takes the
+messages of one round with their senders and returns the same messages without them.
 
-`turnout.protocol.lattice.Lattice` is the other kind, of whole numbers for a trusted coordinator.
-
-The shuffler of one round: messages in with their senders, the same messages out without.
-
-No I/O, no clock and no randomness. What a shuffle shows is which messages there are and how often
-(`turnout.accounting.shuffling` prices that multiset), so they leave in the order of their bytes:
-nothing is left of the order of arrival that a bad permutation could keep.
+A shuffle shows which messages there are and how often (`turnout.accounting.shuffling` prices that
+multiset). Messages leave in the order of their bytes, so nothing of the order of arrival remains.
+The module has no I/O, no clock and no randomness of its own.
 """
 
 from __future__ import annotations
