@@ -25,8 +25,7 @@ from peers.brackets import Cell
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.participation.check_ins import AllocationCurve, allocation_curve
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DOTTED, LOOKS
+from turnout.reporting.drawing import DOTTED, LOOKS, Picture
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 STYLES = [LOOKS[f"setting {number}"] for number in range(1, 5)]

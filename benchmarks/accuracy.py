@@ -22,8 +22,7 @@ from matplotlib.axes import Axes
 
 import turnout as tn
 from turnout.plans import Plan, example_plan
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.reporting.drawing import LOOKS, Picture
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "accuracy.svg"
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)

@@ -171,8 +171,7 @@ def faults(kept: Kept) -> None:
 
 def drawn(kept: Kept, file: Path) -> None:
     """ε found over the upper bound: releases at 10⁶ trials, configurations at 20,000."""
-    from turnout.reporting.drawing import Picture
-    from turnout.reporting.palette import DOTTED, LOOKS
+    from turnout.reporting.drawing import DOTTED, LOOKS, Picture
 
     large = [(name, kept.rows[f"ratio: {name}"]) for name in RELEASES]
     small = [kept.rows[f"consistent: {name}"] for name, _ in configurations()]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.files import write
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, LOOKS, SOLID
+from turnout.reporting.drawing import DASHED, LOOKS, SOLID, Picture
 
 MODELS = ("central", "shuffled", "local")
 ORDERS = {

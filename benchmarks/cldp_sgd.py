@@ -31,8 +31,7 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import LInfRandomizer
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, LOOKS
+from turnout.reporting.drawing import DASHED, LOOKS, Picture
 from turnout.schemes.scheme import shuffled
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

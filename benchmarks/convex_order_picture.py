@@ -21,8 +21,7 @@ from scipy import fft, optimize
 from turnout.accounting import price
 from turnout.accounting.divergence import convex_order
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, LOOKS
+from turnout.reporting.drawing import DASHED, LOOKS, Picture
 from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 FloatArray = np.ndarray

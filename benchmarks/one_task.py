@@ -26,8 +26,7 @@ from peers.environment import python as peers_python
 
 import turnout as tn
 from turnout.datasets import digits
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.reporting.drawing import LOOKS, Picture
 
 ROOT = Path(__file__).parents[1]
 EPSILONS = (0.5, 2.0, 8.0)

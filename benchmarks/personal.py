@@ -34,8 +34,7 @@ from turnout.learning.fedsgd import FedSGD
 from turnout.learning.optimizers import SGD
 from turnout.learning.personal_models import AdaPeD, Alone, Ridge
 from turnout.learning.personal_tasks import PersonalTask
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.reporting.drawing import LOOKS, Picture
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 DELTA = 1e-5

@@ -17,8 +17,8 @@ from turnout.reporting.explanation import (
     FALSE_POSITIVE_RATES,
     explanation_record,
     explanation_rows,
+    trade_off_picture,
 )
-from turnout.reporting.trade_off_picture import trade_off_picture
 from turnout.schemes import (
     CheckIn,
     EveryStep,

@@ -9,7 +9,7 @@ from turnout.cli.options import show
 from turnout.cli.questions import priced
 from turnout.core.bounds import Bounds
 from turnout.plans import parse_query
-from turnout.reporting.guarantees import bracket_rows, guarantee_record
+from turnout.reporting.words import bracket_rows, guarantee_record
 from turnout.schemes import PrivacyUnit, Relation, TrustModel
 
 

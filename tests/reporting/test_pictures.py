@@ -11,12 +11,11 @@ from turnout.accounting.meaning.explanation import explain
 from turnout.accounting.published.comparison import METHODS, SHUFFLE_METHODS, Quote
 from turnout.estimation.private.answers import Cost, Frequencies, Mean
 from turnout.plans.sweeps import Comparison, Curve, sweep
-from turnout.reporting.comparison_picture import comparison_picture
-from turnout.reporting.drawing import Picture
-from turnout.reporting.estimate_pictures import frequency_picture, mean_picture
-from turnout.reporting.palette import LOOKS
+from turnout.reporting.comparison import comparison_picture
+from turnout.reporting.drawing import LOOKS, Picture
+from turnout.reporting.estimates import frequency_picture, mean_picture
+from turnout.reporting.explanation import trade_off_picture
 from turnout.reporting.pictures import count_pictures, pictures
-from turnout.reporting.trade_off_picture import trade_off_picture
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 CHECK_INS = {

@@ -14,8 +14,8 @@ from scipy.stats import binomtest
 from turnout.core.errors import StorageError
 from turnout.core.files import write
 from turnout.reporting.drawing import Picture
-from turnout.reporting.folder import write_report
 from turnout.reporting.summary import TRACKED, Outcome, Summary, versions
+from turnout.reporting.training_report import write_report
 
 
 def table(path) -> list[dict[str, str]]:

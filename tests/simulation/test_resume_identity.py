@@ -25,7 +25,7 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
 from turnout.learning.tasks import SupervisedTask
-from turnout.reporting.folder import SIMULATOR
+from turnout.reporting.training_report import SIMULATOR
 from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import FileCheckpoints, Simulation
 

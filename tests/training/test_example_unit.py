@@ -6,7 +6,7 @@ import pytest
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan
-from turnout.reporting.card import model_card
+from turnout.reporting.summary import model_card
 from turnout.service.charter import Timing
 from turnout.service.new_task import new_task
 from turnout.training.saved import read_model

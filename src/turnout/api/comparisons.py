@@ -50,13 +50,13 @@ class Comparison(Result, sweeps.Comparison):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values; None where a method says nothing."""
-        from turnout.reporting.comparison_tables import comparison_record
+        from turnout.reporting.comparison import comparison_record
 
         return comparison_record(self)
 
     def table(self) -> RenderableType:
         """The table that the command line prints, for rich to print."""
-        from turnout.reporting.comparison_tables import comparison_text
+        from turnout.reporting.comparison import comparison_text
 
         return comparison_text(self)
 
@@ -70,7 +70,7 @@ class Comparison(Result, sweeps.Comparison):
         if self.asked.against is None:
             raise UnsupportedError("nothing was swept, so there is no curve to draw")
         require("plots", what="plot")
-        from turnout.reporting.comparison_picture import comparison_picture
+        from turnout.reporting.comparison import comparison_picture
 
         return comparison_picture(self)
 

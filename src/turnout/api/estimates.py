@@ -38,20 +38,20 @@ class EstimatedFrequencies(Result, Frequencies):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values, the most frequent value first."""
-        from turnout.reporting.estimate_tables import frequency_record
+        from turnout.reporting.estimates import frequency_record
 
         return frequency_record(self, self.categories)
 
     def table(self, top: int = _TOP) -> RenderableType:
         """The most frequent values, and what they cost, as something that rich prints."""
-        from turnout.reporting.estimate_tables import frequency_table
+        from turnout.reporting.estimates import frequency_table
 
         return frequency_table(self, self.categories, top)
 
     def plot(self, top: int = _TOP) -> Picture:
         """The most frequent values with their intervals."""
         require("plots", what="plot")
-        from turnout.reporting.estimate_pictures import frequency_picture
+        from turnout.reporting.estimates import frequency_picture
 
         return frequency_picture(self, self.categories, top)
 
@@ -76,20 +76,20 @@ class EstimatedMean(Result, Mean):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values."""
-        from turnout.reporting.estimate_tables import mean_record
+        from turnout.reporting.estimates import mean_record
 
         return mean_record(self, self.names)
 
     def table(self, top: int = _TOP) -> RenderableType:
         """The first coordinates, and what they cost, as something that rich prints."""
-        from turnout.reporting.estimate_tables import mean_table
+        from turnout.reporting.estimates import mean_table
 
         return mean_table(self, self.names, top)
 
     def plot(self, top: int = _TOP) -> Picture:
         """The first coordinates with two standard errors either way."""
         require("plots", what="plot")
-        from turnout.reporting.estimate_pictures import mean_picture
+        from turnout.reporting.estimates import mean_picture
 
         return mean_picture(self, self.names, top)
 

@@ -64,7 +64,7 @@ class Price(Result, Answer):
             MissingExtraError: the extra `plots` is not installed.
         """
         require("plots", what="plot")
-        from turnout.reporting.trade_off_picture import trade_off_picture
+        from turnout.reporting.explanation import trade_off_picture
 
         return trade_off_picture(self._meaning)
 

@@ -49,7 +49,7 @@ class TrainedModel:
     @property
     def card(self) -> str:
         """The model card, as Markdown."""
-        from turnout.reporting.card import model_card
+        from turnout.reporting.summary import model_card
 
         return model_card(self.saved.facts)
 

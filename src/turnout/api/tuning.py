@@ -73,7 +73,7 @@ class Tuning(Result):
 
     def table(self) -> RenderableType:
         """The table that the command line prints, for rich to print."""
-        from turnout.reporting.tuning import tuning_table
+        from turnout.reporting.budgets import tuning_table
 
         return tuning_table(self.to_dict())
 

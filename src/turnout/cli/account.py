@@ -43,7 +43,7 @@ def account(
     from turnout.api.prices import explain as explained
     from turnout.cli.questions import priced
     from turnout.plans.questions import parse_query
-    from turnout.reporting.progress import spinner
+    from turnout.reporting.console import spinner
 
     path = picture_path(picture)
     with spinner("pricing"):

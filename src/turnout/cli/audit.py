@@ -82,7 +82,7 @@ def audit(
     if (plan is None) == (example is None):
         raise click.UsageError("give PLAN, or --example NAME")
     from turnout.api import audits
-    from turnout.reporting.progress import progress_bar
+    from turnout.reporting.console import progress_bar
 
     with progress_bar("steps" if one_run else "trials") as tell:
         found = audits.audit(
@@ -106,7 +106,7 @@ def audit(
 def _write(found: Audit, out: Path, one_run: bool) -> None:
     """audit.json, and a picture of what can be drawn."""
     from turnout.core.files import write
-    from turnout.reporting.folder import as_json
+    from turnout.reporting.training_report import as_json
 
     write(out / "audit.json", as_json(found.to_dict()))
     if not one_run:

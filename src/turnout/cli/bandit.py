@@ -31,8 +31,8 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     from rich.console import Console
 
     from turnout.reporting.bandits import bandit_table
-    from turnout.reporting.folder import PAGE
-    from turnout.reporting.progress import progress_bar
+    from turnout.reporting.console import progress_bar
+    from turnout.reporting.training_report import PAGE
     from turnout.training.bandit_runs import InterruptedBanditError, resume_bandit, run_bandit
 
     folder = out or resume

@@ -40,7 +40,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     """
     from turnout.plans.sweeps import left as left_of
     from turnout.reporting import budgets
-    from turnout.reporting.progress import spinner
+    from turnout.reporting.console import spinner
 
     with spinner("pricing"):
         found, terms = left_of(flags, done)

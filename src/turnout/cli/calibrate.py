@@ -38,7 +38,7 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """
     from turnout.cli.questions import solved
     from turnout.plans.questions import parse_query
-    from turnout.reporting.progress import spinner
+    from turnout.reporting.console import spinner
 
     with spinner("calibrating"):
         found = solved(parse_query(flags, solve_for), solve_for)

@@ -75,7 +75,7 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
         raise ParameterError("--picture", picture, "--against beside it")
     from turnout.api.comparisons import Comparison
     from turnout.plans.sweeps import sweep
-    from turnout.reporting.progress import progress_bar
+    from turnout.reporting.console import progress_bar
 
     path = picture_path(picture)
     with progress_bar("comparing") as watch:

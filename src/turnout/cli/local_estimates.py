@@ -85,14 +85,14 @@ def heavy_hitters(
     from turnout.estimation.private import searches
     from turnout.estimation.private.columns import read_labels
     from turnout.randomness import OSRandomness
-    from turnout.reporting import estimate_tables
+    from turnout.reporting import estimates
 
     names = () if labels is None else read_labels(labels)
     found = searches.heavy_hitters(data, epsilon, threshold, OSRandomness(), labels=names, **flags)
     if as_json:
-        print_record(estimate_tables.search_record(found))
+        print_record(estimates.search_record(found))
     else:
-        print_table(estimate_tables.search_table(found, top))
+        print_table(estimates.search_table(found, top))
 
 
 @click.command("user-mean", cls=Command, epilog=_USER_EXAMPLES)

@@ -71,7 +71,7 @@ def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
     """The inputs of a file with the columns that the run's plan names."""
     from turnout import datasets
     from turnout.plans import Plan, read_plan
-    from turnout.reporting.folder import PLAN
+    from turnout.reporting.training_report import PLAN
 
     section = Plan.from_toml(read_plan(folder / PLAN)).data
     if section.path is None:

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from turnout.accounting import Guarantee
 from turnout.core.files import write
 from turnout.plans.bandit import BanditPlan
-from turnout.reporting.folder import PAGE, PICTURES, REPORT, as_json, table_csv
-from turnout.reporting.guarantees import guarantee_record, guarantee_rows
 from turnout.reporting.summary import versions
-from turnout.reporting.words import rounded_up
+from turnout.reporting.training_report import PAGE, PICTURES, REPORT, as_json, table_csv
+from turnout.reporting.words import guarantee_record, guarantee_rows, rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,7 +106,7 @@ def bandit_table(summary: BanditSummary) -> Table:
     """Regret and guarantee as the command line prints them."""
     from rich.table import Table
 
-    from turnout.reporting.guarantees import guarantee_table
+    from turnout.reporting.words import guarantee_table
 
     if summary.guarantee is not None:
         return guarantee_table(summary.guarantee, summary.title, summary.rows())
@@ -119,8 +118,7 @@ def bandit_table(summary: BanditSummary) -> Table:
 
 def bandit_picture(summary: BanditSummary) -> Picture:
     """Mean regret over the pulls, with the band that holds 90 % of runs."""
-    from turnout.reporting.drawing import Picture
-    from turnout.reporting.palette import LOOKS
+    from turnout.reporting.drawing import LOOKS, Picture
 
     def draw(axes: list[Any], ink: str) -> None:
         (axis,), look = axes, LOOKS["ours"]

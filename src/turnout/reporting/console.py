@@ -1,10 +1,15 @@
-"""Terminal output of a run: its progress (on stderr) and its result (on stdout)."""
+"""Terminal output of a run: its progress (on stderr) and its result (on stdout).
+
+Progress on stderr, once an answer has taken a while.
+"""
 
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import rich.console
@@ -12,17 +17,16 @@ import rich.status
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from turnout.reporting.folder import PAGE, PICTURES, SIMULATOR
-from turnout.reporting.guarantees import guarantee_table
-from turnout.reporting.headline import Headline
-from turnout.reporting.outcome_words import (
+from turnout.reporting.summary import (
+    Outcome,
+    Summary,
     baseline_words,
     protection_words,
     test_words,
     updates_words,
 )
-from turnout.reporting.summary import Outcome, Summary
-from turnout.reporting.words import rounded_up
+from turnout.reporting.training_report import PAGE, PICTURES, SIMULATOR
+from turnout.reporting.words import Headline, guarantee_table, rounded_up
 from turnout.simulation import Progress as RunProgress
 
 
@@ -137,3 +141,60 @@ def _counts(outcome: Outcome) -> str:
         f"nobody came at {int((history.check_ins == 0).sum()):,} steps "
         f"({outcome.expected_empty_steps:.1f} expected); exact counts, not covered by ε"
     )
+
+
+_PATIENCE_SECONDS = 2.0
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
+    """A bar, once something has taken a while; it is told how many of how many parts are done.
+
+    A third argument, if there is one, is what to call it from now on.
+    """
+    from rich import console as rich_console
+    from rich.progress import Progress
+
+    console = rich_console.Console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=None)
+    with _late(bar.start, bar.stop):
+        yield lambda done, of, named=what: bar.update(
+            task, completed=done, total=of, description=named
+        )
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """A spinner and the time so far, made and shown once something has taken a while."""
+    began, stop = time.monotonic(), ExitStack()
+
+    def show() -> None:
+        from rich import console as rich_console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = rich_console.Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
+        hidden = not console.is_terminal
+        status = Progress(*columns, console=console, transient=True, disable=hidden)
+        task = status.add_task(what, total=None)
+        status.tasks[task].start_time = began
+        status.start()
+        stop.callback(status.stop)
+
+    with _late(show, stop.close):
+        yield
+
+
+@contextmanager
+def _late(start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """Starts something after a while, and stops it in the end."""
+    patience = threading.Timer(_PATIENCE_SECONDS, start)
+    patience.daemon = True
+    patience.start()
+    try:
+        yield
+    finally:
+        patience.cancel()
+        patience.join()
+        stop()

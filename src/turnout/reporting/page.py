@@ -11,21 +11,23 @@ from turnout._version import __version__
 from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
-from turnout.reporting.card import PERSONAL_METRICS
 from turnout.reporting.drawing import Picture
-from turnout.reporting.guarantees import guarantee_rows
-from turnout.reporting.headline import PERSONAL
-from turnout.reporting.outcome_words import (
+from turnout.reporting.summary import (
+    PERSONAL_METRICS,
+    SIMULATORS_VIEW,
+    Summary,
+    TraceFindings,
     baseline_words,
     protection_words,
     settings_words,
     test_words,
 )
-from turnout.reporting.summary import SIMULATORS_VIEW, Summary, TraceFindings
 from turnout.reporting.words import (
+    PERSONAL,
     RELATIONS,
     TRUST,
     certainty_in_words,
+    guarantee_rows,
     of_unit,
     rounded_up,
 )

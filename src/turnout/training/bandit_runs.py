@@ -40,7 +40,7 @@ from turnout.plans.bandit import BanditPlan
 from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
-from turnout.reporting.folder import PLAN, REPORT, SIMULATOR
+from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR
 from turnout.schemes import PrivacyUnit, Relation
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder, RunIdentity
 from turnout.training.execution import InterruptedRunError

@@ -14,8 +14,8 @@ from turnout.core.files import write
 from turnout.datasets import ClientData
 from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
-from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
+from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR, write_report
 from turnout.schemes import AvailabilityCheckIn
 from turnout.training.execution import BaselineRun, ReadyRun, Watcher
 from turnout.training.saved import write_model

@@ -16,11 +16,9 @@ from turnout.core.errors import StorageError
 from turnout.core.files import write
 from turnout.datasets import ClientData
 from turnout.plans.sections import ModelSection
-from turnout.reporting.card import model_card
-from turnout.reporting.folder import PLAN
-from turnout.reporting.guarantees import guarantee_record
-from turnout.reporting.outcome_words import clip_words, test_words
-from turnout.reporting.summary import Outcome, protection_record
+from turnout.reporting.summary import Outcome, clip_words, model_card, protection_record, test_words
+from turnout.reporting.training_report import PLAN
+from turnout.reporting.words import guarantee_record
 
 MODEL, CARD = "model.safetensors", "MODEL_CARD.md"
 FORMAT = "turnout model 1"

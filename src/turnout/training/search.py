@@ -16,8 +16,8 @@ from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
 from turnout.plans.data_sections import DataSection
 from turnout.plans.plan import Range, TuneSection, parse_ranges
 from turnout.randomness import SimulationStreams
-from turnout.reporting.folder import SIMULATOR
 from turnout.reporting.summary import Outcome
+from turnout.reporting.training_report import SIMULATOR
 from turnout.training.execution import ReadyRun, Unwatched, Watcher
 from turnout.training.held_out import HeldOut
 from turnout.training.runs import Beside

@@ -11,8 +11,8 @@ from turnout.core.errors import ParameterError
 from turnout.core.files import write
 from turnout.datasets import ClientData
 from turnout.plans import Plan, read_plan
-from turnout.reporting.folder import PLAN, SIMULATOR
-from turnout.reporting.guarantees import guarantee_record
+from turnout.reporting.training_report import PLAN, SIMULATOR
+from turnout.reporting.words import guarantee_record
 from turnout.training.execution import Watcher
 from turnout.training.runs import PLACE, Beside, place_of
 from turnout.training.saved import write_model

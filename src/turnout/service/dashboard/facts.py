@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.reporting.words import (
-    certainty_in_words,
-    kind_rows,
-    rounded_down,
-    rounded_up,
-    sure,
-)
+from turnout.reporting.words import certainty_in_words, kind_rows, rounded_down, rounded_up, sure
 from turnout.schemes import PrivacyUnit, Relation, TrustModel
 from turnout.service.dashboard.charts import Chart, epsilon_chart, quality_charts
 from turnout.service.web.views import PublicView

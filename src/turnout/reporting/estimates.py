@@ -1,16 +1,28 @@
-"""A private estimate as a table and as JSON, never without what it costs whom."""
+"""A private estimate as a table and as JSON, never without what it costs whom.
+
+The picture of a private estimate, with its error bars.
+
+Frequencies at one privacy level as a table, as JSON and as CSV.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Group
+from matplotlib.axes import Axes
+from rich.console import Console, Group
 from rich.table import Table
 
+from turnout.core.files import write
 from turnout.estimation.private.answers import Cost, Frequencies, Mean
 from turnout.estimation.private.searches import HeavyHitters
+from turnout.refinement import LevelEstimate
+from turnout.reporting.drawing import LOOKS, Picture
 from turnout.reporting.words import RELATIONS, TRUST, rounded_up
 from turnout.schemes import Relation, TrustModel
 
@@ -209,3 +221,137 @@ def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
         "clients": found.clients,
         "clients_estimated": found.about,
     }
+
+
+_READABLE = 40  # names that fit under an axis
+_LONGEST = 14
+
+
+def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
+    """The most frequent items' shares, with their intervals."""
+    chosen = order(found)[:top]
+    wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
+    own = np.stack([found.low[chosen], found.high[chosen]])
+    said = f"{100 * found.confidence:g} % interval"
+    values, names = found.values[chosen], [labels[i] for i in chosen]
+    titles = f"Frequencies, {_guarantee(found)}", "item", "share of the clients"
+    return _picture(titles, values, (wide, own), names, said)
+
+
+def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
+    """The first coordinates, with two standard errors either way."""
+    value = found.value[:top]
+    wide, own = (
+        np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
+        for errors in (found.population_errors, found.noise_errors)
+    )
+    titles = f"Mean, {_guarantee(found)}", "coordinate", "mean over the clients"
+    return _picture(titles, value, (wide, own), list(names[:top]), "± 2 standard errors")
+
+
+def _guarantee(found: Frequencies | Mean) -> str:
+    cost = found.cost
+    delta = f", δ = {cost.delta:g}" if cost.delta else ""
+    return f"{cost.trust}, ε = {rounded_up(cost.epsilon)}{delta}, {cost.relation}"
+
+
+def _picture(
+    titles: tuple[str, str, str],
+    values: np.ndarray,
+    bars: tuple[np.ndarray, np.ndarray],
+    names: list[str],
+    said: str,
+) -> Picture:
+    """A thin bar about the population, a thick one about these clients where it is another."""
+    (wide, own), places = bars, np.arange(values.size)
+    same = np.array_equal(wide, own)
+    about = "these clients, and their population" if same else "population: noise and sampling"
+
+    title, x_label, y_label = titles
+
+    def draw(axes: list[Axes], _: str) -> None:
+        axis, look = axes[0], LOOKS["estimate"]
+        shown = [("population", wide, about, 1.6)]
+        if not same:
+            shown.append(("these clients", own, "these clients: noise alone", 4.0))
+        # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
+        for name, (low, high), whose, width in shown:
+            label, colour = f"{said} ({whose})", LOOKS[name].colour
+            axis.vlines(places, low, high, color=colour, linewidth=width, label=label)
+        axis.plot(places, values, look.marker, color=look.colour, markersize=4, label=look.words)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        if len(names) <= _READABLE:
+            # A dollar sign would begin a formula.
+            short = [name[:_LONGEST].replace("$", r"\$") for name in names]
+            axis.set_xticks(places, short, rotation=90, fontsize=8)
+
+    return Picture(
+        "estimate",
+        f"A private estimate by {x_label}",
+        f"{title}; {values.size} values, {said}",
+        draw,
+    )
+
+
+def level_rows(
+    names: Sequence[str], estimate: LevelEstimate, confidence: float
+) -> list[dict[str, str | float]]:
+    """Rows for each value as JSON-ready values, the most frequent first."""
+    low, high = estimate.interval(confidence)
+    order = sorted(range(len(names)), key=lambda value: -estimate.raw[value])
+    return [
+        {
+            "value": names[value],
+            "frequency": float(estimate.frequencies[value]),
+            "low": float(low[value]),
+            "high": float(high[value]),
+            "raw": float(estimate.raw[value]),
+            "population_standard_error": float(estimate.standard_errors[value]),
+        }
+        for value in order
+    ]
+
+
+def level_record(
+    estimate: LevelEstimate, confidence: float, rows: list[dict[str, str | float]]
+) -> dict[str, object]:
+    """The estimate as JSON-ready values."""
+    exact = estimate.epsilon == float("inf")
+    return {
+        "epsilon": None if exact else estimate.epsilon,
+        "guarantee": estimate.guarantee,
+        "clients": estimate.clients,
+        "confidence": confidence,
+        "frequencies": rows,
+    }
+
+
+def show_level(
+    estimate: LevelEstimate, confidence: float, rows: list[dict[str, str | float]], top: int
+) -> None:
+    """A table of the most frequent values."""
+    console = Console()
+    table = Table("value", title=f"{estimate.clients:,} clients", box=None, title_justify="left")
+    interval = f"{100 * confidence:g} % interval"
+    for column in ("frequency", interval, "± noise and sampling"):
+        table.add_column(column, justify="right")
+    for row in rows[:top]:
+        table.add_row(
+            str(row["value"]),
+            f"{row['frequency']:.4f}",
+            f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['population_standard_error']:.4f}",
+        )
+    console.print(table, highlight=False)
+    if len(rows) > top:
+        console.print(f"and {len(rows) - top:,} values more (--top, --out)", highlight=False)
+    console.print(estimate.guarantee, highlight=False, soft_wrap=True)
+
+
+def write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
+    """Writes all rows into a CSV file."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, file.getvalue().encode())
