@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.api.results import Result
+from turnout.api.prices import Result
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import require
 from turnout.reporting.words import rounded_up

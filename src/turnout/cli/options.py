@@ -17,7 +17,7 @@ import click
 from turnout.cli.commands import Command
 
 if TYPE_CHECKING:
-    from turnout.api.results import Result
+    from turnout.api.prices import Result
 
 _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
 
