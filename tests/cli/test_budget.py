@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from turnout.accounting import gaussian_epsilon
-from turnout.cli.budget import budget
+from turnout.cli.accounting import budget
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError
 from turnout.plans.sweeps import charge, read_account
 

@@ -14,8 +14,8 @@ from plan_keys import PAGE, PLANS, key_tables, parted
 from programs import options, script_options, subcommand
 
 from turnout.cli.main import COMMANDS, turnout
-from turnout.cli.serve import serve as serve_it
-from turnout.cli.train import train
+from turnout.cli.service import serve as serve_it
+from turnout.cli.training import train
 from turnout.plans import Plan, example_plan
 
 README = (ROOT / "README.md").read_text()

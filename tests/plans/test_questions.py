@@ -7,7 +7,7 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.cli.questions import priced, solved
+from turnout.cli.accounting import priced, solved
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.plans import parse_query, solvable
 from turnout.plans.questions import read_pair

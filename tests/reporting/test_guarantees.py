@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from turnout.accounting import Guarantee
+from turnout.cli.accounting import priced
 from turnout.cli.options import show
-from turnout.cli.questions import priced
 from turnout.core.bounds import Bounds
 from turnout.plans import parse_query
 from turnout.reporting.words import bracket_rows, guarantee_record

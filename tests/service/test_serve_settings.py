@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from turnout.cli.serve import serve
+from turnout.cli.service import serve
 from turnout.core.errors import ParameterError
 from turnout.service.charter import Timing
 from turnout.service.web import heads

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from torch import nn
 
 import turnout as tn
-from turnout.cli.predict import predict
+from turnout.cli.training import predict
 from turnout.core.errors import UnsupportedError
 from turnout.training.saved import MODEL
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import turnout as tn
 from turnout import datasets
 from turnout.api.trained import _as_learned
-from turnout.cli.predict import predict
+from turnout.cli.training import predict
 from turnout.core.errors import ParameterError, StorageError
 from turnout.training.saved import AVERAGED, CARD, LAST, MODEL
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from turnout.cli.commands import Command, Group
-from turnout.cli.estimate_output import CONFIDENCE, JSON, names_of, values_options
-from turnout.cli.options import FILE, PATH, all_of
+from turnout.cli.estimate import CONFIDENCE, JSON, names_of, values_options
+from turnout.cli.options import FILE, PATH, Command, Group, all_of
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ def test_a_loader_that_is_run_has_these_probabilities(hers, reused):
 def test_the_help_says_what_shuffle_is():
     from click.testing import CliRunner
 
-    from turnout.cli.account import account
+    from turnout.cli.accounting import account
 
     text = " ".join(CliRunner().invoke(account, ["--help"]).output.split())
     assert "not data loaders that shuffle" in text

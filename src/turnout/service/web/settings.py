@@ -31,7 +31,7 @@ _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 class Settings(BaseModel):
     """All settings of the service; each is an option, a variable and a key of the file.
 
-    `turnout.cli.serve` has in the options' help what they mean.
+    `turnout.cli.service` has in the options' help what they mean.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
