@@ -73,7 +73,7 @@ def estimate(folder: str, over_ray: bool) -> None:
     if over_ray:
         import ray
 
-        from turnout.integrations.ray_data import RayRows
+        from turnout.integrations.ray import RayRows
 
         ray.init(
             "local",

@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from turnout.accounting import price
 from turnout.datasets import load
-from turnout.integrations.batches import AssignedBatches
+from turnout.integrations.assignment import AssignedBatches
 from turnout.integrations.opacus import make_private
 from turnout.schemes import CheckIn, GaussianNoise, Scheme
 

@@ -14,8 +14,13 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
-from turnout.integrations.node_turns import NodeTurns, bounded_update, drawn_steps, lattice_of
-from turnout.integrations.release_ledger import ReleaseLedger
+from turnout.integrations.release_ledger import (
+    NodeTurns,
+    ReleaseLedger,
+    bounded_update,
+    drawn_steps,
+    lattice_of,
+)
 from turnout.randomness import OSRandomness
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, KSubset, Relation, Scheme
 from turnout.schemes.codec import law_to_dict

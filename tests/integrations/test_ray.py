@@ -25,8 +25,11 @@ from turnout.training import InterruptedRunError
 
 ray = pytest.importorskip("ray")
 
-from turnout.integrations.ray import LostWorkersError, RayEngine  # noqa: E402
-from turnout.integrations.ray_data import RayRows  # noqa: E402
+from turnout.integrations.ray import (  # noqa: E402
+    LostWorkersError,
+    RayEngine,
+    RayRows,
+)
 
 PLAN = {
     "data": {"name": "digits"},

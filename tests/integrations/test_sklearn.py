@@ -15,11 +15,12 @@ from sklearn.utils.estimator_checks import check_estimator
 from turnout.accounting import price
 from turnout.core.errors import ParameterError
 from turnout.integrations import sklearn
-from turnout.integrations.linear_gradients import clipped_sum, scaled
 from turnout.integrations.sklearn import (
     LinearRegression,
     LogisticRegression,
     UncoveredByEpsilonWarning,
+    clipped_sum,
+    scaled,
 )
 from turnout.schemes import CheckIn, GaussianNoise, Scheme
 

@@ -76,7 +76,16 @@ COMMANDS = {
     "tune": "Settings of a plan, searched on held-out clients at a known ε.",
     "witness": "A check that no coordinator's ledger was set back.",
 }
-"""Subcommands, each the function of that name in the module of that name, and their purposes."""
+"""Subcommands and their purposes."""
+
+_MODULES = {
+    "accounting": "account budget calibrate compare",
+    "estimate": "estimate",
+    "refine": "refine",
+    "service": "enrol fleet join ledger serve witness",
+    "training": "audit bandit predict train tune",
+}
+"""Subcommands by the modules that hold their functions."""
 
 _PRICING = {"account", "budget", "calibrate", "compare"}
 """Subcommands that compute a price and end."""
@@ -104,7 +113,8 @@ class _LazyGroup(Group):
         """The subcommand of that name."""
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"turnout.cli.{cmd_name}"), cmd_name)
+        module = next(name for name, held in _MODULES.items() if cmd_name in held.split())
+        return getattr(importlib.import_module(f"turnout.cli.{module}"), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes names and purposes; imports none."""
