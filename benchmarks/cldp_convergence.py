@@ -24,8 +24,8 @@ import numpy as np
 from scipy.optimize import brentq, minimize
 
 import turnout as tn
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Projected
 from turnout.learning.tasks import SupervisedTask

@@ -25,8 +25,8 @@ from matplotlib.axes import Axes
 
 import turnout as tn
 from turnout.datasets import mnist
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.tasks import SupervisedTask

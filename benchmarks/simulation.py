@@ -28,12 +28,11 @@ import torch
 from peers.environment import python as peers_python
 
 from turnout import datasets
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import Simulation

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.api.training import simulate, train
 from turnout.core.errors import ParameterError, StorageError
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD
 from turnout.plans import Plan, example_plan
 from turnout.schemes import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
 from turnout.training import InterruptedRunError

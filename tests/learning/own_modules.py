@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.learning.examples import Examples
-from turnout.learning.holdings import Holdings
-from turnout.learning.objectives import build_objective
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.metrics import build_objective
 
 CLIENTS, CLASSES, SIDE, TOKENS, LENGTH = 6, 3, 8, 7, 5
 

@@ -9,21 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError
-from turnout.learning.averaging import (
-    Averaged,
-    ExponentialAverage,
-    LastIterate,
-    TailAverage,
-    build_averaging,
-)
-from turnout.learning.optimizers import SGD, Adam, Projected, build_optimizer
-from turnout.learning.schedules import (
+from turnout.learning.optimizers import (
     SCHEDULES,
+    SGD,
+    Adam,
+    Averaged,
     Constant,
     Cosine,
+    ExponentialAverage,
     InverseSquareRoot,
+    LastIterate,
     Linear,
+    Projected,
+    TailAverage,
     WarmUp,
+    build_averaging,
+    build_optimizer,
     build_schedule,
 )
 

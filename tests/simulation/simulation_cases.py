@@ -3,7 +3,7 @@
 import numpy as np
 from numpy_task import MeanTask, Momentum
 
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD
 from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,

@@ -8,7 +8,7 @@ from numpy_task import MeanTask, MemoryCheckpoints, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD
 from turnout.protocol.mechanisms import Clipping
 from turnout.schemes import EveryStep, FixedAssignment, ReleaseRule
 from turnout.simulation import FileCheckpoints

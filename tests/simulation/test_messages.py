@@ -15,14 +15,11 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
-from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
-from turnout.learning.holdings import Holdings
-from turnout.learning.local_updates import LocalTraining, VmappedUpdates
+from turnout.learning.algorithm import FedSGD, RecordSGD
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.local_updates import LocalTraining, SingleUpdates, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
-from turnout.learning.record_sgd import RecordSGD
-from turnout.learning.single_updates import SingleUpdates
 from turnout.learning.tasks import SupervisedTask
 from turnout.protocol.randomized import Randomized
 from turnout.randomizers.vectors import (

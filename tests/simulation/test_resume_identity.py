@@ -16,14 +16,12 @@ from turnout import training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
 from turnout.datasets import ClientData, Records, digits
-from turnout.learning.compute import Compute, Precision
-from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
-from turnout.learning.holdings import Holdings
+from turnout.learning.algorithm import FedSGD
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.gradients import Compute, Precision
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.training_report import SIMULATOR
 from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme

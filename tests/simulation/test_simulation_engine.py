@@ -5,7 +5,7 @@ from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD
 from turnout.participation.drawing import draw_run, expected_check_ins
 from turnout.randomness import SimulationStreams
 from turnout.schemes import (

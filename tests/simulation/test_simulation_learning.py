@@ -5,12 +5,10 @@ import pytest
 from numpy_task import MemoryCheckpoints
 from simulation_cases import same_run
 
-from turnout.learning.averaging import Averaged, ExponentialAverage
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import Adam
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import Adam, Averaged, Constant, ExponentialAverage
 from turnout.learning.tasks import SupervisedTask
 from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 from turnout.simulation import FileCheckpoints, Simulation

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from turnout.core.aggregates import UpdateSum
-from turnout.learning.averaging import Averaged, ExponentialAverage
-from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
-from turnout.learning.holdings import Holdings
+from turnout.learning.algorithm import FedSGD
+from turnout.learning.examples import Examples, Holdings
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD, Adam
+from turnout.learning.optimizers import SGD, Adam, Averaged, ExponentialAverage
 from turnout.learning.tasks import SupervisedTask
 from turnout.testing import assert_algorithm
 

@@ -9,9 +9,8 @@ import pytest
 
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD, RecordSGD
 from turnout.learning.optimizers import SGD
-from turnout.learning.record_sgd import RecordSGD
 from turnout.plans import Plan
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.schemes import RepeatedMessages, Scheme

@@ -15,7 +15,7 @@ from turnout.api.trained import load
 from turnout.api.tuning import tune
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.datasets import ClientData, Records, Target, digits
-from turnout.learning.holdings import Holdings
+from turnout.learning.examples import Holdings
 from turnout.plans import Plan
 from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 from turnout.training import InterruptedRunError, Unwatched, featuring

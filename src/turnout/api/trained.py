@@ -99,8 +99,7 @@ class TrainedModel:
         facts = self.saved.facts
         if facts["module"] is None:
             return build_model(facts["model"], shape, facts["outputs"])
-        from turnout.learning.lora import Adapters
-        from turnout.learning.module_building import build_module
+        from turnout.learning.modules import Adapters, build_module
 
         known = dict(facts["module"])
         lora, given = known.pop("lora"), known.pop("module")

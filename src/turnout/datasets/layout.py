@@ -23,7 +23,7 @@ from turnout.datasets.census import Census, Split, take_census
 from turnout.datasets.encoding import Encoder, kinds_of
 from turnout.datasets.records import ClientData, Records, Target
 from turnout.datasets.tables import Batch, Kind, Table, columns_of
-from turnout.learning.holdings import Holdings
+from turnout.learning.examples import Holdings
 from turnout.plans.data_sections import DataSection
 
 SECTION_BYTES = 2**28

@@ -40,7 +40,7 @@ from turnout.estimation.private.columns import (
     batch_vectors,
     chosen_columns,
 )
-from turnout.learning.references import PLAN_MODULES
+from turnout.learning.losses import PLAN_MODULES
 from turnout.learning.tasks import SupervisedTask
 
 try:

@@ -1,4 +1,7 @@
-"""Supervised learning: a model, an objective, and the labelled examples that clients hold."""
+"""Supervised learning: a model, an objective, and the labelled examples that clients hold.
+
+Whether a model fits the examples: asked before anything is trained, answered in one line.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,13 @@ from torch import Tensor
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning import metrics
-from turnout.learning.client_gradients import ClippedSum
-from turnout.learning.compute import CPU, Compute, exact_products
-from turnout.learning.examples import Examples, as_floats, rows
-from turnout.learning.fitting import check_curve, check_fit
-from turnout.learning.holdings import Holdings, within
-from turnout.learning.local_updates import (
-    ClientBatch,
-    LocalTraining,
-    LocalUpdates,
-    local_updates,
-)
-from turnout.learning.metrics import WholeMetric
-from turnout.learning.models import Model
-from turnout.learning.module_probes import made_up_batch
-from turnout.learning.objectives import LOSS, Objective, build_objective
-from turnout.learning.parallel import keep_freed_memory, ordered_map
+from turnout.learning.examples import Examples, Holdings, as_floats, rows, within
+from turnout.learning.features import keep_freed_memory, ordered_map
+from turnout.learning.gradients import CPU, ClippedSum, Compute, exact_products
+from turnout.learning.local_updates import ClientBatch, LocalTraining, LocalUpdates, local_updates
+from turnout.learning.metrics import LOSS, Objective, WholeMetric, build_objective
+from turnout.learning.models import Layered, Model
+from turnout.learning.modules import ModuleModel, check_behaviour, made_up_batch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -351,3 +345,97 @@ class SupervisedTask:
             labels.view(*records.shape, *labels.shape[1:]),
             torch.from_numpy(weights),
         )
+
+
+def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
+    """Examples that the model can take, and outputs that the loss and the metrics can.
+
+    Raises:
+        ParameterError: another shape, more classes than the model has scores for, or a kind of
+            label that the objective is not for.
+    """
+    if examples.target != objective.target:
+        raise ParameterError("labels", examples.target, f"target = {objective.target!r}")
+    index = _telling(examples)
+    outputs = _outputs(model, examples, index)
+    _check_outputs(examples, outputs)
+    _check_loss(objective, outputs, rows(examples.labels, index))
+    scores = outputs.shape[-1]
+    if objective.target == "class" and scores != 2 and "auc" in objective.names:
+        raise ParameterError("model.metrics", "auc", f"two classes, not {scores}")
+    if isinstance(model, ModuleModel):
+        check_behaviour(model, examples)
+
+
+def _telling(examples: Examples) -> np.ndarray:
+    """One example, or those with the smallest and the largest token: another may be unknown."""
+    if examples.inputs.dtype != np.int64:
+        return np.zeros(1, dtype=np.int64)
+    flat, width = examples.inputs.reshape(-1), int(np.prod(examples.input_shape))
+    return np.array([flat.argmin(), flat.argmax()]) // width
+
+
+def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
+    """The model's outputs on some examples at parameters 0."""
+    inputs = as_floats(rows(examples.inputs, index))
+    if isinstance(model, Layered) and not inputs.is_floating_point():
+        expected = "numbers; tokens need a module of one's own with an embedding"
+        raise ParameterError("inputs", "int64 tokens", expected)
+    try:
+        with torch.no_grad():
+            outputs = model.logits(torch.zeros(model.dimension), inputs)
+    except ParameterError:
+        raise
+    except Exception as error:  # whatever the user's forward raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        expected = "a shape that the model takes"
+        if not isinstance(model, Layered):
+            expected += f" ({reason})"
+        raise ParameterError("inputs", examples.input_shape, expected) from None
+    if not isinstance(outputs, Tensor) or outputs.shape[:1] != inputs.shape[:1]:
+        found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        expected = f"a module that gives one tensor with a row an example, {len(index)} rows here"
+        raise ParameterError("model.module", found, expected)
+    return outputs
+
+
+def _check_outputs(examples: Examples, outputs: Tensor) -> None:
+    """Outputs of the shape that the labels need."""
+    shape, needed = tuple(outputs.shape[1:]), examples.classes
+    if examples.target in ("tags", "numbers"):
+        if shape != (needed,):
+            expected = f"({needed},) outputs an example, one for each column of labels"
+            raise ParameterError("model.module", shape, expected)
+        return
+    length = examples.labels.shape[1:]
+    if len(shape) != len(length) + 1 or shape[:-1] != length:
+        wanted = (*length, "classes")
+        expected = f"outputs of shape ({', '.join(map(str, wanted))}) an example"
+        raise ParameterError("model.module", shape, expected)
+    if needed > shape[-1]:
+        raise ParameterError(
+            "labels", needed - 1, f"classes from 0 to {shape[-1] - 1}, the model's"
+        )
+
+
+def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
+    """A loss that these outputs and labels can be given to."""
+    try:
+        objective.loss.each(outputs, labels)
+    except ParameterError:
+        raise
+    except Exception as error:  # whatever the user's loss raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        expected = f"a loss of outputs and labels, a number an example ({reason})"
+        raise ParameterError("model.loss", objective.loss.name, expected) from None
+
+
+def check_curve(held_out: Examples, objective: Objective) -> None:
+    """Held-out examples of both kinds, where the area under a curve is asked for.
+
+    Raises:
+        ParameterError: all examples are of one class, or agree in every tag.
+    """
+    labels = held_out.labels
+    if "auc" in objective.names and bool((labels == labels[:1]).all()):
+        raise ParameterError("model.metrics", "auc", "a test set with labels of both kinds")

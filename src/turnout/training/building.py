@@ -10,20 +10,15 @@ from torch import nn
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.datasets import Records, deal
-from turnout.learning.algorithm import Algorithm
-from turnout.learning.compute import compute_on
-from turnout.learning.examples import Examples
+from turnout.learning.algorithm import Algorithm, FedSGD, RecordSGD
+from turnout.learning.examples import Examples, Holdings
 from turnout.learning.features import FeatureMap, build_features
-from turnout.learning.fedsgd import FedSGD
-from turnout.learning.holdings import Holdings
+from turnout.learning.gradients import compute_on
 from turnout.learning.local_updates import LocalTraining
-from turnout.learning.lora import Adapters
+from turnout.learning.metrics import build_objective
 from turnout.learning.models import Layered, build_model
-from turnout.learning.module_building import build_module
-from turnout.learning.modules import ModuleModel
-from turnout.learning.objectives import build_objective
-from turnout.learning.personal_tasks import PersonalTask, judged_on_own_classes
-from turnout.learning.record_sgd import RecordSGD
+from turnout.learning.modules import Adapters, ModuleModel, build_module
+from turnout.learning.personal import PersonalTask, judged_on_own_classes
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
 from turnout.plans.sections import ONE_MODEL
@@ -52,7 +47,7 @@ def build_algorithm(
     if plan.client.rule in ("fedsgd", "fedavg"):
         of_records = plan.messages is not None and plan.messages.each == "record"
         return (RecordSGD if of_records else FedSGD)(task, optimizer, clip_norm)
-    from turnout.learning.personal_models import AdaPeD, Ridge
+    from turnout.learning.personal import AdaPeD, Ridge
 
     rule = {"adaped": AdaPeD, "ridge": Ridge}[plan.client.rule]
     assert isinstance(task, PersonalTask)

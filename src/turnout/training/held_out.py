@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Records, Target
-from turnout.learning.holdings import Holdings
+from turnout.learning.examples import Holdings
 from turnout.randomness import SimulationStreams
 from turnout.training.workload import Workload
 

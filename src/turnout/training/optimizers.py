@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from turnout.learning.averaging import Averaged, build_averaging
-from turnout.learning.optimizers import Optimizer, Projected, build_optimizer
-from turnout.learning.schedules import build_schedule
+from turnout.learning.optimizers import (
+    Averaged,
+    Optimizer,
+    Projected,
+    build_averaging,
+    build_optimizer,
+    build_schedule,
+)
 from turnout.plans.sections import OptimizerSection
 
 

@@ -26,7 +26,7 @@ from turnout.training.views import Views
 from turnout.training.workload import UnseenPhase
 
 if TYPE_CHECKING:
-    from turnout.learning.fedsgd import FedSGD
+    from turnout.learning.algorithm import FedSGD
 
 STATE = "search.json"
 """How far a search is; of a private one not for release, and removed at its end."""
@@ -189,7 +189,7 @@ class Search:
         """The score and the outcome of a candidate's run, with draws of its own."""
         streams = SimulationStreams(self.plan.run.seed)
         seed = int(streams.generator("tuning run", number).integers(_LARGEST_SEED))
-        from turnout.learning.fedsgd import FedSGD
+        from turnout.learning.algorithm import FedSGD
 
         steps = self.prepared.scheme.participation.steps
         plan = with_values(self.held.workload.plan, values)

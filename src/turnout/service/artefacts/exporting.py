@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from turnout.core.errors import UnsupportedError
-from turnout.learning.clipping import MARGIN
+from turnout.learning.gradients import MARGIN
 from turnout.learning.local_updates import LocalTraining
 from turnout.learning.models import Model
 from turnout.service.artefacts.derivatives import DERIVATIVES

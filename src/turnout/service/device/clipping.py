@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnout.service.charter import Charter
 
 MARGIN, LARGEST_NORM = 2.0**-20, 1e30
-"""As in `turnout.learning.clipping`, which needs PyTorch."""
+"""As in `turnout.learning.gradients`, which needs PyTorch."""
 
 
 def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:

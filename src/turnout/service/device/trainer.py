@@ -19,7 +19,7 @@ from turnout.service.device.turns import TrainerOf, Updates
 from turnout.service.labels import checked_labels
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
-    from turnout.learning.fedsgd import FedSGD
+    from turnout.learning.algorithm import FedSGD
     from turnout.plans import Plan
     from turnout.training.workload import Workload
 
@@ -187,7 +187,7 @@ def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> T
 
 def _task(workload: Workload, charter: Charter) -> FedSGD:
     """The model, which is that of the charter."""
-    from turnout.learning.fedsgd import FedSGD
+    from turnout.learning.algorithm import FedSGD
     from turnout.training.building import build_algorithm
 
     _require_no_code(workload.plan)
