@@ -24,7 +24,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 
 import turnout as tn
-from turnout.datasets import mnist
+from turnout.data import mnist
 from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
 from turnout.learning.models import build_model

@@ -26,7 +26,7 @@ import numpy as np
 from papers.hadamard_blocks import printed_response
 from peers.environment import HERE, python
 
-from turnout.datasets.names import first_names
+from turnout.data.files import first_names
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
 from turnout.randomizers import (
     FrequencyRandomizer,

@@ -25,7 +25,7 @@ import numpy as np
 from peers.environment import python as peers_python
 
 import turnout as tn
-from turnout.datasets import digits
+from turnout.data import digits
 from turnout.reporting.drawing import LOOKS, Picture
 
 ROOT = Path(__file__).parents[1]

@@ -26,7 +26,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from turnout.accounting import price
-from turnout.datasets import load
+from turnout.data import load
 from turnout.integrations.assignment import AssignedBatches
 from turnout.integrations.opacus import make_private
 from turnout.schemes import CheckIn, GaussianNoise, Scheme

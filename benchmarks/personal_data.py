@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnout.datasets import mnist
+from turnout.data import mnist
 from turnout.learning.examples import Examples, Holdings
 from turnout.learning.features import apply_features
 from turnout.learning.models import Model, logistic

@@ -19,7 +19,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.integrations.ray import RayEngine
 from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples

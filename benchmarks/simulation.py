@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from peers.environment import python as peers_python
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from turnout.datasets import load
+from turnout.data import load
 from turnout.integrations.assignment import AssignedBatches  # 1: was DataLoader
 from turnout.integrations.opacus import make_private  # 2: was PrivacyEngine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from turnout.datasets import load
+from turnout.data import load
 from turnout.integrations.sklearn import LogisticRegression
 
 

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import StorageError
 
 HEADER = "device,slot_start,slot_end,available\n"

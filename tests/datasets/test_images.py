@@ -10,9 +10,9 @@ import struct
 import numpy as np
 import pytest
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import ParameterError, StorageError
-from turnout.datasets import files, images
+from turnout.data import files, images
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("TURNOUT_DATA"), reason="TURNOUT_DATA names no folder with data files"

@@ -11,9 +11,9 @@ import pytest
 from own_tables import section
 from pyarrow import parquet as pq
 
-from turnout.datasets import arrow_tables, layout, tables
-from turnout.datasets.layout_cache import kept_layout
-from turnout.datasets.tables import ArrayTable, Kind
+from turnout.data import arrow_tables, layout, tables
+from turnout.data.layout import kept_layout
+from turnout.data.tables import ArrayTable, Kind
 
 ROWS, WIDTH = 60_000, 100
 FILE_BYTES = 4 * ROWS * WIDTH

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.datasets import names
+from turnout.data import files
 
 
 def stored(folder, monkeypatch, text: str) -> None:
@@ -20,34 +20,34 @@ def stored(folder, monkeypatch, text: str) -> None:
     place.parent.mkdir()
     place.write_bytes(gzip.compress(data))
     monkeypatch.setenv("TURNOUT_DATA", str(folder))
-    changed = dataclasses.replace(names._FILE, sha256=hashlib.sha256(data).hexdigest())
-    monkeypatch.setattr(names, "_FILE", changed)
+    changed = dataclasses.replace(files._FILE, sha256=hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(files, "_FILE", changed)
 
 
 def test_items_are_sorted_and_expanded(tmp_path, monkeypatch):
     stored(tmp_path, monkeypatch, "name,n\nB,2\nA,2\nC,5\n")
-    found = names.first_names()
+    found = files.first_names()
     assert found.items == ("C", "A", "B")
     assert found.counts.tolist() == [5, 2, 2]
     assert found.people == 9
     assert np.array_equal(found.holdings(), [0] * 5 + [1] * 2 + [2] * 2)
     assert found.frequencies.sum() == pytest.approx(1)
-    assert names.first_names(2).items == ("C", "A")
+    assert files.first_names(2).items == ("C", "A")
     with pytest.raises(ParameterError, match="top"):
-        names.first_names(4)
+        files.first_names(4)
 
 
 @pytest.mark.parametrize("text", ["name\nA\n", "name,n\nA,x\n", "name,n\nA\n"])
 def test_a_damaged_table_is_refused(tmp_path, monkeypatch, text):
     stored(tmp_path, monkeypatch, text)
     with pytest.raises(StorageError, match="no table"):
-        names.first_names()
+        files.first_names()
 
 
 @pytest.mark.skipif(not os.environ.get("TURNOUT_DATA"), reason="TURNOUT_DATA names no folder")
 def test_the_published_names():
-    found = names.first_names()
+    found = files.first_names()
     assert (len(found.items), found.people) == (29_910, 3_546_301)
-    top = names.first_names(1000)
+    top = files.first_names(1000)
     assert top.people == 2_481_445
     assert top.items[:4] == ("Emma", "Liam", "Olivia", "Noah")

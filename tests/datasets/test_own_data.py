@@ -17,8 +17,8 @@ from own_tables import section as own_section
 from PIL import Image
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.datasets import layout, own_data, own_records, tables
-from turnout.datasets.tables import ArrayTable
+from turnout.data import layout, own_data, own_records, tables
+from turnout.data.tables import ArrayTable
 
 LAID_OUT = [
     [0.40, 1, 0],

@@ -11,7 +11,7 @@ import pytest
 from own_tables import KEYS, VISITS, WRITERS, section, write_csv, write_npy, write_parquet
 
 from turnout.core.errors import InputFileError, ParameterError, TurnoutError
-from turnout.datasets import own_data
+from turnout.data import own_data
 from turnout.plans import Plan
 from turnout.plans.data_sections import DataSection
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError
-from turnout.datasets import Records, deal
+from turnout.data import Records, deal
 
 
 @given(

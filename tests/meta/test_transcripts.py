@@ -24,7 +24,7 @@ from transcripts import (
 )
 
 from turnout._version import __version__
-from turnout.datasets import MissingFileError
+from turnout.data import MissingFileError
 from turnout.plans import Plan
 from turnout.plans.bandit import BanditPlan
 from turnout.plans.questions import read_pair

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from pages import PAGES, ROOT, Block, Step, blocks
 
 from turnout.cli.main import turnout
-from turnout.datasets import MissingFileError
+from turnout.data import MissingFileError
 from turnout.schemes import registry
 
 NOT_RUN = {

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import ParameterError
 from turnout.participation.drawing import draw_run
 from turnout.participation.schedule import joined

@@ -162,7 +162,7 @@ class Outcome:
 
 def records_of(text: str, client: int) -> tuple[np.ndarray, np.ndarray]:
     """What the simulation's client with that number holds."""
-    from turnout.datasets import deal
+    from turnout.data import deal
     from turnout.randomness import SimulationStreams
 
     plan = Plan.from_toml(text)

@@ -8,7 +8,7 @@ from fake_coordinator import charter_of, invitation
 from served_fake import ServedFake
 from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors import L1Randomizer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_coordinator import charter_of
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.protocol.lattice import Lattice

@@ -15,7 +15,7 @@ from simulation_cases import LAWS, POPULATION, same_run, simulation
 from turnout import training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
-from turnout.datasets import ClientData, Records, digits
+from turnout.data import ClientData, Records, digits
 from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples, Holdings
 from turnout.learning.gradients import Compute, Precision
@@ -304,7 +304,7 @@ def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path
     pixels[700, 4, 4] += 1
     with monkeypatch.context() as patched:
         other = ClientData(data.name, Records(pixels, data.train.labels), data.test)
-        patched.setattr("turnout.datasets.load", lambda name: other)
+        patched.setattr("turnout.data.load", lambda name: other)
         with pytest.raises(StorageError, match=OTHER_DATA):
             training.resume(folder, Quiet(stop=False))
     training.resume(folder, Quiet(stop=False))

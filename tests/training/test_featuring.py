@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from turnout.datasets import array_cache
+from turnout.data import layout
 from turnout.learning.features import apply_features, build_features
 from turnout.training import featuring
 
@@ -49,7 +49,7 @@ def forbid_writing(monkeypatch) -> None:
     def fail(*_):
         raise AssertionError("made anew")
 
-    monkeypatch.setattr(array_cache.Shelf, "_allocate", fail)
+    monkeypatch.setattr(layout.Shelf, "_allocate", fail)
 
 
 def test_what_is_kept_is_what_is_computed(notes, monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import turnout as tn
-from turnout import datasets
+from turnout import data as datasets
 from turnout.api.trained import _as_learned
 from turnout.cli.training import predict
 from turnout.core.errors import ParameterError, StorageError

@@ -14,7 +14,7 @@ from turnout.accounting import selected
 from turnout.api.trained import load
 from turnout.api.tuning import tune
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.datasets import ClientData, Records, Target, digits
+from turnout.data import ClientData, Records, Target, digits
 from turnout.learning.examples import Holdings
 from turnout.plans import Plan
 from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme

@@ -12,8 +12,8 @@ import numpy as np
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from turnout.datasets import ClientData
-    from turnout.datasets.tables import Table
+    from turnout.data import ClientData
+    from turnout.data.tables import Table
     from turnout.plans.data_sections import DataSection
 
 _UNNAMED = {"client": "clients", "inputs": "inputs", "label": "labels"}
@@ -81,8 +81,8 @@ def client_data(
     >>> data.holdings.population, len(data.train), len(data.test)
     (3, 4, 1)
     """
-    from turnout.datasets.layout import lay_out
-    from turnout.datasets.own import texts_cut
+    from turnout.data.layout import lay_out
+    from turnout.data.own import texts_cut
 
     keys: dict[str, Any] = {
         "inputs": inputs,
@@ -129,7 +129,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
 
 def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
     """The records in a file or folder; paths are relative to the current folder."""
-    from turnout.datasets.own import own_data
+    from turnout.data.own import own_data
 
     test = keys["test"]
     test = os.fspath(test) if isinstance(test, os.PathLike) else test
@@ -144,10 +144,10 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
     """The source as a table, and whether it holds ids; None where its columns have names."""
-    from turnout.datasets.tables import ArrayTable
+    from turnout.data.tables import ArrayTable
 
     if hasattr(source, "__arrow_c_stream__"):
-        from turnout.datasets.arrow_tables import frame_table
+        from turnout.data.arrow_tables import frame_table
 
         return frame_table(source), None
     if isinstance(source, Mapping) and not _are_clients(source.values()):

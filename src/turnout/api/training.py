@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.accounting import Guarantee
-    from turnout.datasets import ClientData
+    from turnout.data import ClientData
     from turnout.learning.algorithm import Algorithm
     from turnout.learning.tasks import Engine
     from turnout.plans import Plan

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.accounting import Guarantee
-    from turnout.datasets import ClientData
+    from turnout.data import ClientData
     from turnout.plans import Plan
     from turnout.training.search import Searched
 

@@ -256,7 +256,7 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
     """The inputs of a file, or of a built-in test set; nothing is unpickled."""
     import numpy as np
 
-    from turnout import datasets
+    from turnout import data as datasets
 
     if data in _BUILT_IN:
         try:
@@ -274,7 +274,7 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
 
 def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
     """The inputs of a file with the columns that the run's plan names."""
-    from turnout import datasets
+    from turnout import data as datasets
     from turnout.plans import Plan, read_plan
     from turnout.reporting.training_report import PLAN
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.feature_expressions import names_code
 from turnout.core.optional import require
-from turnout.datasets import ClientData, Target
+from turnout.data import ClientData, Target
 from turnout.plans import Plan, prepare
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor

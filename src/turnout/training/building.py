@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.datasets import Records, deal
+from turnout.data import Records, deal
 from turnout.learning.algorithm import Algorithm, FedSGD, RecordSGD
 from turnout.learning.examples import Examples, Holdings
 from turnout.learning.features import FeatureMap, build_features

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from turnout.datasets import Target
+from turnout.data import Target
 from turnout.participation.drawing import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome, TestSet

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turnout.datasets.array_cache import Allocate, Kept, Shelf
+from turnout.data.layout import Allocate, Kept, Shelf
 from turnout.learning.features import FeatureMap, apply_features, first_features
 from turnout.training.workload import Phase
 

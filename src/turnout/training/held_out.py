@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.datasets import Records, Target
+from turnout.data import Records, Target
 from turnout.learning.examples import Holdings
 from turnout.randomness import SimulationStreams
 from turnout.training.workload import Workload

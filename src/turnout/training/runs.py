@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.files import write
-from turnout.datasets import ClientData
+from turnout.data import ClientData
 from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.summary import Outcome, Summary, TraceFindings

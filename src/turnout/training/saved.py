@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.core.files import write
-from turnout.datasets import ClientData
+from turnout.data import ClientData
 from turnout.plans.sections import ModelSection
 from turnout.reporting.summary import Outcome, clip_words, model_card, protection_record, test_words
 from turnout.reporting.training_report import PLAN

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.files import write
-from turnout.datasets import ClientData, Target
+from turnout.data import ClientData, Target
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
 from turnout.plans.data_sections import DataSection
 from turnout.plans.plan import Range, TuneSection, parse_ranges

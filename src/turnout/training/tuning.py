@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.core.errors import ParameterError
 from turnout.core.files import write
-from turnout.datasets import ClientData
+from turnout.data import ClientData
 from turnout.plans import Plan, read_plan
 from turnout.reporting.training_report import PLAN, SIMULATOR
 from turnout.reporting.words import guarantee_record

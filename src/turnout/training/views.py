@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnout.core.errors import ParameterError
-from turnout.datasets import ClientData, Records
+from turnout.data import ClientData, Records
 from turnout.plans import Plan
 from turnout.training.workload import UnseenPhase, Workload
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import ParameterError
-from turnout.datasets import ClientData, MissingFileError, own_data
+from turnout.data import ClientData, MissingFileError, own_data
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.plans.data_sections import DataSection

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # What training takes is loaded when there is something to tr
 
 
 OwnRecords = tuple[NDArray[Any], NDArray[Any]]
-"""Inputs and labels of one client, as `turnout.datasets.Records` has them."""
+"""Inputs and labels of one client, as `turnout.data.Records` has them."""
 
 
 class Trainer:
@@ -110,7 +110,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
             return GraphUpdates(charter, *records, client)
         require("device", "train", what="a device that trains the charter's model")
-        from turnout.datasets import ClientData, Records
+        from turnout.data import ClientData, Records
         from turnout.plans import Plan
         from turnout.training.workload import Workload
 
@@ -136,7 +136,7 @@ def trainer_on_file(path: Path, client: int) -> TrainerOf:
         raise ParameterError("--data", str(path), "a file that exists")
 
     def build(charter: Charter) -> Updates:
-        from turnout import datasets
+        from turnout import data as datasets
         from turnout.plans import Plan
 
         section = Plan.from_toml(charter.plan, "the charter's plan").data
@@ -156,7 +156,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     built: dict[str, Trainer] = {}
 
     def build(charter: Charter) -> Trainer:
-        from turnout.datasets import load
+        from turnout.data import load
         from turnout.plans import Plan
         from turnout.training.workload import Workload
 

@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import InputFileError, ParameterError
-from turnout.datasets.characters import CharacterTable
-from turnout.datasets.layout import Tell, all_records, lay_out, untold
-from turnout.datasets.layout_cache import content_digest, kept_layout
-from turnout.datasets.records import ClientData, Records
-from turnout.datasets.tables import ArrayTable, Table
+from turnout.data.layout import Tell, all_records, content_digest, kept_layout, lay_out, untold
+from turnout.data.records import ClientData, Records
+from turnout.data.tables import ArrayTable, CharacterTable, Table
 from turnout.plans.data_sections import DataSection
 
 _KINDS = "a .parquet, .csv, .npz or .arrow file, or a folder of .npy or .arrow files or of images"
@@ -45,7 +43,7 @@ def open_table(path: Path) -> Table:
     if path.suffix == ".npz":
         return _npz_table(path)
     if path.suffix in (".parquet", ".csv", ".arrow"):
-        from turnout.datasets import arrow_tables
+        from turnout.data import arrow_tables
 
         if path.suffix == ".parquet":
             return arrow_tables.parquet_table(path)
@@ -142,13 +140,13 @@ def _folder_table(folder: Path) -> Table:
     for suffix, read in ((".npy", _npy_table), (".arrow", _arrow_folder)):
         if files := sorted(path.name for path in folder.glob(f"*{suffix}")):
             return read(folder, files)
-    from turnout.datasets.image_folders import ImageFolderTable
+    from turnout.data.images import ImageFolderTable
 
     return ImageFolderTable(folder)
 
 
 def _arrow_folder(folder: Path, files: list[str]) -> Table:
-    from turnout.datasets.arrow_tables import arrow_folder
+    from turnout.data.arrow_tables import arrow_folder
 
     return arrow_folder(folder, files)
 

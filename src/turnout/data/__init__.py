@@ -4,11 +4,11 @@ Published files are found through ``TURNOUT_DATA``, then the user's cache, then 
 mirrors; the UCI digits travel inside the package.
 """
 
-from turnout.datasets.availability import flash_phones, parse_intervals, trace_from
-from turnout.datasets.files import DataFile, MissingFileError, cache_folder, contents
-from turnout.datasets.images import digits, fashion_mnist, load, mnist
-from turnout.datasets.own import own_data, own_records
-from turnout.datasets.records import ClientData, Records, Target, deal
+from turnout.data.availability import flash_phones, parse_intervals, trace_from
+from turnout.data.files import DataFile, MissingFileError, cache_folder, contents
+from turnout.data.images import digits, fashion_mnist, load, mnist
+from turnout.data.own import own_data, own_records
+from turnout.data.records import ClientData, Records, Target, deal
 
 __all__ = [
     "ClientData",

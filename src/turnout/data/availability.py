@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.datasets.files import DataFile, MissingFileError, contents
+from turnout.data.files import DataFile, MissingFileError, contents
 
 _HEADER = "device,slot_start,slot_end,available"
 FLASH = DataFile(
