@@ -19,7 +19,7 @@ from turnout.learning.losses import LOSSES
 from turnout.learning.models import build_model
 from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
-from turnout.training import InterruptedRunError
+from turnout.runs import InterruptedRunError
 
 ray = pytest.importorskip("ray")
 

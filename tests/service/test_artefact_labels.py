@@ -10,13 +10,13 @@ from web_world import TIMING
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.plans import Plan
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
 from turnout.service.charter import Charter
 from turnout.service.computation import Computation
 from turnout.service.device.trainer import trainer_on
 from turnout.service.labels import Labels, checked_labels
 from turnout.service.new_task import new_task
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 PLAN = """
 [data]

@@ -11,6 +11,8 @@ from web_world import TIMING, world
 from turnout.core.errors import MissingExtraError, ParameterError
 from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
 from turnout.service import new_task as founding
 from turnout.service.artefacts.updates import GraphUpdates
 from turnout.service.charter import Charter
@@ -18,8 +20,6 @@ from turnout.service.device.trainer import _task, own_records, trainer_on
 from turnout.service.new_task import new_task
 from turnout.service.storage.opening import open_storage
 from turnout.service.wire import artefact_path
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")

@@ -15,12 +15,12 @@ from paced import by_its_devices
 from processes import done, free_port, turnout, waited_for
 
 from turnout.plans import Plan, prepare
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
 from turnout.service.charter import Charter
 from turnout.service.device import Memory
 from turnout.service.storage.opening import open_storage
 from turnout.service.wire import Invitation
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 PLAN = """
 [data]

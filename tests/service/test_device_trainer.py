@@ -10,6 +10,8 @@ from turnout import data as datasets
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.protocol.lattice import Lattice
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
 from turnout.schemes import CheckIn
 from turnout.service.computation import Computation
 from turnout.service.device.trainer import (
@@ -18,8 +20,6 @@ from turnout.service.device.trainer import (
     trainer_on_dealt,
     trainer_on_file,
 )
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 PLAN = """
 [data]

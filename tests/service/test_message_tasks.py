@@ -18,6 +18,8 @@ from turnout.participation.drawing import draw_run
 from turnout.plans import Plan, prepare
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams, Source
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
 from turnout.schemes import CheckIn, EveryStep, KSubset
 from turnout.service import learner
 from turnout.service.charter import Timing
@@ -26,8 +28,6 @@ from turnout.service.engine import Engine
 from turnout.service.new_task import new_task
 from turnout.service.wire import Answer
 from turnout.simulation import Simulation
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 from turnout.verification.cost import least_bound
 
 PLAN = """

@@ -12,7 +12,7 @@ import pytest
 from numpy_task import MeanTask, MemoryCheckpoints, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
-from turnout import training
+from turnout import runs as training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
 from turnout.data import ClientData, Records, digits

@@ -9,7 +9,7 @@ import pytest
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.plans.bandit import BanditPlan
-from turnout.training.bandit_runs import InterruptedBanditError, resume_bandit, run_bandit
+from turnout.runs.bandit import InterruptedBanditError, resume_bandit, run_bandit
 
 ROOT = Path(__file__).parents[2]
 PLAN = """
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsy
     def interrupted(*_):
         raise InterruptedBanditError(tmp_path, 1, 4)
 
-    monkeypatch.setattr("turnout.training.bandit_runs.run_bandit", interrupted)
+    monkeypatch.setattr("turnout.runs.bandit.run_bandit", interrupted)
     code = end_of(["bandit", str(written(tmp_path)), "--out", str(tmp_path / "out")])
     assert code == 130
     assert "stopped after run 1 of 4" in capsys.readouterr().err

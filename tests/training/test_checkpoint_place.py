@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.core.errors import StorageError
-from turnout.training.runs import _checkpoint
+from turnout.runs.training import _checkpoint
 
 
 def test_a_run_of_an_earlier_version_is_refused_and_left_alone(tmp_path):

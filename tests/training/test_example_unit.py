@@ -7,9 +7,9 @@ import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan
 from turnout.reporting.summary import model_card
+from turnout.runs.training import read_model
 from turnout.service.charter import Timing
 from turnout.service.new_task import new_task
-from turnout.training.saved import read_model
 
 RECORDS, HELD = 60, 5
 PLAN = {

@@ -7,7 +7,7 @@ import pytest
 
 from turnout.data import layout
 from turnout.learning.features import apply_features, build_features
-from turnout.training import featuring
+from turnout.runs import workload
 
 INPUTS = np.random.default_rng(1).uniform(0, 1, (200, 8, 8)).astype(np.float32)
 OWN = """
@@ -36,13 +36,13 @@ class Notes:
 @pytest.fixture
 def notes(monkeypatch, tmp_path) -> Notes:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(featuring, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(workload, "KEPT_BYTES", 1000)
     return Notes()
 
 
 def kept(text: str, notes: Notes, inputs=INPUTS, folder=None):
     features = build_features(text, *(() if folder is None else (folder,)))
-    return featuring.features_of(features, inputs, notes)
+    return workload.features_of(features, inputs, notes)
 
 
 def forbid_writing(monkeypatch) -> None:
@@ -75,7 +75,7 @@ def test_another_input_function_or_version_is_made_anew(change, notes, monkeypat
     elif change == "expression":
         text = "deskewed | hog"
     else:
-        monkeypatch.setattr(featuring, "FUNCTIONS", featuring.FUNCTIONS + 1)
+        monkeypatch.setattr(workload, "FUNCTIONS", workload.FUNCTIONS + 1)
     assert np.array_equal(kept(text, notes, inputs), apply_features(text, inputs))
     assert len(notes.lines) == 2
 
@@ -92,7 +92,7 @@ def test_code_that_depends_on_more_than_its_file_is_noticed(notes, monkeypatch, 
 
 
 def test_small_features_are_not_kept(notes, monkeypatch, tmp_path):
-    monkeypatch.setattr(featuring, "KEPT_BYTES", 10**9)
+    monkeypatch.setattr(workload, "KEPT_BYTES", 10**9)
     assert np.array_equal(kept("hog", notes), apply_features("hog", INPUTS))
     assert not notes.lines
     assert not (tmp_path / "cache").exists()

@@ -13,12 +13,12 @@ from turnout.learning.algorithm import FedSGD, RecordSGD
 from turnout.learning.optimizers import SGD
 from turnout.plans import Plan
 from turnout.randomizers.vectors import LInfRandomizer
+from turnout.runs.building import build_task
+from turnout.runs.workload import gather
 from turnout.schemes import RepeatedMessages, Scheme
 from turnout.schemes.scheme import shuffled
 from turnout.service.charter import Timing
 from turnout.service.new_task import new_task
-from turnout.training.building import build_task
-from turnout.training.workload import gather
 
 STEPS = 4
 TABLES = {

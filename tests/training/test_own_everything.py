@@ -12,7 +12,7 @@ from torch import nn
 import turnout as tn
 from turnout.cli.training import predict
 from turnout.core.errors import UnsupportedError
-from turnout.training.saved import MODEL
+from turnout.runs.training import MODEL
 
 PLAN = {
     "participation": {"law": "check-in", "window": 5, "windows": 4},

@@ -6,8 +6,8 @@ import pytest
 import turnout
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, read_plan
-from turnout.training.building import build_task
-from turnout.training.workload import gather
+from turnout.runs.building import build_task
+from turnout.runs.workload import gather
 
 CODE = """
 import torch

@@ -12,8 +12,8 @@ import torch
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan
-from turnout.training.building import build_task
-from turnout.training.workload import gather
+from turnout.runs.building import build_task
+from turnout.runs.workload import gather
 
 PLAN = """
 [data]

@@ -11,7 +11,7 @@ from turnout import data as datasets
 from turnout.api.trained import _as_learned
 from turnout.cli.training import predict
 from turnout.core.errors import ParameterError, StorageError
-from turnout.training.saved import AVERAGED, CARD, LAST, MODEL
+from turnout.runs.training import AVERAGED, CARD, LAST, MODEL
 
 TABLES = {
     "data": {"name": "digits"},

@@ -17,12 +17,12 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.data import ClientData, Records, Target, digits
 from turnout.learning.examples import Holdings
 from turnout.plans import Plan
+from turnout.runs import InterruptedRunError, Unwatched
+from turnout.runs import workload as featuring
+from turnout.runs.execution import ReadyRun
+from turnout.runs.search import HeldOut, Search, drawn_values, with_values
+from turnout.runs.workload import UnseenPhase, gather
 from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
-from turnout.training import InterruptedRunError, Unwatched, featuring
-from turnout.training.execution import ReadyRun
-from turnout.training.held_out import HeldOut
-from turnout.training.search import Search, drawn_values, with_values
-from turnout.training.workload import UnseenPhase, gather
 
 TABLES = tomllib.loads("""
 [data]

@@ -8,8 +8,8 @@ import pytest
 from turnout.accounting import epsilon_upper
 from turnout.core.errors import NumericalError
 from turnout.plans import Plan, prepare
+from turnout.runs.execution import epsilon_curve
 from turnout.schemes import AvailabilityCheckIn, GaussianNoise, Relation, Scheme
-from turnout.training.spending import epsilon_curve
 
 PLAN = Plan.from_mapping(
     {

@@ -9,9 +9,9 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan
+from turnout.runs.building import build_task
+from turnout.runs.workload import gather
 from turnout.schemes import AvailabilityCheckIn, CheckIn
-from turnout.training.building import build_task
-from turnout.training.workload import gather
 
 TABLES = {
     "data": {"name": "digits"},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
     from turnout.protocol.mechanisms import Mechanism, SensitivityBound
-    from turnout.training.workload import Workload
+    from turnout.runs.workload import Workload
 
     Played = tuple[Findings | OneRun, Scheme | None]
 
@@ -165,7 +165,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     from turnout.auditing import play
     from turnout.plans import Plan, prepare, read_plan
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
-    from turnout.training.workload import gather
+    from turnout.runs.workload import gather
 
     place = Path() if isinstance(plan, Plan) else plan.parent
     if not isinstance(plan, Plan):
@@ -247,7 +247,7 @@ def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
 
 def _model_of(workload: Workload) -> Algorithm:
     require("train", what="an audit of a plan's own training")
-    from turnout.training.building import build_algorithm
+    from turnout.runs.building import build_algorithm
 
     return build_algorithm(workload)
 

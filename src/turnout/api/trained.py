@@ -16,7 +16,7 @@ from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:
     from turnout.learning.models import Model
-    from turnout.training.saved import SavedModel
+    from turnout.runs.training import SavedModel
 
 _AT_ONCE = 1024
 
@@ -169,8 +169,7 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
         StorageError: there is no model, or it is damaged or another program's.
     """
     require("train", what="turnout.load")
-    from turnout.training.runs import place_of
-    from turnout.training.saved import read_model
+    from turnout.runs.training import place_of, read_model
 
     saved = read_model(Path(folder))
     if module is not None and saved.facts["module"] is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.data import ClientData
     from turnout.plans import Plan
-    from turnout.training.search import Searched
+    from turnout.runs.search import Searched
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,7 +67,7 @@ class Tuning(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The content of tune.json: of a private search nothing but the best run."""
-        from turnout.training.tuning import searched_record
+        from turnout.runs.tuning import searched_record
 
         return searched_record(self.found)
 
@@ -128,11 +128,11 @@ def tune(
     """
     require("train", what="turnout.tune")
     from turnout.reporting.console import Console
-    from turnout.training import Unwatched, runs, tuning
+    from turnout.runs import Unwatched, training, tuning
 
     if (plan is None) == (resume is None) or (resume is not None and out is not None):
         raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
-    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module)
+    watcher, beside = Console() if progress else Unwatched(), training.Beside(data, module)
     if resume is not None:
         folder = Path(resume)
         return Tuning(tuning.resume(folder, watcher, beside, public_data), folder)

@@ -99,7 +99,7 @@ def train(
     require("train", what="turnout train")
     from turnout.api import training
     from turnout.reporting.console import Console
-    from turnout.training import InterruptedRunError
+    from turnout.runs import InterruptedRunError
 
     try:
         with _engine(engine, address, workers) as chosen:
@@ -164,7 +164,7 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
         raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
     require("train", what="turnout tune")
     from turnout.api import tuning
-    from turnout.training import InterruptedRunError
+    from turnout.runs import InterruptedRunError
 
     folder = out or resume
     try:
@@ -202,7 +202,7 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     from turnout.reporting.bandits import bandit_table
     from turnout.reporting.console import progress_bar
     from turnout.reporting.training_report import PAGE
-    from turnout.training.bandit_runs import InterruptedBanditError, resume_bandit, run_bandit
+    from turnout.runs.bandit import InterruptedBanditError, resume_bandit, run_bandit
 
     folder = out or resume
     assert folder is not None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from turnout.learning.tasks import SupervisedTask
     from turnout.plans.preparation import PreparedPlan
     from turnout.protocol.randomized import UpdateEncoding
-    from turnout.training.workload import Workload
+    from turnout.runs.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -86,10 +86,9 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     graph = graph or plan.model.loss not in {None, "cross-entropy"}
     if graph:
         require("export", what="a task whose model is a graph")
-    from turnout.training.building import build_task
-    from turnout.training.execution import evaluation_interval
-    from turnout.training.spending import epsilon_curve
-    from turnout.training.workload import gather
+    from turnout.runs.building import build_task
+    from turnout.runs.execution import epsilon_curve, evaluation_interval
+    from turnout.runs.workload import gather
 
     workload = gather(plan, folder)
     _require_own_draws(workload.law)

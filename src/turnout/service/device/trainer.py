@@ -21,7 +21,7 @@ from turnout.service.labels import checked_labels
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
     from turnout.learning.algorithm import FedSGD
     from turnout.plans import Plan
-    from turnout.training.workload import Workload
+    from turnout.runs.workload import Workload
 
 
 OwnRecords = tuple[NDArray[Any], NDArray[Any]]
@@ -112,7 +112,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
         require("device", "train", what="a device that trains the charter's model")
         from turnout.data import ClientData, Records
         from turnout.plans import Plan
-        from turnout.training.workload import Workload
+        from turnout.runs.workload import Workload
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
         inputs, labels = records
@@ -158,7 +158,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     def build(charter: Charter) -> Trainer:
         from turnout.data import load
         from turnout.plans import Plan
-        from turnout.training.workload import Workload
+        from turnout.runs.workload import Workload
 
         if charter.task not in built:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
@@ -188,7 +188,7 @@ def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> T
 def _task(workload: Workload, charter: Charter) -> FedSGD:
     """The model, which is that of the charter."""
     from turnout.learning.algorithm import FedSGD
-    from turnout.training.building import build_algorithm
+    from turnout.runs.building import build_algorithm
 
     _require_no_code(workload.plan)
     _require_agreement(workload.plan, charter)

@@ -38,8 +38,8 @@ Evaluate = Callable[[Any], tuple[float, float]]
 
 def of_plan(text: str, folder: Path) -> Evaluate:
     """Evaluation on the plan's held-out data; loads PyTorch."""
-    from turnout.training.building import build_task
-    from turnout.training.workload import gather
+    from turnout.runs.building import build_task
+    from turnout.runs.workload import gather
 
     task = build_task(gather(Plan.from_toml(text), folder))
 

@@ -13,10 +13,9 @@ from turnout.data import ClientData
 from turnout.plans import Plan, read_plan
 from turnout.reporting.training_report import PLAN, SIMULATOR
 from turnout.reporting.words import guarantee_record
-from turnout.training.execution import Watcher
-from turnout.training.runs import PLACE, Beside, place_of
-from turnout.training.saved import write_model
-from turnout.training.search import STATE, Search, Searched
+from turnout.runs.execution import Watcher
+from turnout.runs.search import STATE, Search, Searched
+from turnout.runs.training import PLACE, Beside, place_of, write_model
 
 SEARCH, RESULT = "search.toml", "tune.json"
 """The plan with its [tune], and what was found."""

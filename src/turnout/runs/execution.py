@@ -1,4 +1,7 @@
-"""One simulated run: built, so that all that can be refused is, and then carried out."""
+"""One simulated run: built, so that all that can be refused is, and then carried out.
+
+ε so far, at every step of a run, from as few priced points as give a useful curve.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.data import Target
 from turnout.participation.drawing import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
+from turnout.plans.preparation import costliest_clients
 from turnout.reporting.summary import Outcome, TestSet
-from turnout.schemes import GaussianNoise, TrustModel
+from turnout.runs.workload import Phase, UnseenPhase, Workload
+from turnout.schemes import AvailabilityCheckIn, GaussianNoise, Scheme, TrustModel
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
-from turnout.training.spending import EpsilonCurve, epsilon_curve
-from turnout.training.workload import Phase, UnseenPhase, Workload
 
 _NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
 """The largest clip norm that there is, and noise that changes no digit of a model."""
@@ -80,7 +84,7 @@ class ReadyRun:
             ParameterError: a model that does not fit the data, or a setting out of range.
         """
         # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
-        from turnout.training.building import build_algorithm
+        from turnout.runs.building import build_algorithm
 
         plan, law = workload.plan, prepared.scheme.participation
         interval = evaluation_interval(plan, law.steps)
@@ -141,7 +145,7 @@ class BaselineRun:
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: Phase) -> BaselineRun:
         """The baseline of a plan whose data are at hand."""
-        from turnout.training.building import build_algorithm
+        from turnout.runs.building import build_algorithm
 
         plan = workload.plan
         loose = plan.privacy.model_copy(update={"clip_norm": _NO_CLIPPING})
@@ -203,3 +207,59 @@ def _test_set(workload: Workload) -> TestSet:
 def evaluation_interval(plan: Plan, steps: int) -> int:
     """Steps between evaluations."""
     return plan.run.evaluate_every or max(1, steps // EVALUATIONS)
+
+
+_TRACE_POINTS = 6
+"""Points of a curve over clients with windows of their own; each takes seconds to price."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpsilonCurve:
+    """Proved upper bounds on what has been spent.
+
+    Attributes:
+        steps: steps done, rising from 0 to the whole run, int64, shape ``(points,)``.
+        epsilon: ε after that many steps, shape ``(points,)``.
+    """
+
+    steps: NDArray[np.int64]
+    epsilon: NDArray[np.float64]
+
+    def at(self, step: int) -> float:
+        """ε after ``step`` steps: that of the next point, which is never too small."""
+        return float(self.epsilon[np.searchsorted(self.steps, step)])
+
+
+def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
+    """ε every ``interval`` steps; for clients with windows of their own, at some window ends.
+
+    Guarantees:
+        Rises, and never above the whole run's ε: who sees a part of the releases sees no more
+        than who sees all.
+    """
+    from turnout.accounting import running
+
+    scheme = prepared.scheme
+    law, delta = scheme.participation, prepared.plan.privacy.delta
+    if isinstance(law, AvailabilityCheckIn):
+        interval = law.window * -(-law.windows // _TRACE_POINTS)
+    steps = np.unique(np.append(np.arange(0, law.steps, interval), law.steps))
+    total = prepared.guarantee.epsilon.upper
+    until = _until(scheme, delta)
+    inner = running(until, steps[:-1].tolist(), total)
+    return EpsilonCurve(steps, np.array([*inner, total]))
+
+
+def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
+    """ε after a number of steps; the worst client may change, so it is found anew."""
+    from turnout.accounting import epsilon_upper
+
+    law = scheme.participation
+    if not isinstance(law, AvailabilityCheckIn):
+        return lambda step: epsilon_upper(scheme, delta, step, shared=True)
+
+    def until(step: int) -> float:
+        part = replace(scheme, participation=law.part(steps=step))
+        return epsilon_upper(costliest_clients(part), delta)
+
+    return until

@@ -1,4 +1,7 @@
-"""The algorithm that a plan describes; importing this imports PyTorch."""
+"""The optimiser that a plan describes; numpy is all that it needs.
+
+The algorithm that a plan describes; importing this imports PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,37 @@ from turnout.learning.local_updates import LocalTraining
 from turnout.learning.metrics import build_objective
 from turnout.learning.models import Layered, build_model
 from turnout.learning.modules import Adapters, ModuleModel, build_module
+from turnout.learning.optimizers import (
+    Averaged,
+    Optimizer,
+    Projected,
+    build_averaging,
+    build_optimizer,
+    build_schedule,
+)
 from turnout.learning.personal import PersonalTask, judged_on_own_classes
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
-from turnout.plans.sections import ONE_MODEL
+from turnout.plans.sections import ONE_MODEL, OptimizerSection
 from turnout.randomness import SimulationStreams
-from turnout.training.featuring import features_of
-from turnout.training.optimizers import build_optimizer_of
-from turnout.training.workload import Phase, UnseenPhase, Workload
+from turnout.runs.workload import Phase, UnseenPhase, Workload, features_of
+
+
+def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
+    """The optimiser of a run in which the model moves so many times, averaging included."""
+    rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
+    optimizer = build_optimizer(
+        section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay
+    )
+    if section.radius is not None:
+        optimizer = Projected(optimizer, section.radius)
+    if section.averaging == "none":
+        return optimizer
+    averaging = build_averaging(
+        section.averaging, steps, section.averaging_decay, section.averaging_tail
+    )
+    return Averaged(optimizer, averaging)
+
 
 JUDGED = 50
 """Test examples by which a client is judged, at most."""

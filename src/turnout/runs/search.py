@@ -1,32 +1,193 @@
-"""A random search: candidates of a plan, compared on held-out clients; the best one is kept."""
+"""Held-out clients: those of the training side on whom a search compares its runs.
+
+The price of a search on private clients, and the noise with which it meets its target.
+
+A random search: candidates of a plan, compared on held-out clients; the best one is kept.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.files import write
-from turnout.data import ClientData, Target
+from turnout.data import ClientData, Records, Target
+from turnout.learning.examples import Holdings
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
 from turnout.plans.data_sections import DataSection
 from turnout.plans.plan import Range, TuneSection, parse_ranges
+from turnout.plans.preparation import MOST_STEPS
 from turnout.randomness import SimulationStreams
 from turnout.reporting.summary import Outcome
 from turnout.reporting.training_report import SIMULATOR
-from turnout.training.execution import ReadyRun, Unwatched, Watcher
-from turnout.training.held_out import HeldOut
-from turnout.training.runs import Beside
-from turnout.training.search_price import SearchPrice, search_price, stopping_law
-from turnout.training.views import Views
-from turnout.training.workload import UnseenPhase
+from turnout.runs.execution import ReadyRun, Unwatched, Watcher
+from turnout.runs.training import Beside
+from turnout.runs.workload import UnseenPhase, Views, Workload
+from turnout.schemes import EveryStep, GaussianNoise, Scheme
 
 if TYPE_CHECKING:
+    from turnout.accounting import Guarantee, Stopping
     from turnout.learning.algorithm import FedSGD
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """A workload whose test set is replaced by clients of its training side.
+
+    Guarantees:
+        No client is on both sides; each client's side is a coin of its own, which depends on no
+        data, so that a client touches either the runs or their scores. The test set is gone.
+
+    Attributes:
+        workload: the remaining clients, judged by the records of those held out.
+        clients: how many are held out.
+        owners: the client, from 0, of each held-out record, int64.
+    """
+
+    workload: Workload
+    clients: int
+    owners: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, workload: Workload, holdings: Holdings, share: float) -> HeldOut:
+        """The clients of a workload, held out with a chance of ``share`` each.
+
+        Raises:
+            ParameterError: nobody is held out, or nobody is left; or a law that does not fit.
+        """
+        population = holdings.population
+        streams = SimulationStreams(workload.plan.run.seed)
+        out = streams.generator("held-out clients").random(population) < share
+        held, kept = np.flatnonzero(out), np.flatnonzero(~out)
+        if not held.size or not kept.size or not holdings.counts(held).any():
+            expected = f"a share that leaves both sides some of {population:,} clients"
+            raise ParameterError("tune.held_out", share, expected)
+        ours, theirs = _part(holdings, kept), _part(holdings, held)
+        train = workload.data.train
+        test = Records(train.inputs[theirs.records], train.labels[theirs.records])
+        data = replace(workload.data, test=test, holdings=ours)
+        law = workload.plan.law(kept.size)
+        left = replace(workload, data=data, population=kept.size, law=law)
+        owners = np.repeat(np.arange(held.size), np.diff(theirs.offsets))
+        return cls(left, held.size, owners)
+
+    def mean_accuracy(self, predicted: Callable[[], NDArray[np.int64]]) -> float:
+        """The mean over held-out clients of the share of a client's records that are right.
+
+        Each client's term is from 0 to 1, and 0 without records, so that one client moves the
+        mean by at most one in ``clients``.
+        """
+        data = self.workload.data
+        assert data.target is Target.CLASS
+        right = predicted() == data.test.labels
+        totals = np.bincount(self.owners, minlength=self.clients)
+        shares = np.bincount(self.owners, right, self.clients) / np.maximum(totals, 1)
+        return float(shares.mean())
+
+
+def _part(holdings: Holdings, clients: NDArray[np.int64]) -> Holdings:
+    """The holdings of some clients, in their order; records keep their numbers."""
+    counts = holdings.counts(clients)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    starts = np.repeat(holdings.offsets[clients] - offsets[:-1], counts)
+    return Holdings(offsets, holdings.records[starts + np.arange(offsets[-1])])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchPrice:
+    """The cost of a search on private clients.
+
+    Attributes:
+        guarantee: of the best run's model, its values and its score together, to every client.
+        one_run: ε upper bound of one run alone, without search.
+        stopping: the law of the number of runs, which is public; the number is not.
+        noise_multiplier: of each run.
+        score_deviation: standard deviation of the noise on a score.
+    """
+
+    guarantee: Guarantee
+    one_run: float
+    stopping: Stopping
+    noise_multiplier: float
+    score_deviation: float
+
+
+def search_price(
+    plan: Plan, section: TuneSection, held: HeldOut
+) -> tuple[PreparedPlan, SearchPrice]:
+    """A candidate's scheme and the price of the search, at most the plan's target.
+
+    A client is in the runs or in their scores, never in both, so that the search costs it the
+    larger of the two, not their sum.
+
+    Raises:
+        ParameterError: given noise does not meet the target.
+        UnsupportedError: no sound analysis is known for this combination.
+    """
+    from turnout.accounting import calibrate_selection, price, selected
+
+    privacy, law = plan.privacy, held.workload.law
+    if law.steps > MOST_STEPS:
+        raise ParameterError("participation.steps", law.steps, f"at most {MOST_STEPS:,} in all")
+    stopping = stopping_law(section)
+
+    def run(noise: float) -> Scheme:
+        release, unit = plan.protocol.release, privacy.unit
+        return Scheme(GaussianNoise(noise), law, privacy.relation, release, unit)
+
+    def score(noise: float) -> Scheme:
+        return Scheme(GaussianNoise(noise), EveryStep(1), privacy.relation, unit=privacy.unit)
+
+    noise = privacy.noise_multiplier
+    if noise is None:
+        assert privacy.epsilon is not None
+        noise, guarantee = calibrate_selection(run, stopping, privacy.epsilon, privacy.delta)
+    else:
+        guarantee = selected(run(noise), stopping, privacy.delta)
+    target = privacy.epsilon or guarantee.epsilon.upper
+    if guarantee.epsilon.upper > target:
+        expected = f"at least {guarantee.epsilon.upper:.4g}, which the search costs with this noise"
+        raise ParameterError("privacy.epsilon", target, expected)
+    score_noise, of_score = calibrate_selection(score, stopping, target, privacy.delta)
+    total = _larger(guarantee, of_score)
+    found = SearchPrice(
+        guarantee=total,
+        one_run=price(run(noise), privacy.delta).epsilon.upper,
+        stopping=stopping,
+        noise_multiplier=noise,
+        score_deviation=score_noise / held.clients,
+    )
+    return PreparedPlan(plan, held.workload.population, run(noise), total), found
+
+
+def stopping_law(section: TuneSection) -> Stopping:
+    """The law of the number of runs."""
+    from turnout.accounting import Stopping
+
+    mean = float(section.candidates)
+    if section.stopping == "poisson":
+        return Stopping.poisson(mean)
+    return Stopping.negative_binomial(mean, 0.0 if section.stopping == "logarithmic" else 1.0)
+
+
+def _larger(runs: Guarantee, scores: Guarantee) -> Guarantee:
+    """The guarantee of the runs, raised to that of the scores where these cost more."""
+
+    def raised(bounds: Bounds) -> Bounds:
+        return Bounds(bounds.lower, max(bounds.upper, scores.epsilon.upper))
+
+    directions = {name: raised(bounds) for name, bounds in runs.directions.items()}
+    return replace(runs, epsilon=raised(runs.epsilon), directions=directions)
+
 
 STATE = "search.json"
 """How far a search is; of a private one not for release, and removed at its end."""
@@ -128,7 +289,7 @@ class Search:
             given = Beside(public, given.module)
         with watcher.phase("reading the data") as phase:
             workload = given.gathered(tried, place, phase, place)
-            from turnout.training.building import holdings_of  # loads PyTorch
+            from turnout.runs.building import holdings_of  # loads PyTorch
 
             held = HeldOut.of(workload, holdings_of(workload), section.held_out)
         with watcher.phase("pricing the search"):

@@ -41,10 +41,10 @@ from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
 from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR
+from turnout.runs.execution import InterruptedRunError
+from turnout.runs.training import PLACE, place_of
 from turnout.schemes import PrivacyUnit, Relation
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder, RunIdentity
-from turnout.training.execution import InterruptedRunError
-from turnout.training.runs import PLACE, place_of
 
 FloatArray = NDArray[np.float64]
 Tell = Callable[[int, int, str], None]

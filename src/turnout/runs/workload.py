@@ -1,17 +1,26 @@
-"""The objects that a plan's names stand for: data, trace, clients and participation law."""
+"""The objects that a plan's names stand for: data, trace, clients and participation law.
+
+Records as the model sees them, with the features of large data sets kept in the user's cache.
+
+Records as models see them, computed once for all runs of a search.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from turnout import data as datasets
 from turnout.core.errors import ParameterError
-from turnout.data import ClientData, MissingFileError, own_data
+from turnout.data import ClientData, MissingFileError, Records, own_data
+from turnout.data.layout import Allocate, Kept, Shelf
+from turnout.learning.features import FeatureMap, apply_features, first_features
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.plans.data_sections import DataSection
@@ -184,3 +193,101 @@ def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
         if value > limit:
             raise ParameterError(f"participation.{key}", value, f"at most {limit}, {what}")
     return trace[:, :steps]
+
+
+FUNCTIONS = 1
+"""Version of the feature functions that have names: with another one nothing kept is read."""
+
+KEPT_BYTES = 2**24
+"""Features of fewer bytes are computed anew each time, which takes a second at most."""
+
+_ROOM, _NAME, _MIB = "features", "features", 2**20
+_DIGESTED_AT_ONCE = 2**24
+
+
+def features_of(features: FeatureMap | None, inputs: NDArray[Any], phase: Phase) -> NDArray[Any]:
+    """The features of inputs, as `apply_features` gives them; large ones are memory-mapped.
+
+    What is kept is found by digests of the inputs, of the user's code and by the versions of
+    PyTorch and of these functions. Its first rows are computed anew and compared: code may depend
+    on more than its own file.
+
+    Raises:
+        ParameterError: as `apply_features`.
+        StorageError: the cache cannot be written.
+    """
+    if features is None:
+        return inputs
+    first = first_features(features, inputs)
+    if first.nbytes // len(first) * len(inputs) < KEPT_BYTES:
+        return apply_features(features, inputs)
+    shelf = Shelf.of(_ROOM, [*_versions(features), _digest(inputs)])
+    found = shelf.kept()
+    if found is not None and not np.array_equal(found.arrays[_NAME][: len(first)], first):
+        shelf.clear()
+
+    def make(allocate: Allocate) -> Kept:
+        return Kept({_NAME: apply_features(features, inputs, allocate)}, {})
+
+    kept, made = shelf.keep(make)
+    if made:
+        size = shelf.size_bytes() / _MIB
+        phase.note(
+            f"{features.text} of {len(inputs):,} inputs kept in {shelf.folder}: "
+            f"{size:,.1f} MiB, a function of private data"
+        )
+    return kept.arrays[_NAME]
+
+
+def _versions(features: FeatureMap) -> list[object]:
+    """All that features depend on but inputs."""
+    code = [[one.name, one.digest] for one in features.code]
+    return [FUNCTIONS, torch.__version__, features.text, code]
+
+
+def _digest(inputs: NDArray[Any]) -> str:
+    """Digest of an array's numbers, type and shape; it may be memory-mapped."""
+    digest = hashlib.blake2b(f"{inputs.dtype.str} {inputs.shape}".encode(), digest_size=16)
+    rows = max(1, _DIGESTED_AT_ONCE // max(1, inputs.nbytes // len(inputs)))
+    for start in range(0, len(inputs), rows):
+        digest.update(np.ascontiguousarray(inputs[start : start + rows]).data)
+    return digest.hexdigest()
+
+
+_AS_THEY_ARE = "pixels"
+
+
+class Views:
+    """The data of a workload by the name of a feature, each computed when it is first needed."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._seen: dict[str, ClientData] = {_AS_THEY_ARE: workload.data}
+
+    def workload(self, plan: Plan) -> Workload:
+        """The workload of a plan, its features computed already and none left to compute.
+
+        Raises:
+            ParameterError: a feature that the inputs do not have.
+        """
+        name = plan.model.features
+        if name not in self._seen:
+            data = self._workload.data
+            train, test = (
+                _featured(self._workload, name, records) for records in (data.train, data.test)
+            )
+            self._seen[name] = replace(data, train=train, test=test)
+        model = plan.model.model_copy(update={"features": _AS_THEY_ARE})
+        plan = plan.model_copy(update={"model": model})
+        return replace(self._workload, plan=plan, data=self._seen[name])
+
+
+def _featured(workload: Workload, name: str, records: Records) -> Records:
+    # Imported here: they load PyTorch.
+    from turnout.learning.features import build_features
+
+    try:
+        features = build_features(name, workload.folder)
+        return Records(features_of(features, records.inputs, UnseenPhase()), records.labels)
+    except ParameterError as error:
+        raise ParameterError("model.features", name, error.expected) from None
