@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-from turnout.service.ledger import Record
+from turnout.service.contract.ledger import Record
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Participation, Release
 from turnout.service.storage.opening import open_storage

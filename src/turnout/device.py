@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from turnout.service.charter import Charter
+    from turnout.service.contract.charter import Charter
     from turnout.service.device import Diary
     from turnout.service.device.turns import TrainerOf, Updates
 
@@ -74,8 +74,8 @@ class Device:
         allow_http: bool = False,
     ) -> None:
         require("device", what="a device")
+        from turnout.service.contract.wire import Invitation
         from turnout.service.device import default_place
-        from turnout.service.wire import Invitation
 
         if (update is None) is (records is None):
             raise ParameterError("update", update, "a function, or records in its place")
@@ -164,6 +164,6 @@ class _Bounded:
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
         """The update as it may be encoded, shape ``(d,)``."""
-        from turnout.service.device.clipping import bounded
+        from turnout.service.graphs.updates import bounded
 
         return bounded(self._update(parameters.copy(), client), self._charter)

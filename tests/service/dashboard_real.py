@@ -17,8 +17,8 @@ import uvicorn
 
 from turnout.protocol.lattice import Lattice
 from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
-from turnout.service.charter import Charter, Timing
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.ledger import SigningKey
 from turnout.service.storage.interface import Scored
 from turnout.service.storage.opening import open_storage
 from turnout.service.web.app import create_app

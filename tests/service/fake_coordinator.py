@@ -15,11 +15,10 @@ from turnout.protocol.lattice import Lattice
 from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
 from turnout.schemes.codec import scheme_to_dict
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import Computation
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.wire import (
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import Computation
+from turnout.service.contract.ledger import Head, Record, SigningKey, verified
+from turnout.service.contract.wire import (
     CHARTER_PATH,
     HEADS_PATH,
     STATUS_CODES,

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 
 from turnout.schemes import ReleaseRule
+from turnout.service.contract.wire import Phase
 from turnout.service.web import server
 from turnout.service.web.running import Running
-from turnout.service.wire import Phase
 
 _LOOK_SECONDS = 0.02
 _OPEN = ("waiting", "checked in")

@@ -12,16 +12,15 @@ import httpx
 from web_world import Adding, Ends, ManualClock, charter_of, task_storage
 
 from turnout.core.errors import StorageError
-from turnout.service.engine import SetBackError
+from turnout.service.contract.wire import HEADS_PATH
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage.opening import open_storage
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.heads import HeadFile
-from turnout.service.web.newer_heads import HeadsRoute
 from turnout.service.web.running import Running
-from turnout.service.wire import HEADS_PATH
-from turnout.service.witness.app import create_app
+from turnout.service.web.signed import HeadsRoute
+from turnout.service.witness.app import WitnessStore, create_app
 from turnout.service.witness.client import Witness
-from turnout.service.witness.store import WitnessStore
 
 DATABASE, HEAD_FILE, WITNESS = "database", "head file", "witness"
 RELEASES = 4

@@ -24,12 +24,12 @@ from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.randomness import SimulationRandomness
 from turnout.schemes import FixedAssignment, KSubset, ReleaseRule
-from turnout.service import learner as learning
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine
-from turnout.service.ledger import Head, require_chain
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, require_chain
+from turnout.service.contract.wire import Answer, Phase, Receipt
+from turnout.service.coordinator import releases as learning
+from turnout.service.coordinator.engine import Engine
 from turnout.service.storage.interface import Participation
-from turnout.service.wire import Answer, Phase, Receipt
 
 written = cache(Charter.canonical)
 

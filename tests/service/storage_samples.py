@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.service.ledger import Head, Record
+from turnout.service.contract.ledger import Head, Record
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Participation, Release
 from turnout.service.storage.opening import open_storage

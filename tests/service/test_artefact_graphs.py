@@ -18,9 +18,8 @@ from graph_samples import (
 )
 
 from turnout.core.errors import RemoteProtocolError
-from turnout.service.artefacts.graphs import MOST_NODES, Port, read_graph
-from turnout.service.artefacts.operators import OPERATORS
-from turnout.service.artefacts.updates import require_features_face, require_update_face
+from turnout.service.graphs.format import MOST_NODES, OPERATORS, Port, read_graph
+from turnout.service.graphs.updates import require_features_face, require_update_face
 
 ONE = tensor("one", 1, [1], np.ones(1, "<f4").tobytes())
 

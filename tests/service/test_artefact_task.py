@@ -13,13 +13,13 @@ from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
 from turnout.runs.building import build_algorithm
 from turnout.runs.workload import gather
-from turnout.service import new_task as founding
-from turnout.service.artefacts.updates import GraphUpdates
-from turnout.service.charter import Charter
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import artefact_path
+from turnout.service.coordinator import new_task as founding
+from turnout.service.coordinator.new_task import new_task
 from turnout.service.device.trainer import _task, own_records, trainer_on
-from turnout.service.new_task import new_task
+from turnout.service.graphs.updates import GraphUpdates
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import artefact_path
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")

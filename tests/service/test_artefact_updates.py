@@ -28,12 +28,12 @@ from served_fake import ServedFake
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.schemes import CheckIn
-from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
-from turnout.service.artefacts.updates import GraphUpdates
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
 from turnout.service.device import Device, Diary, Link, StateFile, connection
 from turnout.service.device.trainer import trainer_on
+from turnout.service.graphs.sandbox import Bounds, ExhaustedError, Sandbox
+from turnout.service.graphs.updates import GraphUpdates
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 

@@ -19,15 +19,10 @@ from turnout.core.errors import (
     UnsupportedError,
 )
 from turnout.schemes import ReleaseRule
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import features_expression, features_format
-from turnout.service.device.remote import charter_of as charter_at_the_device
-from turnout.service.engine import Engine
-from turnout.service.ledger import Head, Record, require_chain
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.storage.opening import open_storage
-from turnout.service.web.opening import stored_charter
-from turnout.service.wire import (
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import features_expression, features_format
+from turnout.service.contract.ledger import Head, Record, SigningKey, require_chain, verified
+from turnout.service.contract.wire import (
     Answer,
     Invitation,
     Receipt,
@@ -36,6 +31,10 @@ from turnout.service.wire import (
     covers_path,
     updates_path,
 )
+from turnout.service.coordinator.engine import Engine
+from turnout.service.device.remote import charter_of as charter_at_the_device
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.server import stored_charter
 from turnout.verification.document import DamagedError, decoded
 
 CHARTER = charter_of(*SCENES[0])

@@ -19,11 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 
-from turnout.service.dashboard import charts, headers, pages
+from turnout.service.dashboard import charts, mounting, pages
 from turnout.service.dashboard.charts import band
-from turnout.service.dashboard.facts import public_facts
 from turnout.service.dashboard.mounting import mount
-from turnout.service.dashboard.supervision import operator_facts
+from turnout.service.dashboard.pages import operator_facts, public_facts
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView, StepCount
 
@@ -39,13 +38,13 @@ class Visitor:
         mount(self.app, views, lambda _request: "the-token")
 
     def get(self, path: str, *, session: str = "", background: bool = False) -> httpx.Response:
-        headers = {"Cookie": f"session={session}"} if session else {}
-        headers |= {"HX-Request": "true"} if background else {}
+        mounting = {"Cookie": f"session={session}"} if session else {}
+        mounting |= {"HX-Request": "true"} if background else {}
 
         async def asked() -> httpx.Response:
             transport = httpx.ASGITransport(self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-                return await client.get(path, headers=headers)
+                return await client.get(path, headers=mounting)
 
         return asyncio.run(asked())
 
@@ -253,7 +252,7 @@ def test_every_answer_has_the_security_headers() -> None:
         client.get("/static/vendor/htmx.min.js"),
     ]
     for answer in answers:
-        for name, value in headers.SECURITY.items():
+        for name, value in mounting.SECURITY.items():
             assert answer.headers[name] == value, (answer.url, name)
     for answer in answers[:5]:
         assert answer.headers["cache-control"] == "no-store"
@@ -261,11 +260,11 @@ def test_every_answer_has_the_security_headers() -> None:
 
 
 def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere() -> None:
-    rules = dict(rule.split(" ", 1) for rule in headers.POLICY.split("; "))
+    rules = dict(rule.split(" ", 1) for rule in mounting.POLICY.split("; "))
     assert rules["default-src"] == rules["base-uri"] == rules["frame-ancestors"] == "'none'"
     assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
-    assert "unsafe" not in headers.POLICY
-    assert ":" not in headers.POLICY
+    assert "unsafe" not in mounting.POLICY
+    assert ":" not in mounting.POLICY
 
 
 @pytest.mark.parametrize("number", range(6))

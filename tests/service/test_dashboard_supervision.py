@@ -15,7 +15,7 @@ from turnout.participation.drawing import expected_check_ins
 from turnout.schemes import AvailabilityCheckIn, CheckIn, SlidingWindow
 from turnout.service.dashboard import pages
 from turnout.service.dashboard.charts import DEVIATIONS, band
-from turnout.service.dashboard.supervision import operator_facts
+from turnout.service.dashboard.pages import operator_facts
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView, StepCount
 

@@ -17,10 +17,10 @@ from processes import done, free_port, turnout, waited_for
 from turnout.plans import Plan, prepare
 from turnout.runs.building import build_algorithm
 from turnout.runs.workload import gather
-from turnout.service.charter import Charter
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import Invitation
 from turnout.service.device import Memory
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Invitation
 
 PLAN = """
 [data]

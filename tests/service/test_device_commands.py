@@ -13,8 +13,8 @@ from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors import L1Randomizer
 from turnout.schemes import CheckIn
+from turnout.service.contract.wire import Answer, Receipt
 from turnout.service.device.fleet import tokens_from
-from turnout.service.wire import Answer, Receipt
 
 CHARTER = charter_of(
     CheckIn(2),

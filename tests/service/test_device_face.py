@@ -12,7 +12,7 @@ from served_fake import ServedFake
 from turnout.core.errors import ParameterError
 from turnout.device import Device
 from turnout.schemes import CheckIn
-from turnout.service.device.clipping import clipped
+from turnout.service.graphs.updates import clipped
 
 CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=0.2)
 TOKEN = invitation(CHARTER).encoded()

@@ -15,7 +15,7 @@ from fake_coordinator import charter_of, invitation
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, ReleaseRule
-from turnout.service.device import device, diary, link, memory, remote, turns
+from turnout.service.device import device, link, memory, remote, turns
 
 STEP = 8.0
 
@@ -146,14 +146,14 @@ MUTANTS = {
     ),
     "contacts before the draw is stored": (
         slots_are_durable_before_the_first_contact,
-        (diary.Diary, "__init__", "self.keep()", "pass"),
+        (memory.Diary, "__init__", "self.keep()", "pass"),
     ),
     "draws again on restart": (
-        slots_survive_a_restart, (diary.Diary, "__init__", "if data is None:", "if True:"),
+        slots_survive_a_restart, (memory.Diary, "__init__", "if data is None:", "if True:"),
     ),
     "draws again where the file is damaged": (
         states.test_a_damaged_file_is_refused_and_never_drawn_anew,
-        (diary.Diary, "__init__", DECODE,
+        (memory.Diary, "__init__", DECODE,
          f"try:\n            {DECODE}\n        except StorageError:"
          "\n            self.memory = Memory.drawn(invitation, source)"),
     ),
@@ -166,19 +166,19 @@ MUTANTS = {
     ),
     "writes in place": (
         a_kill_while_storing_leaves_it_whole,
-        (diary.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
+        (memory.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
     ),
     "syncs nothing": (
         states.test_contents_are_synced_before_the_rename_and_the_folder_after_it,
-        (diary, "_write", "os.fsync(file.fileno())", "pass"),
+        (memory, "_write", "os.fsync(file.fileno())", "pass"),
     ),
     "does not lock": (
         states.test_one_process_at_a_time,
-        (diary.StateFile, "__enter__", "lock_file(lock_path, wait=False)", UNLOCKED),
+        (memory.StateFile, "__enter__", "lock_file(lock_path, wait=False)", UNLOCKED),
     ),
     "lets others read": (
         states.test_only_the_owner_reads_it,
-        (diary, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
+        (memory, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
     ),
     "sends before it is stored": (
         she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_send", KEEP, "pass"),

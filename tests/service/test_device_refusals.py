@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from turnout.core.errors import ParameterError, ProtocolError, RemoteProtocolError
 from turnout.protocol.messages import ClientState
 from turnout.schemes import CheckIn, ReleaseRule
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import HEADS_PATH, SignedHead, head_bytes
 from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
 from turnout.service.device.remote import Status, records_of
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey
-from turnout.service.wire import HEADS_PATH, SignedHead, head_bytes
 
 STEP = 8.0
 

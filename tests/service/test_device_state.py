@@ -14,7 +14,16 @@ from turnout.core.errors import ParameterError, RemoteProtocolError, StorageErro
 from turnout.protocol.messages import ClientState
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
-from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots
+from turnout.service.device import (
+    Diary,
+    Memory,
+    StateFile,
+    default_place,
+    drawn_slots,
+)
+from turnout.service.device import (
+    memory as diary,
+)
 
 WIDE = charter_of(CheckIn(10**6, 2))
 """A law under which no two draws agree."""

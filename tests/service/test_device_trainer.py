@@ -13,7 +13,7 @@ from turnout.protocol.lattice import Lattice
 from turnout.runs.building import build_algorithm
 from turnout.runs.workload import gather
 from turnout.schemes import CheckIn
-from turnout.service.computation import Computation
+from turnout.service.contract.computation import Computation
 from turnout.service.device.trainer import (
     own_records,
     trainer_on,

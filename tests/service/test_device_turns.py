@@ -17,7 +17,7 @@ from fake_coordinator import charter_of
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
 from turnout.protocol.messages import ClientState
 from turnout.schemes import CheckIn, EveryStep, ReleaseRule, SlidingWindow
-from turnout.service.wire import Phase, SignedHead
+from turnout.service.contract.wire import Phase, SignedHead
 
 ONE = ReleaseRule.ONE_CLIENT
 STEP = 8.0
@@ -322,7 +322,7 @@ def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what,
     def refuse(client, step, body):
         return world.coordinator._receipt(world_answer, client, step)
 
-    from turnout.service.wire import Answer
+    from turnout.service.contract.wire import Answer
 
     for world_answer in (Answer.REFUSED, Answer.LATE, Answer.CONFLICT):
         world = World(tmp_path / world_answer, charter_of(CheckIn(2, 2), ONE))

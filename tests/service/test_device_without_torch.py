@@ -24,7 +24,7 @@ sys.meta_path.insert(0, WithoutTraining())
 
 import numpy as np
 from turnout.service.device import Device, Diary, Link, StateFile, connection
-from turnout.service.wire import Invitation
+from turnout.service.contract.wire import Invitation
 
 
 class TowardsZero:

@@ -16,12 +16,12 @@ import pytest
 from simulated_world import Momentum
 
 from turnout.randomness import SimulationRandomness
-from turnout.service.engine import Engine
-from turnout.service.export import ledger_lines
+from turnout.service.contract.wire import Phase
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.export import ledger_lines
 from turnout.service.storage import sqlite
+from turnout.service.storage.database import migrations
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations
-from turnout.service.wire import Phase
 
 EARLIER = sorted(Path(__file__).with_name("earlier").glob("*.json"))
 

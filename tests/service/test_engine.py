@@ -12,9 +12,9 @@ from world_scenes import EPSILON_A_STEP, charter_of
 from turnout.core.errors import BudgetExceededError, RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
 from turnout.schemes import CheckIn, ReleaseRule
-from turnout.service.engine import Engine, SetBackError
-from turnout.service.ledger import Head
-from turnout.service.wire import Answer, Phase, SignedHead
+from turnout.service.contract.ledger import Head
+from turnout.service.contract.wire import Answer, Phase, SignedHead
+from turnout.service.coordinator.engine import Engine, SetBackError
 
 LAW = CheckIn(3, 2)
 LATTICE = Lattice(1 / 64, 1.0, 2)

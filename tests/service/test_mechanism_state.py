@@ -20,13 +20,13 @@ from world_scenes import charter_of
 from turnout.core.errors import StorageError
 from turnout.protocol.mechanisms import Aggregated
 from turnout.schemes import CheckIn, ReleaseRule
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine
-from turnout.service.releases import _packed, _unpacked
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import Answer
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.releases import _packed, _unpacked
 from turnout.service.storage import postgres, sqlite
+from turnout.service.storage.database import migrations
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations
-from turnout.service.wire import Answer
 
 TASKS = json.loads(Path(__file__).with_name("tasks_of_schema_3.json").read_text())
 

@@ -13,7 +13,7 @@ from turnout.protocol.lattice import Lattice
 from turnout.protocol.randomized import MessageEncoding, Randomized
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.schemes import CheckIn, ReleaseRule, TrustModel
-from turnout.service.charter import Charter
+from turnout.service.contract.charter import Charter
 from turnout.verification.document import DamagedError, decoded
 
 DIMENSION = 20

@@ -21,12 +21,12 @@ from turnout.randomness import SimulationStreams, Source
 from turnout.runs.building import build_algorithm
 from turnout.runs.workload import gather
 from turnout.schemes import CheckIn, EveryStep, KSubset
-from turnout.service import learner
-from turnout.service.charter import Timing
+from turnout.service.contract.charter import Timing
+from turnout.service.contract.wire import Answer
+from turnout.service.coordinator import releases
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.new_task import new_task
 from turnout.service.device.trainer import Trainer, trainer_on_dealt
-from turnout.service.engine import Engine
-from turnout.service.new_task import new_task
-from turnout.service.wire import Answer
 from turnout.simulation import Simulation
 from turnout.verification.cost import least_bound
 
@@ -123,7 +123,7 @@ def simulated(norm, monkeypatch):
             evaluate_every=prepared.scheme.participation.steps,
             messages=prepared.messages(algorithm.dimension),
         ).run()
-    return learner.to_bytes(run.last), sent
+    return releases.to_bytes(run.last), sent
 
 
 class Served:
@@ -144,10 +144,10 @@ class Served:
         def no_noise(deviation, size):
             raise AssertionError("a coordinator adds no noise to messages")
 
-        self.engine = Engine.open(self.storage, learner.Learner, noise=no_noise)
+        self.engine = Engine.open(self.storage, releases.Learner, noise=no_noise)
 
     def message(self, client, step):
-        parameters = learner.from_bytes(self.engine.published.parameters)
+        parameters = releases.from_bytes(self.engine.published.parameters)
         update = self.trainer.update(parameters, client)
         return self.charter.encoding.packed(update, Told(step, client))
 

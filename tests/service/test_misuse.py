@@ -20,13 +20,8 @@ from web_world import (
 
 from turnout.core.errors import StorageError
 from turnout.schemes import ReleaseRule
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey
-from turnout.service.storage.opening import open_storage
-from turnout.service.web import heads
-from turnout.service.web.heads import HeadFile
-from turnout.service.web.running import SET_BACK, Running
-from turnout.service.wire import (
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import (
     CLIENT_HEADER,
     DIGEST_HEADER,
     FORMAT_HEADER,
@@ -40,6 +35,10 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
+from turnout.service.storage.opening import open_storage
+from turnout.service.web import heads
+from turnout.service.web.heads import HeadFile
+from turnout.service.web.running import SET_BACK, Running
 
 UNKNOWN = b'{"answer":"unknown"}'
 TOOK_PART, ENROLLED, INVITED, NOBODY = 1, 2, 25, 35
@@ -136,18 +135,18 @@ def test_headers_that_come_twice_identify_nobody(tmp_path):
 
 def test_the_same_work_is_done_for_nobody(monkeypatch):
     """A signature is verified whoever it is said to be from."""
-    from turnout.service import signatures
+    from turnout.service.contract import ledger
 
-    source = inspect.getsource(signatures.verified)
+    source = inspect.getsource(ledger.verified)
     assert source.count("from_public_bytes") == 1
     assert source.count(".verify(") == 1
-    assert not signatures.verified(None, bytes(64), b"")
+    assert not ledger.verified(None, bytes(64), b"")
 
 
 def test_sybils_need_invitations(tmp_path):
     """One-time secrets of the operator, one key a device, a cap on their number."""
     from turnout.core.errors import ParameterError
-    from turnout.service.new_task import invite
+    from turnout.service.coordinator.new_task import invite
 
     async def main():
         async with world(tmp_path) as w:

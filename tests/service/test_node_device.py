@@ -24,11 +24,11 @@ from served_fake import ServedFake
 from test_deployed import records_of
 
 from turnout.schemes import CheckIn
-from turnout.service.charter import Charter
-from turnout.service.computation import Computation
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Computation
+from turnout.service.contract.wire import Invitation
 from turnout.service.device.trainer import trainer_on_dealt
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Invitation
 
 PLAN = """
 [data]

@@ -15,12 +15,12 @@ from storage_samples import START, check_in, create_task, digest, key, released,
 from web_world import charter_of, world
 
 from turnout.schemes import CheckIn
-from turnout.service.engine import Upload
+from turnout.service.contract.wire import Answer
+from turnout.service.coordinator.engine import Upload
 from turnout.service.storage import sqlite
 from turnout.service.storage.interface import Participation
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.heads import HeadFile
-from turnout.service.wire import Answer
 
 LAW, CLIENTS, OPEN = CheckIn(4, 4), 20, 6
 CHARTER = charter_of(dimension=64, law=LAW, population=CLIENTS)

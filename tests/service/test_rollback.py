@@ -16,14 +16,13 @@ from processes import free_port, turnout, waited_for
 from rollback import DATABASE, HEAD_FILE, RELEASES, WITNESS, Files, Task, history, restored, subsets
 from web_world import KEY, PLAN, charter_of, task_storage, world
 
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import HEADS_PATH
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import SET_BACK
-from turnout.service.wire import HEADS_PATH
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "rollback.md"
 GUARDS = {

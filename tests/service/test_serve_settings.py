@@ -7,9 +7,9 @@ import pytest
 
 from turnout.cli.service import serve
 from turnout.core.errors import ParameterError
-from turnout.service.charter import Timing
+from turnout.service.contract.charter import Timing
 from turnout.service.web import heads
-from turnout.service.web.opening import head_file, witness
+from turnout.service.web.server import head_file, witness
 from turnout.service.web.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"

@@ -12,10 +12,10 @@ from simulated_world import World, promise
 from turnout.core.aggregates import IntegerSum
 from turnout.protocol.mechanisms import Aggregated, OneClient
 from turnout.protocol.messages import CheckIns, Verdict
-from turnout.service.engine import Engine, Upload
-from turnout.service.releases import Releases
+from turnout.service.contract.wire import Answer, Phase, Receipt
+from turnout.service.coordinator.engine import Engine, Upload
+from turnout.service.coordinator.releases import Releases
 from turnout.service.storage.interface import Participation
-from turnout.service.wire import Answer, Phase, Receipt
 
 ENOUGH = 400
 """Worlds in which a mutant must be noticed; nearly all are within the first twenty.
@@ -275,7 +275,7 @@ def test_mutant_noise(monkeypatch, wrong):
 @pytest.mark.parametrize("late", [0, 2])
 def test_mutant_charge(monkeypatch, late):
     """The ε of another number of steps than are released."""
-    from turnout.service.charter import Charter
+    from turnout.service.contract.charter import Charter
 
     right = Charter.spent
     monkeypatch.setattr(Charter, "spent", lambda self, steps: right(self, max(steps - late, 0)))

@@ -14,10 +14,9 @@ from storage_samples import CHARTER, START, TASK, check_in, create_task, release
 
 from turnout.core.errors import MissingExtraError, StorageError
 from turnout.service.storage import postgres, sqlite
-from turnout.service.storage.database import Storage
+from turnout.service.storage.database import Storage, migrations, pending
 from turnout.service.storage.interface import Event, Participation, Scored
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations, pending
 
 FOR_EVER = ("task", "invitations", "enrolments", "releases", "models", "counts", "scores")
 OPEN_STEP = ("check_ins", "asked", "step_keys", "bodies")

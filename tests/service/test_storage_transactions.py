@@ -22,7 +22,7 @@ from storage_samples import (
 )
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import require_chain
+from turnout.service.contract.ledger import require_chain
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import ConflictError, Event, Scored
 from turnout.service.storage.opening import open_storage

@@ -25,11 +25,9 @@ from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.messages import CLIENT_TABLE, Fault
 from turnout.schemes import CheckIn, FixedAssignment, KSubset, SlidingWindow
-from turnout.service.charter import Charter
-from turnout.service.device import drawn_slots
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import SigningKey
-from turnout.service.wire import (
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, Record, SigningKey
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     STATUS_CODES,
     UPDATE_FORMAT,
@@ -45,6 +43,7 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
+from turnout.service.device import drawn_slots
 
 PLACE = Path(__file__).parents[1] / "vectors" / "device-protocol.json"
 PAGE = Path(__file__).parents[2] / "docs" / "device-protocol.md"

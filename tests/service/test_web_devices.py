@@ -9,10 +9,9 @@ import pytest
 from web_world import DIMENSION, KEY, key_of, secret_of, signed, world
 
 from turnout.schemes import ReleaseRule
-from turnout.service.charter import Charter
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.wire import (
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, SigningKey, verified
+from turnout.service.contract.wire import (
     Receipt,
     SignedHead,
     check_ins_path,

@@ -11,8 +11,8 @@ from web_world import PLAN, signed, world
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import OSRandomness
 from turnout.schemes import CheckIn
-from turnout.service.web.openapi import document
-from turnout.service.wire import Receipt, covers_path, updates_path
+from turnout.service.contract.wire import Receipt, covers_path, updates_path
+from turnout.service.web.app import document
 
 DIMENSION = 5
 RANDOMIZER = LInfRandomizer(DIMENSION, 2.0, 0.5)

@@ -8,13 +8,13 @@ from web_world import KEY, Adding, charter_of, task_storage, world
 
 from turnout.core.errors import StorageError
 from turnout.schemes import ReleaseRule
-from turnout.service.ledger import Head
+from turnout.service.contract.ledger import Head
+from turnout.service.contract.wire import SignedHead
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
-from turnout.service.web.evaluation import Evaluator
+from turnout.service.web.conductor import Evaluator
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import STORAGE_FAILED
-from turnout.service.wire import SignedHead
 
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])

@@ -14,13 +14,18 @@ from storage_samples import KEY, START, TASK, release
 from web_world import world
 
 from turnout.core.errors import StorageError
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey, verified
+from turnout.service.contract.ledger import Head, SigningKey, verified
+from turnout.service.contract.wire import Phase, SignedHead
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.web import heads
 from turnout.service.web.running import SET_BACK, STORAGE_FAILED
-from turnout.service.wire import Phase, SignedHead
-from turnout.service.witness.app import create_app
+from turnout.service.witness.app import (
+    FullError,
+    OtherHeadError,
+    UnknownTaskError,
+    WitnessStore,
+    create_app,
+)
 from turnout.service.witness.client import Witness, WitnessError
 from turnout.service.witness.messages import (
     KEY_PATH,
@@ -28,12 +33,6 @@ from turnout.service.witness.messages import (
     RECEIPTS_PATH,
     Shown,
     receipt_bytes,
-)
-from turnout.service.witness.store import (
-    FullError,
-    OtherHeadError,
-    UnknownTaskError,
-    WitnessStore,
 )
 
 COORDINATOR = SigningKey(KEY)

@@ -19,7 +19,7 @@ from turnout.schemes import (
     SlidingWindow,
     TrustModel,
 )
-from turnout.service.charter import Charter, Timing
+from turnout.service.contract.charter import Charter, Timing
 
 DEVICES, DIMENSION = 6, 2
 MESSAGES = SeededCode(DIMENSION, 2.0, directions=2, preferred=1)

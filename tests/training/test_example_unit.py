@@ -8,8 +8,8 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan
 from turnout.reporting.summary import model_card
 from turnout.runs.training import read_model
-from turnout.service.charter import Timing
-from turnout.service.new_task import new_task
+from turnout.service.contract.charter import Timing
+from turnout.service.coordinator.new_task import new_task
 
 RECORDS, HELD = 60, 5
 PLAN = {

@@ -17,8 +17,8 @@ from turnout.runs.building import build_task
 from turnout.runs.workload import gather
 from turnout.schemes import RepeatedMessages, Scheme
 from turnout.schemes.scheme import shuffled
-from turnout.service.charter import Timing
-from turnout.service.new_task import new_task
+from turnout.service.contract.charter import Timing
+from turnout.service.coordinator.new_task import new_task
 
 STEPS = 4
 TABLES = {

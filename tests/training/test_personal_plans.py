@@ -6,8 +6,8 @@ import pytest
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan
-from turnout.service.charter import Timing
-from turnout.service.new_task import new_task
+from turnout.service.contract.charter import Timing
+from turnout.service.coordinator.new_task import new_task
 
 CLIENTS, EACH = 12, 6
 PLAN = {

@@ -13,12 +13,11 @@ import numpy as np
 from turnout.accounting import spent
 from turnout.protocol.lattice import Lattice
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, ReleaseRule, Scheme
-from turnout.service.charter import Charter, Timing
-from turnout.service.export import ledger_lines
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.ledger import Head, Record, SigningKey
+from turnout.service.contract.wire import head_bytes
+from turnout.service.coordinator.export import ledger_lines
 from turnout.service.storage.interface import Release
-from turnout.service.wire import head_bytes
 
 KEY = SigningKey(bytes(range(32)))
 OTHER_KEY = SigningKey(bytes(range(1, 33)))

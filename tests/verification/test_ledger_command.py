@@ -20,7 +20,7 @@ from ledger_samples import (
 
 from turnout.cli.main import main
 from turnout.schemes import AvailabilityCheckIn, GaussianNoise
-from turnout.service.export import export_models
+from turnout.service.coordinator.export import export_models
 from turnout.service.storage.interface import Release
 from turnout.service.storage.opening import open_storage
 

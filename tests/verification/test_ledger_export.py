@@ -8,9 +8,9 @@ import pytest
 from ledger_samples import OTHER_KEY, FakeTransaction, charter, exported, parameters
 
 from turnout.core.errors import StorageError
-from turnout.service.charter import public_terms
+from turnout.service.contract.charter import public_terms
+from turnout.service.coordinator.export import export_ledger, export_models, ledger_lines
 from turnout.service.device.remote import records_of
-from turnout.service.export import export_ledger, export_models, ledger_lines
 from turnout.verification import Outcome, verify
 
 EARLIER = Path(__file__).with_name("ledger-of-charter-1.jsonl")

@@ -33,7 +33,7 @@ from turnout.schemes import (
     Relation,
     Scheme,
 )
-from turnout.service.export import export_models
+from turnout.service.coordinator.export import export_models
 from turnout.verification import KnownHead, Outcome, verify
 
 HONEST = exported(FakeTransaction())

@@ -208,9 +208,9 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
     from turnout.accounting import price
     from turnout.auditing import play
     from turnout.plans import Plan, read_plan
-    from turnout.service.charter import Timing
-    from turnout.service.new_task import new_task
-    from turnout.service.served_game import ServedGame
+    from turnout.service.contract.charter import Timing
+    from turnout.service.coordinator.new_task import new_task
+    from turnout.service.coordinator.served_game import ServedGame
 
     text, place = (
         (plan.to_toml(), Path()) if isinstance(plan, Plan) else (read_plan(plan), plan.parent)

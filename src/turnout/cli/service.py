@@ -29,7 +29,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.core.optional import require
 
 if TYPE_CHECKING:
-    from turnout.service.device.fleet_progress import Standing
+    from turnout.service.device.fleet import Standing
     from turnout.service.web.running import Running
     from turnout.service.web.settings import Settings
 
@@ -63,9 +63,9 @@ def enrol(
     """
     require("service", what="turnout enrol")
     from turnout.core import checks
-    from turnout.service.new_task import invite
+    from turnout.service.coordinator.new_task import invite
     from turnout.service.storage.opening import open_storage
-    from turnout.service.web.opening import stored_charter
+    from turnout.service.web.server import stored_charter
     from turnout.service.web.settings import Settings
 
     checks.count(N=count)
@@ -89,7 +89,7 @@ def _create_if_empty(plan: Path, settings: Settings) -> None:
     """Create the task of a plan, unless there is one: then it must be this plan's."""
     from turnout.reporting.console import Console
     from turnout.service.storage.opening import open_storage
-    from turnout.service.web.opening import require_task
+    from turnout.service.web.server import require_task
 
     with closing(open_storage(settings.db, serving=not _has_task(settings.db))) as storage:
         require_task(storage, plan, settings, Console().phase)
@@ -98,7 +98,7 @@ def _create_if_empty(plan: Path, settings: Settings) -> None:
 def _has_task(db: str) -> bool:
     """Whether there is a task, asked without disturbing who serves it."""
     from turnout.service.storage.opening import open_storage
-    from turnout.service.web.opening import stored_charter
+    from turnout.service.web.server import stored_charter
 
     try:
         storage = open_storage(db, serving=False)
@@ -247,9 +247,9 @@ def join(
     import asyncio
 
     from turnout.device import priced
+    from turnout.service.contract.wire import Invitation
     from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
     from turnout.service.device.trainer import trainer_on_file
-    from turnout.service.wire import Invitation
 
     invitation = Invitation.decoded(token)
     trainer_of = trainer_on_file(data, invitation.client)
@@ -398,7 +398,7 @@ def ledger() -> None:
 def export(db: str, out: Path | None, models: Path | None) -> None:
     """Writes the ledger of a task as a file that can be verified without the database."""
     require("service", what="turnout ledger export")
-    from turnout.service.export import export_ledger, export_models, ledger_lines
+    from turnout.service.coordinator.export import export_ledger, export_models, ledger_lines
     from turnout.service.storage.opening import open_storage
 
     with (
@@ -492,10 +492,10 @@ def witness(
     `turnout serve --witness URL --witness-key KEY` takes.
     """
     require("service", what="turnout witness")
-    from turnout.service.named_files import tls_files
-    from turnout.service.wire import is_this_machine
-    from turnout.service.witness.process import token_of
-    from turnout.service.witness.process import witness as run
+    from turnout.service.contract.wire import is_this_machine
+    from turnout.service.coordinator.new_task import tls_files
+    from turnout.service.witness.app import token_of
+    from turnout.service.witness.app import witness as run
 
     if token_file is None and not is_this_machine(host):
         raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")

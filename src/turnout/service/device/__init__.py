@@ -1,9 +1,8 @@
 """The device's side of the service: draw before contact, remember, come, send once, leave."""
 
 from turnout.service.device.device import Device, Limits, Pace
-from turnout.service.device.diary import Diary, StateFile, default_place
 from turnout.service.device.link import GoneError, Link, UnreachableError, connection
-from turnout.service.device.memory import Memory, drawn_slots
+from turnout.service.device.memory import Diary, Memory, StateFile, default_place, drawn_slots
 
 __all__ = [
     "Device",

@@ -19,13 +19,13 @@ from typing import TypeVar
 from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError
 from turnout.randomness import ByteStream, Source, system_bytes
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import Artefact
-from turnout.service.device.diary import Diary
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import Artefact
+from turnout.service.contract.wire import Answer, Invitation, Phase, enrolments_path
 from turnout.service.device.link import GoneError, Link, UnreachableError
+from turnout.service.device.memory import Diary
 from turnout.service.device.remote import Remote, Status
 from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, Updates
-from turnout.service.wire import Answer, Invitation, Phase, enrolments_path
 
 Said = TypeVar("Said")
 Sleep = Callable[[float], Awaitable[None]]

@@ -15,8 +15,7 @@ import httpx
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
-from turnout.service.device.memory import Memory
-from turnout.service.wire import (
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     HEADS_PATH,
     NONCE_BYTES,
@@ -27,6 +26,7 @@ from turnout.service.wire import (
     enrolments_path,
     is_this_machine,
 )
+from turnout.service.device.memory import Memory
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
 _ANSWERS = {code: answer for answer, code in STATUS_CODES.items()}

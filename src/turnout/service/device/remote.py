@@ -19,14 +19,10 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.schemes.codec import law_to_dict
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device.diary import Diary
-from turnout.service.device.link import Link, UnreachableError
-from turnout.service.device.memory import Memory
-from turnout.service.ledger import Head, Record, require_chain
-from turnout.service.signatures import verified
-from turnout.service.wire import (
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
+from turnout.service.contract.ledger import Head, Record, require_chain, verified
+from turnout.service.contract.wire import (
     CHARTER_PATH,
     NOT_SO,
     RECORDS_PATH,
@@ -37,6 +33,8 @@ from turnout.service.wire import (
     head_bytes,
     model_path,
 )
+from turnout.service.device.link import Link, UnreachableError
+from turnout.service.device.memory import Diary, Memory
 
 _TELLING_PAUSES = (0.2, 0.6, 1.8)
 _CHARTER_BYTES, _STATUS_BYTES, _RECORDS_BYTES = 1 << 26, 1 << 14, 1 << 24

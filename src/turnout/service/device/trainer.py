@@ -13,10 +13,9 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.core.optional import require
 from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
-from turnout.service.charter import Charter
-from turnout.service.computation import UPDATE_GRAPHS, Computation
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import UPDATE_GRAPHS, Computation, checked_labels
 from turnout.service.device.turns import TrainerOf, Updates
-from turnout.service.labels import checked_labels
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
     from turnout.learning.algorithm import FedSGD
@@ -106,7 +105,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
     def build(charter: Charter) -> Updates:
         if charter.computation.architecture in UPDATE_GRAPHS:
-            from turnout.service.artefacts.updates import GraphUpdates
+            from turnout.service.graphs.updates import GraphUpdates
 
             return GraphUpdates(charter, *records, client)
         require("device", "train", what="a device that trains the charter's model")

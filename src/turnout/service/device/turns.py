@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
 from turnout.protocol.messages import ClientState, StepOpened, UpdateRequests
 from turnout.randomness import ByteStream, OSRandomness, Source, system_bytes
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device.diary import Diary
-from turnout.service.device.link import Link
-from turnout.service.device.remote import Remote, Status
-from turnout.service.wire import (
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
+from turnout.service.contract.wire import (
     Answer,
     Phase,
     Receipt,
@@ -27,6 +24,9 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
+from turnout.service.device.link import Link
+from turnout.service.device.memory import Diary
+from turnout.service.device.remote import Remote, Status
 
 
 class Updates(Protocol):

@@ -16,9 +16,15 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
+from turnout.service.storage.database import (
+    BUSY_SECONDS,
+    Storage,
+    migrations,
+    pending,
+    raising_storage_errors,
+    unfinished,
+)
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import migrations, pending, unfinished
 
 WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
 PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server

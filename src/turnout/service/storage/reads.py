@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Head, Record
-from turnout.service.storage import sealing
+from turnout.service.contract.ledger import Head, Record
+from turnout.service.storage import interface
 from turnout.service.storage.interface import (
     Event,
     Invitation,
@@ -254,10 +254,10 @@ class Reads:
         sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
         return [Event(*row) for row in reversed(self._rows(sql, int(last)))]
 
-    def _seal(self, step: int) -> sealing.Seal | None:
+    def _seal(self, step: int) -> interface.Seal | None:
         """The key of the updates of a step; None before the first one and after the release."""
         rows = self._rows("SELECT key FROM step_keys WHERE step = ?", int(step))
-        return sealing.Seal(rows[0][0]) if rows else None
+        return interface.Seal(rows[0][0]) if rows else None
 
     def _used(self) -> NDArray[np.uint16]:
         """The check-ins of each client in the released steps of the open block, by client."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Record, require_chain
-from turnout.service.storage import sealing
+from turnout.service.contract.ledger import Record, require_chain
+from turnout.service.storage import interface
 from turnout.service.storage.interface import (
     ConflictError,
     Event,
@@ -51,7 +51,7 @@ class Transaction(Reads):
 
     def __init__(self, connection: Connection, rights: Rights) -> None:
         super().__init__(connection, rights)
-        self._open: tuple[int, sealing.Seal] | None = None
+        self._open: tuple[int, interface.Seal] | None = None
         self._next_body: int | None = None
 
     def create_task(
@@ -257,10 +257,10 @@ class Transaction(Reads):
         self._go_on("bodies (id, step, body)", number, step, sealed)
         self._next_body = number + 1
 
-    def _new_seal(self, step: int) -> sealing.Seal:
-        key = sealing.new_key()
+    def _new_seal(self, step: int) -> interface.Seal:
+        key = interface.new_key()
         self._go_on("step_keys (step, key)", step, key)
-        return sealing.Seal(key)
+        return interface.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
         """Insert one row."""

@@ -15,11 +15,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.files import locked, replace_file
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey, verified
+from turnout.service.contract.ledger import Head, SigningKey, verified
+from turnout.service.contract.wire import SignedHead, head_bytes
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage.writes import Transaction
-from turnout.service.wire import SignedHead, head_bytes
 
 _POSTGRES = ("postgres://", "postgresql://")
 _PLACE = ("host", "hostaddr", "port", "dbname")

@@ -19,22 +19,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
 from turnout.randomness import Source, rounded_gaussian
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine, Published, SetBackError
-from turnout.service.learner import Learner
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.contract.wire import Phase, SignedHead
+from turnout.service.coordinator.engine import Engine, Published, SetBackError
+from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Event
-from turnout.service.storage.promises import Promised, Settled
-from turnout.service.storage.writer import Writer
+from turnout.service.storage.writer import Promised, Settled, Writer
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
 from turnout.service.web.heads import HeadFile
-from turnout.service.web.metrics import Metrics
+from turnout.service.web.logs import Metrics
 from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
 from turnout.service.web.views import operator_view as see_as_operator
 from turnout.service.web.views import public_view as see
-from turnout.service.wire import Phase, SignedHead
 
 if TYPE_CHECKING:
     from starlette.requests import Request

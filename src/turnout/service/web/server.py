@@ -1,4 +1,9 @@
-"""The process: one uvicorn, one conductor, one writer, and how they end together."""
+"""Descriptors: as many as connections may take, and some that they can never take.
+
+From a plan and a database to a task that runs: a new one, or the one that is stored.
+
+The process: one uvicorn, one conductor, one writer, and how they end together.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +16,150 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from turnout.service.learner import Learner
+from turnout.core.errors import ParameterError
+from turnout.plans import Plan, read_plan
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.coordinator.releases import Learner
+from turnout.service.storage.database import Storage
 from turnout.service.storage.opening import open_storage
-from turnout.service.web import descriptors, evaluation, logs
-from turnout.service.web.conductor import Conductor
-from turnout.service.web.evaluation import Evaluator
-from turnout.service.web.opening import Phase, head_file, require_task, witness
+from turnout.service.web import conductor, heads, logs
+from turnout.service.web.conductor import Conductor, Evaluator
+from turnout.service.web.heads import HeadFile
 from turnout.service.web.operators import password_of
 from turnout.service.web.running import Running
 from turnout.service.web.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from turnout.service.witness.client import Witness
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows, which has no such limit
+    resource = None
+
+KEPT = 256
+"""For the database's files and readers, the head file, data, logs, and connections that end."""
+
+FEWEST = 64
+"""Connections without which there is no serving."""
+
+
+def room(connections: int) -> int:
+    """As many connections as are wanted, or fewer where the system does not allow it.
+
+    The process's limit is raised as far as that needs.
+    """
+    if resource is None:
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + KEPT
+    if _below(soft, needed):
+        soft = needed if not _below(hard, needed) else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if not _below(soft, needed):
+        return connections
+    if soft - KEPT < FEWEST:
+        reason = f"room for {FEWEST} beside {KEPT} other files; `ulimit -n` allows {soft} in all"
+        raise ParameterError("connections", connections, reason)
+    return soft - KEPT
+
+
+def _below(limit: int, needed: int) -> bool:
+    unlimited = resource is None or limit == resource.RLIM_INFINITY
+    return not unlimited and limit < needed
+
+
+Phase = Callable[[str], AbstractContextManager[object]]
+"""Shows that something takes a while."""
+
+
+def plan_text(path: Path) -> str:
+    """A plan's TOML text."""
+    text = read_plan(path)
+    Plan.from_toml(text, path.name)
+    return text
+
+
+def stored_charter(storage: Storage) -> Charter | None:
+    """The charter of the stored task; None where there is none."""
+    with storage.snapshot() as view:
+        data = view.charter()
+    return None if data is None else Charter.from_canonical(data)
+
+
+def create_task(
+    storage: Storage, plan: Path, timing: Timing, phase: Phase, *, graph: bool = False
+) -> Charter:
+    """Price a plan and store its task."""
+    from turnout.service.coordinator.new_task import new_task
+
+    text = plan_text(plan)
+    with phase("Pricing the plan step by step"):
+        new = new_task(text, plan.parent, timing, graph=graph)
+    new.create_task(storage)
+    return new.charter
+
+
+def require_task(storage: Storage, plan: Path, settings: Settings, phase: Phase) -> Charter:
+    """The charter of the stored task, if it is that of a plan; an empty storage gets the task.
+
+    Raises:
+        ParameterError: the stored task is another plan's, or has another schedule.
+        StorageError: the task was lost.
+    """
+    charter = stored_charter(storage)
+    if charter is None:
+        heads.require_none_exported(settings.head_file, settings.db)
+        return create_task(storage, plan, settings.timing, phase, graph=settings.graph)
+    if charter.plan != plan_text(plan):
+        expected = f"the plan of the task in {shown(settings.db)}, to the letter; it cannot change"
+        raise ParameterError("PLAN", str(plan), expected)
+    settings.require_timing(charter.timing)
+    return charter
+
+
+def head_file(settings: Settings, task: str) -> HeadFile:
+    """The file of a task's heads; the log has a warning where one snapshot may hold all of it."""
+    path = settings.head_file or heads.default_file(task)
+    if settings.witness is None and heads.shares_a_file_system(path, settings.db):
+        logs.logger().warning(
+            "one snapshot may restore the database and the head file, unnoticed: name a file on "
+            "another disk with --head-file, or use --witness",
+            head_file=str(path),
+        )
+    former = heads.former_file(settings.db)
+    if former == path:
+        former = None
+    address = heads.address_of(settings.db)
+    return HeadFile(path, address, former=former, begin=settings.new_head_file)
+
+
+def witness(settings: Settings) -> Witness | None:
+    """The witness that the settings name."""
+    settings.require_whole_witness()
+    if settings.witness is None or settings.witness_key is None:
+        return None
+    from turnout.service.witness.app import token_of
+    from turnout.service.witness.client import Witness, witness_key
+
+    file = settings.witness_token_file
+    token = None if file is None else token_of(file, "witness_token_file")
+    key = witness_key(settings.witness_key)
+    return Witness(settings.witness, key, token=token, ca=settings.witness_ca)
+
+
+def shown(url: str) -> str:
+    """A database's name without a password in it."""
+    kind, separator, rest = url.partition("://")
+    return f"{kind}{separator}{rest.rpartition('@')[2]}" if separator else url
+
 
 _GRACE_SECONDS = 20
 _LEAVE_SECONDS = 5.0
@@ -39,11 +172,11 @@ def serve(
     plan: Path, settings: Settings, phase: Phase, announce: Callable[[Running, str], object]
 ) -> None:
     """Serve the task of a plan until a signal, or its end where the settings say so."""
-    from turnout.service.web.bounded_server import listening_at, url_of
+    from turnout.service.web.http_connection import listening_at, url_of
 
     file, tls = settings.operator_password_file, settings.tls
     password = None if file is None else password_of(file)
-    most = descriptors.room(settings.connections)
+    most = room(settings.connections)
     with listening_at(settings.host, settings.port) as listening:
         running = _opened(plan, settings, phase)
         if most < settings.connections:
@@ -86,7 +219,7 @@ class _Process:
     ) -> None:
         self._running, self._server, self._settings = running, server, settings
         self._announce, self._idle = announce, True
-        prepare = partial(evaluation.of_plan, running.charter.plan, plan.parent)
+        prepare = partial(conductor.of_plan, running.charter.plan, plan.parent)
         self._evaluator = Evaluator(running, prepare, Learner(running.charter))
         self._conductor = Conductor(
             running,
@@ -154,8 +287,8 @@ def _server(
     clock: Callable[[], float] = time.monotonic,
 ) -> uvicorn.Server:
     from turnout.service.web.app import create_app
-    from turnout.service.web.bounded_server import BoundedServer
     from turnout.service.web.connections import Connections, proxies
+    from turnout.service.web.http_connection import BoundedServer
 
     trusted = settings.forwarded_allow_ips
     return BoundedServer(

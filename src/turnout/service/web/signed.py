@@ -1,4 +1,6 @@
-"""Signed requests of devices: from bytes on the wire to a receipt that is durable.
+"""A head that is newer than the coordinator's own, which anybody may present.
+
+Signed requests of devices: from bytes on the wire to a receipt that is durable.
 
 In this order, and nothing that depends on what is stored before the signature is checked: length
 and headers, signature, the head that the device saw, the body's format, the body, its digest, the
@@ -18,15 +20,27 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from turnout.core.errors import RemoteProtocolError, StorageError
-from turnout.service.signatures import verified
+from turnout.service.contract.ledger import verified
+from turnout.service.contract.wire import (
+    KEY_BYTES,
+    SECRET_BYTES,
+    STATUS_CODES,
+    Answer,
+    Receipt,
+    SignedHead,
+    head_bytes,
+)
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage.writer import BusyError
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.answers import (
     BUSY,
     CONNECTION,
     NOT_FOUND,
+    NUMBER,
     TOO_LARGE,
     UNKNOWN,
+    Identity,
     Receive,
     RefusedError,
     Scope,
@@ -36,16 +50,69 @@ from turnout.service.web.answers import (
     require_short,
     respond,
 )
-from turnout.service.web.identity import NUMBER, Identity
-from turnout.service.web.newer_heads import holds
 from turnout.service.web.running import Running
-from turnout.service.wire import (
-    KEY_BYTES,
-    SECRET_BYTES,
-    STATUS_CODES,
-    Answer,
-    Receipt,
-)
+
+_MOST_BYTES = 256
+_ACCEPTED = b'{"answer":"accepted"}'
+_REFUSED = b'{"detail":"not a head that this coordinator signed"}'
+
+
+def holds(running: Running, seen: SignedHead) -> bool:
+    """Whether the ledger has a head that somebody saw; False for one that was made up.
+
+    Raises:
+        RefusedError: this coordinator signed it, and the storage lacks it: the process ends.
+    """
+
+    def signed_by_us() -> bool:
+        message = head_bytes(running.task, seen.head)
+        return verified(running.charter.coordinator_key, seen.signature, message)
+
+    try:
+        return running.engine.require_newer(seen, signed_by_us)
+    except SetBackError as error:
+        running.set_back(error)
+        raise RefusedError(503, BUSY) from None
+
+
+class HeadsRoute:
+    """An ASGI application: POST of a signed head, from anybody.
+
+    The head bears the coordinator's own signature, and that alone counts: a client that an old
+    copy of the storage does not know can tell as well, and nobody says who it is.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            status, body = await self._answered(scope, receive)
+        except RefusedError as refused:
+            status, body = refused.status, refused.body
+        self._running.metrics.requests.labels("heads", status).inc()
+        await respond(send, status, body)
+
+    async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        running = self._running
+        if running.ended:
+            raise RefusedError(503, BUSY)
+        try:
+            seen = SignedHead.parsed((await _body(scope, receive)).decode("ascii"))
+        except ValueError:
+            return 422, _REFUSED
+        return (200, _ACCEPTED) if holds(running, seen) else (422, _REFUSED)
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    """The whole body, which is short; its deadline is the connection's."""
+    require_short(scope, _MOST_BYTES)
+    begun, more = await part_of(receive)
+    if len(begun) > _MOST_BYTES:
+        raise RefusedError(413, TOO_LARGE)
+    return await received(receive, begun, _MOST_BYTES) if more else begun
+
 
 Job: TypeAlias = Callable[[Transaction], Receipt]
 Prepare: TypeAlias = Callable[[int, int, bytes, bytes], Job]

@@ -12,19 +12,13 @@ from pathlib import Path
 import httpx
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.service.contract.ledger import Head, verified
+from turnout.service.contract.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes, is_this_machine
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.device.link import trusting
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import verified
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.web import logs
-from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes, is_this_machine
-from turnout.service.witness.messages import (
-    MOST_BYTES,
-    RECEIPTS_PATH,
-    Shown,
-    receipt_bytes,
-)
+from turnout.service.witness.messages import MOST_BYTES, RECEIPTS_PATH, Shown, receipt_bytes
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
 _FIRST_PAUSE, _LONGEST_PAUSE, _WARNING_SECONDS = 0.05, 5.0, 60.0

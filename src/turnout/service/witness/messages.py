@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import verified
-from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes
+from turnout.service.contract.ledger import Head, Record, verified
+from turnout.service.contract.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes
 
 RECEIPTS_PATH, KEY_PATH = "/v1/receipts", "/v1/key"
 MOST_BYTES = 4096

@@ -1,4 +1,7 @@
-"""From a plan to a task: the charter, the coordinator's key, the first model, invitations."""
+"""From a plan to a task: the charter, the coordinator's key, the first model, invitations.
+
+Files that settings name: secrets in a first line, and certificates.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,13 @@ from turnout.protocol.randomized import MessageEncoding
 from turnout.randomness import SimulationStreams
 from turnout.schemes import ParticipationLaw, TrustModel
 from turnout.schemes.normal_form import Cohort, normal_form
-from turnout.service import learner
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import Computation
-from turnout.service.labels import Labels
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import Computation, Labels
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.contract.wire import SECRET_BYTES, Invitation
+from turnout.service.coordinator import releases
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
-from turnout.service.wire import SECRET_BYTES, Invitation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +100,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     prepared = prepare(plan, workload.population, workload.law)
     task = build_task(workload)
     streams = SimulationStreams(plan.run.seed)
-    parameters = learner.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
+    parameters = releases.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
     curve = epsilon_curve(prepared, evaluation_interval(plan, workload.law.steps))
     if plan.client.rule != "fedsgd":
         raise UnsupportedError(
@@ -169,8 +171,8 @@ def _as_graph(
     from turnout.learning.examples import as_floats, as_tensor
     from turnout.learning.features import apply_features, build_features
     from turnout.learning.losses import LOSSES
-    from turnout.service.artefacts.exporting import cross_entropy
-    from turnout.service.artefacts.of_model import as_graph
+    from turnout.service.graphs.exporting import cross_entropy
+    from turnout.service.graphs.task_graphs import as_graph
 
     features = build_features(workload.plan.model.features, workload.folder)
     one = apply_features(features, workload.data.train.inputs[:1])
@@ -220,3 +222,32 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
         )
         for i, secret in enumerate(secrets)
     ]
+
+
+def secret_of(path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8") -> str:
+    """The secret in a file's first line.
+
+    Raises:
+        ParameterError: no such file, or too short a secret; it is not shown.
+    """
+    try:
+        text = path.read_text(encoding).partition("\n")[0].strip()
+    except (OSError, ValueError):
+        readable = "a readable file" + (", in ASCII" if encoding == "ascii" else "")
+        raise ParameterError(option, str(path), readable) from None
+    if len(text) < shortest:
+        expected = f"a file with a {what} of at least {shortest} characters"
+        raise ParameterError(option, str(path), expected)
+    return text
+
+
+def tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Certificate and key; None without TLS."""
+    if certificate is None and key is None:
+        return None
+    for name, path in (("tls_cert", certificate), ("tls_key", key)):
+        if path is None or not path.is_file():
+            raise ParameterError(name, None if path is None else str(path), "a file (PEM)")
+    assert certificate is not None
+    assert key is not None
+    return certificate, key

@@ -29,14 +29,14 @@ from turnout.participation.schedule import Schedule
 from turnout.protocol.lattice import Lattice
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import Relation
-from turnout.service import learner
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine
-from turnout.service.learner import Learner
-from turnout.service.new_task import invite
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import Answer
+from turnout.service.coordinator import releases
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.new_task import invite
+from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.database import Storage
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Answer
 
 FloatArray = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ def _came(schedule: Schedule, step: int, there: bool) -> NDArray[np.integer]:
 
 def _model(canaries: int) -> bytes:
     """A first model of zeros."""
-    return learner.to_bytes(np.zeros(canaries, np.float32))
+    return releases.to_bytes(np.zeros(canaries, np.float32))
 
 
 def _key(client: int) -> bytes:
@@ -138,22 +138,22 @@ class _Watching(Learner):
     def __init__(self) -> None:
         self.direction: FloatArray | None = None
 
-    def init(self, parameters: NDArray[np.float32]) -> learner.State:
+    def init(self, parameters: NDArray[np.float32]) -> releases.State:
         """No state."""
         return {}
 
     def moved(
         self,
         parameters: NDArray[np.float32],
-        state: learner.State,
+        state: releases.State,
         direction: FloatArray,
         move: int,
-    ) -> tuple[NDArray[np.float32], learner.State]:
+    ) -> tuple[NDArray[np.float32], releases.State]:
         """The same parameters."""
         self.direction = direction
         return parameters, state
 
-    def released(self, parameters: NDArray[np.float32], state: learner.State) -> Any:
+    def released(self, parameters: NDArray[np.float32], state: releases.State) -> Any:
         """The same parameters."""
         return parameters
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from turnout.core.errors import StorageError
 from turnout.core.files import sync_folder
-from turnout.service.charter import public_terms
-from turnout.service.ledger import Head, require_chain
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.charter import public_terms
+from turnout.service.contract.ledger import Head, SigningKey, require_chain
+from turnout.service.contract.wire import head_bytes
 from turnout.service.storage.writes import Transaction
-from turnout.service.wire import head_bytes
 
 _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"
 

@@ -17,7 +17,7 @@ from turnout.core.errors import BudgetExceededError, ParameterError, StorageErro
 from turnout.protocol.lattice import Lattice
 from turnout.schemes import PrivacyUnit, RepeatedMessages, Scheme, TrustModel
 from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
-from turnout.service.computation import (
+from turnout.service.contract.computation import (
     CLIENT_FORMAT,
     KNOWN_ARCHITECTURES,
     KNOWN_FEATURES,
@@ -25,12 +25,14 @@ from turnout.service.computation import (
     Computation,
     is_known_features,
 )
-from turnout.service.encodings import UPDATE_FORMATS, document_of, encoding_of
-from turnout.service.wire import (
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     HEAD_FORMAT,
     RECORD_FORMAT,
     REQUEST_FORMAT,
+    UPDATE_FORMATS,
+    document_of,
+    encoding_of,
 )
 
 if TYPE_CHECKING:

@@ -1,24 +1,111 @@
-"""A device's updates by the graph that the charter names, without PyTorch and without the plan."""
+"""The last bound on an update before it is quantised: whoever computed it, the device clips it.
+
+Records as a graph takes them: the feature functions that have names, in NumPy.
+
+A device's updates by the graph that the charter names, without PyTorch and without the plan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.core.optional import require
-from turnout.service.artefacts import vectors
-from turnout.service.artefacts.graphs import DOUBLE, FLOAT, INT64, Graph, Port, read_graph
-from turnout.service.artefacts.inputs import featured
-from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device.clipping import LARGEST_NORM, bounded
-from turnout.service.labels import Labels, checked_labels
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import (
+    Artefact,
+    Labels,
+    checked_labels,
+    features_expression,
+)
+from turnout.service.graphs import task_graphs
+from turnout.service.graphs.format import DOUBLE, FLOAT, INT64, Graph, Port, read_graph
+from turnout.service.graphs.sandbox import Bounds, ExhaustedError, Sandbox
+
+if TYPE_CHECKING:
+    from turnout.service.contract.charter import Charter
+
+MARGIN, LARGEST_NORM = 2.0**-20, 1e30
+"""As in `turnout.learning.gradients`, which needs PyTorch."""
+
+
+def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
+    """The update as a charter's encoding takes it, shape ``(d,)``: clipped, but for messages.
+
+    Raises:
+        ParameterError: it is no vector of the charter's dimension.
+    """
+    encoding = charter.encoding
+    if not charter.randomized:
+        return clipped(update, encoding.dimension, encoding.clip_norm)
+    return _vector(update, encoding.dimension)  # the randomizer has a norm of its own
+
+
+def clipped(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArray[np.float64]:
+    """The update within the clip norm, float64 ``(d,)``; zeros where it is not finite.
+
+    Guarantee: its ℓ2 norm is at most ``clip_norm``, whatever ``update`` holds.
+
+    Raises:
+        ParameterError: it is no vector of ``dimension`` real numbers.
+    """
+    moved = _vector(update, dimension).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.sqrt(np.square(moved).sum()))
+    if not norm <= LARGEST_NORM:
+        return np.zeros(dimension)
+    return moved if norm == 0 else moved * min(1.0, clip_norm * (1 - MARGIN) / norm)
+
+
+def _vector(update: NDArray[Any], dimension: int) -> NDArray[Any]:
+    """The update, if it is a vector of so many real numbers."""
+    given = np.asarray(update)
+    if given.shape != (dimension,) or given.dtype.kind not in "fiu":
+        raise ParameterError("update", (given.dtype, given.shape), f"{dimension} real numbers")
+    return given
+
+
+def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
+    """Records through the features of that format, float32 ``(m, …)``.
+
+    Args:
+        name: a format of features; all but ``pixels-1`` and ``standardized-1`` need PyTorch.
+        inputs: ``(m, …)``; bytes are fractions of 255.
+        whole: leave whole numbers as they are, int64, for a model that takes those.
+
+    Raises:
+        ParameterError: another type of numbers than the model takes.
+    """
+    if whole:
+        if name != "pixels-1" or inputs.dtype.kind not in "iu":
+            raise ParameterError("inputs", str(inputs.dtype), "whole numbers, as the model takes")
+        return inputs.astype(np.int64)
+    if inputs.dtype.kind not in "fiu":
+        raise ParameterError("inputs", str(inputs.dtype), "numbers")
+    numbers = inputs.astype(np.float32)
+    if inputs.dtype == np.uint8:
+        numbers /= np.float32(255)
+    if name == "pixels-1":
+        return numbers
+    if name == "standardized-1":
+        return _standardized(numbers)
+    from turnout.learning.features import apply_features
+
+    return apply_features(features_expression(name), numbers).astype(np.float32)
+
+
+def _standardized(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Mean 0 and variance 1, rounded to binary16, record by record."""
+    flat = numbers.reshape(len(numbers), -1).astype(np.float64)
+    centred = flat - flat.mean(1, keepdims=True)
+    scale = np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5)
+    return (centred / scale).astype(np.float16).astype(np.float32).reshape(numbers.shape)
+
 
 Fetch = Callable[[Artefact], Awaitable[bytes]]
 """The bytes of an artefact, checked against its digest."""
@@ -85,8 +172,8 @@ class GraphUpdates:
                 f"the charter's graph takes records of {shape}, its features are {blank.shape[1:]}"
             )
         self._graph = graph
-        vectors.require_all(
-            vectors.decoded(known, held.labels),
+        task_graphs.require_all(
+            task_graphs.decoded(known, held.labels),
             self._run,
             self._charter.encoding.dimension,
             shape,

@@ -1,6 +1,6 @@
 """The process that runs a graph: it reads arrays and writes arrays, and may do nothing else.
 
-``python -m turnout.service.artefacts.worker MEMORY_BYTES`` reads the graph from its input, gives
+``python -m turnout.service.graphs.worker MEMORY_BYTES`` reads the graph from its input, gives
 up files, processes and memory beyond the limit, and then answers one request after another:
 a line of JSON (name, type and shape of each array) and the arrays' bytes, both ways.
 """

@@ -1,4 +1,10 @@
-"""The coordinator's decisions: no network, no clock, no threads.
+"""The clients that came at the last released step, in this process's memory alone.
+
+The storage forgets it with the release. A client that missed the answer to its last request
+sends the request again, most often within seconds: that is what this is for. After a restart,
+and once the next step is released, such a client hears that the step is over.
+
+The coordinator's decisions: no network, no clock, no threads.
 
 Whoever drives the engine brings a transaction and says when a phase ends. Everything that a
 method writes becomes durable, or none of it; what the engine holds in memory moves with it, so a
@@ -14,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -27,15 +33,40 @@ from turnout.participation.schedule import Block, blocks
 from turnout.protocol.coordinator import Coordinator, quota
 from turnout.protocol.messages import CheckIns, Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
-from turnout.service.charter import Charter
-from turnout.service.last_step import Remembered
-from turnout.service.learner import Learner
-from turnout.service.ledger import Head
-from turnout.service.releases import Releases
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head
+from turnout.service.contract.wire import Answer, Phase, Receipt, SignedHead
+from turnout.service.coordinator.releases import Learner, Releases
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Participation, Release
 from turnout.service.storage.writes import Transaction
-from turnout.service.wire import Answer, Phase, Receipt, SignedHead
+
+_DIGEST_BYTES = 32
+
+
+class Remembered:
+    """The check-ins of one step, given by client: 41 bytes each."""
+
+    def __init__(self, step: int, participations: Iterable[Participation]) -> None:
+        clients: list[int] = []
+        digests, answered = bytearray(), bytearray()
+        for participation in participations:
+            clients.append(participation.client)
+            digests += participation.digest or bytes(_DIGEST_BYTES)
+            answered.append(participation.digest is not None)
+        self._step = step
+        self._clients = np.array(clients, dtype=np.int64)
+        self._digests, self._answered = bytes(digests), bytes(answered)
+
+    def participation_at(self, client: int, step: int) -> Participation | None:
+        """The check-in of a client at the step that is remembered."""
+        place = int(np.searchsorted(self._clients, client))
+        if step != self._step or place == self._clients.size or self._clients[place] != client:
+            return None
+        start = place * _DIGEST_BYTES
+        digest = self._digests[start : start + _DIGEST_BYTES] if self._answered[place] else None
+        return Participation(client, step, digest)
+
 
 _ORDER = {phase: place for place, phase in enumerate(Phase)}
 

@@ -1,28 +1,33 @@
 """The end of a step: one charge, one noisy sum, one model, one record, from the stored updates.
 
 Nothing here talks to anybody. A release that is stored is read back, never drawn again.
+
+The server's model step on a release: the plan's optimizer, with its state as bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.aggregates import Noise
-from turnout.core.errors import StorageError
+from turnout.core.errors import NumericalError, StorageError
+from turnout.plans import Plan
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.messages import Release as StepRelease
 from turnout.protocol.messages import Updates
-from turnout.service import learner as learning
-from turnout.service.charter import Charter
-from turnout.service.learner import Learner
-from turnout.service.ledger import Head, Record, require_chain
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, Record, require_chain
 from turnout.service.storage.interface import Release
 from turnout.service.storage.writes import Transaction
+
+if TYPE_CHECKING:
+    from turnout.service.contract.charter import Charter
 
 
 class Releases:
@@ -46,13 +51,13 @@ class Releases:
 
     def _read_model(self, view: Transaction) -> None:
         last = view.last_release()
-        self._state: learning.State | None = None
+        self._state: State | None = None
         self.mechanism_state = self._charter.mechanism.initial_state()
         if last is None:
             self.parameters, digest = view.initial_parameters(), self._charter.initial_model
         else:
             self.parameters, digest = last.parameters, last.record.model_digest
-            self._state = learning.unpacked(last.optimizer_state)
+            self._state = unpacked(last.optimizer_state)
             self.mechanism_state = _unpacked(self.mechanism_state, last.mechanism_state)
         if hashlib.sha256(self.parameters).digest() != digest:
             raise StorageError(f"the model after {self.head.steps} steps is not the ledger's")
@@ -96,7 +101,7 @@ class Releases:
         stored = Release(
             record,
             parameters,
-            learning.packed(state),
+            packed(state),
             _packed(coordinator.mechanism_state),
             outcome.checked_in,
             outcome.served,
@@ -124,15 +129,15 @@ class Releases:
             raise StorageError(f"step {step} has check-ins without updates, or the reverse")
         return Updates(step, np.array(clients, np.int64), total)
 
-    def _moved(self, outcome: StepRelease) -> tuple[bytes, learning.State]:
+    def _moved(self, outcome: StepRelease) -> tuple[bytes, State]:
         """Parameters and optimiser state after a release."""
-        parameters = learning.from_bytes(self.parameters)
+        parameters = from_bytes(self.parameters)
         state = self._learner.init(parameters) if self._state is None else self._state
         if outcome.direction is None:
             return self.parameters, state
         move = outcome.step // self._charter.minibatch
         parameters, state = self._learner.moved(parameters, state, outcome.direction, move)
-        return learning.to_bytes(parameters), state
+        return to_bytes(parameters), state
 
 
 def _packed(state: Mapping[str, NDArray[Any]]) -> bytes:
@@ -161,3 +166,76 @@ def _unpacked(initial: Mapping[str, NDArray[Any]], data: bytes) -> dict[str, NDA
 
 def _little(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+PARAMETERS = np.dtype("<f4")
+"""Parameters on disk and on the wire."""
+
+State = dict[str, NDArray[Any]]
+
+
+class Learner:
+    """The optimiser of a charter's plan. It is loaded at once, so that no release waits for it."""
+
+    def __init__(self, charter: Charter) -> None:
+        from turnout.runs.building import build_optimizer_of
+
+        moves = charter.steps // charter.minibatch
+        self._optimizer = build_optimizer_of(Plan.from_toml(charter.plan).optimizer, moves)
+
+    def init(self, parameters: NDArray[np.float32]) -> State:
+        """The optimiser's state before the first release."""
+        return self._optimizer.init(parameters)
+
+    def moved(
+        self,
+        parameters: NDArray[np.float32],
+        state: State,
+        direction: NDArray[np.float64],
+        move: int,
+    ) -> tuple[NDArray[np.float32], State]:
+        """Parameters and state after a move along a released direction, the ``move``-th from 0.
+
+        Raises:
+            NumericalError: the model is not finite any more; learning rate or noise is too large.
+        """
+        # What happens to a release is postprocessing: rounding it costs no privacy.
+        rounded = direction.astype(parameters.dtype)
+        after, state = self._optimizer.update(parameters, state, rounded, move)
+        if not np.isfinite(after).all():
+            raise NumericalError(f"the model is not finite after move {move}")
+        return after.astype(np.float32, copy=False), state
+
+    def released(self, parameters: NDArray[np.float32], state: State) -> NDArray[np.float32]:
+        """The model to be used: the parameters, or an average of past ones."""
+        return self._optimizer.released(parameters, state).astype(np.float32, copy=False)
+
+
+def packed(state: Mapping[str, NDArray[Any]]) -> bytes:
+    """An optimiser's state as bytes, the same for the same state."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{name: state[name] for name in sorted(state)})
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes) -> State:
+    """The state that `packed` wrote.
+
+    Raises:
+        StorageError: anything else.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (ValueError, OSError, KeyError) as error:
+        raise StorageError(f"the optimiser's state is damaged: {error}") from None
+
+
+def to_bytes(parameters: NDArray[np.floating]) -> bytes:
+    """Parameters as little-endian float32."""
+    return parameters.astype(PARAMETERS).tobytes()
+
+
+def from_bytes(data: bytes) -> NDArray[np.float32]:
+    """The parameters that `to_bytes` wrote; a copy."""
+    return np.frombuffer(data, dtype=PARAMETERS).astype(np.float32)
