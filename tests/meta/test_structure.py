@@ -34,7 +34,7 @@ PUBLIC = {
     "PrivateLinUCB Problem Release Run ShuffledBits best_features contextual_environment core_set "
     "parameter_net phased_elimination read_log rounded_rewards simulate sphere_environment "
     "two_best_environment",
-    "datasets": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
+    "data": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
     "digits fashion_mnist flash_phones load mnist own_data own_records "
     "parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
@@ -60,7 +60,7 @@ PUBLIC = {
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RepeatedMessages RoundedGaussianNoise "
     "Scheme SelfSampling SlidingWindow SpeakingOrder TableRandomizer TrustModel",
-    "training": "Finished InterruptedRunError Unwatched Watcher resume train",
+    "runs": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 
 

@@ -313,7 +313,7 @@ def charge(file: Path, as_json: bool, label: str, times: int, **flags: Any) -> N
     _show(charged(file, flags, label, times), flags, as_json)
 
 
-@budget.command()
+@budget.command("show")
 @_BUDGET_FILE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def show_budget(file: Path, as_json: bool) -> None:

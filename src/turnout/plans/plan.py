@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -23,6 +23,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.data_sections import DataSection
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.sections import (
+    SECTIONS,
     AvailabilitySection,
     ClientSection,
     Count,
@@ -50,6 +51,11 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
     ParticipationSection = LawSection | AvailabilitySection
+else:
+    ParticipationSection = Annotated[
+        Union[tuple(SECTIONS.values())],  # noqa: UP007
+        Field(discriminator="law"),
+    ]
 
 LEAST_EPSILON0 = 1e-6
 _ANY_DIMENSION = 1 << 20  # the laws below are the same for any
