@@ -32,12 +32,27 @@ from dataclasses import dataclass, replace
 from scipy.special import log_ndtr
 
 from turnout.accounting.decomposition import decompose
+from turnout.accounting.divergence.pairs import most_deviation
 from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import Scheme
+
+__all__ = [
+    "DELTA",
+    "UNKNOWNS",
+    "Calibration",
+    "Unknown",
+    "calibrate",
+    "calibrate_delta",
+    "calibrate_noise",
+    "guessed",
+    "guessed_delta",
+    "log_gaussian_mu",
+    "most_deviation",
+]
 
 
 @dataclass(frozen=True, slots=True)

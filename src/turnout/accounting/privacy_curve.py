@@ -29,6 +29,7 @@ from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.core.optional import require
@@ -38,7 +39,6 @@ from turnout.schemes.parameters import hold_members
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-FloatArray = np.ndarray
 _HINTS = (1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 """δ's at which an exported curve is made sharp, besides the least."""
 _EXPORTED_LOSSES = 2**14

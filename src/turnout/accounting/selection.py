@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from turnout.accounting.calibration import calibrate_noise
@@ -34,12 +33,12 @@ from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.meaning.profile import LARGEST_EPSILON, Profile, profile_down_to
 from turnout.accounting.pricing import price
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds, bisected
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.randomness import Source
 from turnout.schemes import Relation, Scheme
 
-FloatArray = NDArray[np.float64]
 TOTAL = 2**62
 """The sum of all weights."""
 LARGEST_MOST = 10_000

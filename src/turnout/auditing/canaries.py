@@ -30,6 +30,7 @@ from scipy.stats import binom
 from turnout.auditing.confidence import LOG_RATIOS, Statement, exponents
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning.algorithm import Algorithm, Batched, ClientStates, ServerState
@@ -38,8 +39,6 @@ from turnout.randomness import SimulationStreams
 from turnout.schemes import GaussianNoise, Relation, ReleaseRule, Scheme
 from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf, normal_form
 from turnout.simulation import Simulation
-
-FloatArray = NDArray[np.float64]
 
 LARGEST_EPSILON = 60.0
 """The largest lower bound that is looked for."""

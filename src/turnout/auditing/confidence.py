@@ -35,6 +35,7 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
 from turnout.schemes import GaussianNoise, Relation, Scheme
@@ -51,8 +52,6 @@ from turnout.schemes.normal_form import (
     Staggered,
     normal_form,
 )
-
-FloatArray = NDArray[np.float64]
 
 LIKELIHOOD_RATIO = "likelihood ratio"
 """The name of the statistic that is the log likelihood ratio of the world with the client's record

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from turnout.auditing.confidence import merged
 from turnout.bandits import Batch, Mechanism, Policy, Problem, Release
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.numbers import NoisyNumber
@@ -27,7 +28,6 @@ from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import TrustModel
 
-FloatArray = NDArray[np.float64]
 Outputs = Callable[[int, int, Source], NDArray[Any]]
 """Outputs of so many trials of a world: numbers of shape (trials,) or (trials, columns)."""
 

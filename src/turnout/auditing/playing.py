@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from turnout.auditing.confidence import (
     CLEARLY,
     Counted,
@@ -22,9 +19,9 @@ from turnout.auditing.confidence import (
     counted,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.randomness import SimulationStreams
 
-FloatArray = NDArray[np.float64]
 Tell = Callable[[int, int], None]
 """Progress: trials played, of all."""
 

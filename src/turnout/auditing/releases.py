@@ -30,6 +30,7 @@ from turnout.auditing.canaries import require_independent, simulated
 from turnout.auditing.confidence import LOG_RATIOS, Statistics, merged
 from turnout.core import checks
 from turnout.core.aggregates import Noise
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import SAMPLERS
 from turnout.participation.schedule import Block, Schedule, blocks
@@ -37,8 +38,6 @@ from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.randomness import SimulationStreams, Source, rounded_gaussian
 from turnout.schemes import GaussianNoise, Relation, Scheme, TrustModel
 from turnout.schemes.normal_form import Cohort, Draw, OneOfOwn, Staggered, normal_form
-
-FloatArray = NDArray[np.float64]
 
 Sampler = Callable[[Draw, int, Block, Source, int], Schedule]
 """The canary's steps of a block in each of so many trials: a schedule whose clients are trials. Its

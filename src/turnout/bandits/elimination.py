@@ -36,10 +36,9 @@ from turnout.bandits.policy import (
     whole_batch,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import NumericalError
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 TOLERANCE = 0.01
 """How far a value may exceed r, relatively."""
 _RANK = 1e-9  # singular values below this share of the largest count as 0

@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.bandits.mechanisms import Mechanism
 from turnout.bandits.policy import Batch
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 from turnout.randomness import Source
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from turnout.bandits.mechanisms import Mechanism
     from turnout.bandits.policy import Batch
 
-FloatArray = NDArray[np.float64]
 _BALL = 1.0 + 1e-9  # norms up to here are 1 but for rounding
 
 
@@ -267,7 +267,6 @@ def parameter_net(dimension: int, fineness: float) -> FloatArray:
     return grid / np.linalg.norm(grid, axis=1, keepdims=True)
 
 
-IntArray = NDArray[np.int64]
 _CLIENT, _REWARD = "client", "reward_"
 
 

@@ -25,10 +25,10 @@ from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.accounting import price, shuffled_price
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.estimation.private.central import SumNoise, laplace_noise
 from turnout.randomizers.indexed import KaryRandomizedResponse
@@ -37,8 +37,6 @@ from turnout.randomness import Source
 from turnout.schemes import KaryResponse, PureRandomizer, TrustModel
 from turnout.schemes.scheme import shuffled
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 _SERIES = 1e-3
 _CUBIC = 0.12831  # above 2/(9√3), a sixth of the largest third cumulant of a bit of ±1
 _MANY = 64  # sums from which on a bound that is quicker to compute is used

@@ -34,10 +34,9 @@ from numpy.typing import NDArray
 
 from turnout.bandits.mechanisms import Channels
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import ParameterError
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 State = TypeVar("State")
 
 

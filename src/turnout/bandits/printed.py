@@ -17,18 +17,16 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.bandits.elimination import core_set
 from turnout.bandits.mechanisms import Channels, Mechanism
 from turnout.bandits.policy import Batch, Problem, Release, whole_batch
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
 from turnout.randomness import Source
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Model = Literal["none", "central", "local", "shuffled"]
 
 

@@ -23,12 +23,12 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.accounting import gaussian_epsilon, price, shuffled_price
 from turnout.bandits.mechanisms import BareSums, attenuation
 from turnout.bandits.policy import Batch, Problem, Release
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.central import gaussian_noise
@@ -36,8 +36,6 @@ from turnout.randomness import Source
 from turnout.schemes import KaryResponse, TrustModel
 from turnout.schemes.scheme import shuffled
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _SENSITIVITY = math.sqrt(4.5) * (1.0 + 1e-12)
 _STEPS = 30
 _CLOSE = 0.99  # of ε, at which no larger ε₀ is sought

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.bandits.mechanisms import Mechanism
 from turnout.bandits.policy import Batch, Policy, Problem, Release
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import LocalProtocolError
 from turnout.randomness import SimulationRandomness, SimulationStreams, Source
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Environment(Protocol):

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.bandits.elimination import Elimination, EliminationState, core_set
 from turnout.bandits.policy import Batch, Evidence, Problem, Release, check_growth, whole_batch
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _ROUNDS = 3  # of estimating variances from means and means with variances
 _CHUNK = 2**22  # numbers of a block of sampled rewards
 

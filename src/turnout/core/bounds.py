@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 
@@ -42,9 +43,6 @@ class Bounds:
     def __or__(self, other: Bounds) -> Bounds:
         """The bounds of the larger of two quantities (the worse of two directions)."""
         return Bounds(max(self.lower, other.lower), max(self.upper, other.upper))
-
-
-FloatArray = NDArray[np.float64]
 
 
 class Bracket(NamedTuple):

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.frequencies import estimate_frequencies
@@ -35,7 +36,6 @@ from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomizers.vectors.interface import ratio_of_flips
 from turnout.randomness import Source
 
-FloatArray = NDArray[np.float64]
 _HALVINGS = 60
 _LARGEST_SHARE = 0.9  # of ε that finding the range may take
 

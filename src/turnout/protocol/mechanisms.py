@@ -391,7 +391,7 @@ class OneClient(GaussianMechanism):
         return Released(noisy, self.bound.to_model(filled / self.minibatch)), self.initial_state()
 
 
-_BY_RELEASE: dict[ReleaseRule, type[GaussianMechanism]] = {
+_BY_RELEASE: dict[ReleaseRule, type[Aggregated] | type[Averaged] | type[OneClient]] = {
     ReleaseRule.AGGREGATED: Aggregated,
     ReleaseRule.AVERAGED: Averaged,
     ReleaseRule.ONE_CLIENT: OneClient,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.accounting import Guarantee
+from turnout.core.arrays import FloatArray
 from turnout.core.files import write
 from turnout.plans.bandit import BanditPlan
 from turnout.reporting.summary import versions
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from turnout.reporting.drawing import Picture
 
-FloatArray = NDArray[np.float64]
 _HIGH = 0.95
 POLICIES = {
     "elimination": "batched elimination on core sets; the best action is dropped with a stated "

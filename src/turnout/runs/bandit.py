@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.accounting import Guarantee
 from turnout.bandits import (
@@ -32,6 +31,7 @@ from turnout.bandits import (
     two_best_environment,
 )
 from turnout.bandits.private_ucb import StatisticsOfPolicy
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.files import write
@@ -46,7 +46,6 @@ from turnout.runs.training import PLACE, place_of
 from turnout.schemes import PrivacyUnit, Relation
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder, RunIdentity
 
-FloatArray = NDArray[np.float64]
 Tell = Callable[[int, int, str], None]
 """It is told how many of how many runs are done, and their regret so far in words."""
 CHECKPOINT = "checkpoint.npz"

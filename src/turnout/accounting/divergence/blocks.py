@@ -33,12 +33,11 @@ from turnout.accounting.divergence.curves import (
     with_infinity_mass,
 )
 from turnout.accounting.divergence.pairs import Pair
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
-
-FloatArray = np.ndarray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

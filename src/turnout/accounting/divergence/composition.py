@@ -35,9 +35,9 @@ from turnout.accounting.divergence.blocks import (
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-5  # the part of δ that what lies outside the window may cost
 _NOISE = 1e-5  # the part of δ that round-off may cost
 _ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a law

@@ -32,9 +32,9 @@ from turnout.accounting.divergence.pairs import (
     tail_roundings_above,
     tail_roundings_below,
 )
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _EXCESS = 0.75  # part of the mean excess that a tangent may go on for
 _STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
 _STEEP_CELLS = 256  # cells for which that is looked at

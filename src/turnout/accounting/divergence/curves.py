@@ -29,10 +29,10 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick_rounding,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 from turnout.schemes.parameters import hold_members
 
-FloatArray = np.ndarray
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 

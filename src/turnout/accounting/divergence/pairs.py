@@ -27,6 +27,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected_each
 from turnout.core.errors import NumericalError, ParameterError
 
@@ -50,8 +51,6 @@ __all__ = [
     "tail_roundings_above",
     "tail_roundings_below",
 ]
-
-FloatArray = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock, re
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, log_expm1
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, ParameterError
 
-FloatArray = np.ndarray
 _STEPS_A_DEVIATION = 50  # loss grid: its step as a part of the block's loss deviation
 _FEWEST, _MOST = 2**10, 2**15  # points of each half of the grid
 _REFINEMENTS = 3

@@ -39,9 +39,9 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected_each
 
-FloatArray = np.ndarray
 # Forward error of an FFT: each of log₂ N radix-2 levels multiplies by a rounded twiddle factor
 # and adds, at most 6.7 u a level (Higham, Accuracy and Stability, §24.1); a radix-3 level counts
 # as log₂ 3 of them. 32 u for the inputs.

@@ -25,11 +25,11 @@ from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.meaning.membership import Certainty, TradeOff, bayes_success, certainty
 from turnout.accounting.meaning.profile import Profile, profile_down_to
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds, bisected, grown
 from turnout.core.errors import NumericalError
 from turnout.schemes import Relation, Scheme
 
-FloatArray = np.ndarray
 _LEAST, _MOST = 1e-12, 1e4  # of μ
 _PRECISION = 1e-9  # relative, of the search for μ
 _ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # of a tangent: that of tails some dozen σ out, and more

@@ -42,12 +42,12 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.meaning.profile import DeltaBounds, Profile, profile_down_to
 from turnout.accounting.pricing import epsilon_upper
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError
 from turnout.schemes import Relation, Scheme
 from turnout.schemes.normal_form import KOf, normal_form
 
-FloatArray = np.ndarray
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # sums of three numbers of which the result is at most 1
 
 

@@ -29,11 +29,11 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.replace_one import LocalReplacementBlock, ReplacementBlock
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.schemes import Relation, Scheme
 
-FloatArray = np.ndarray
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
 
 

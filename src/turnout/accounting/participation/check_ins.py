@@ -43,9 +43,9 @@ from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.divergence.sums import multinomial_curve
 from turnout.accounting.participation.tilted_frames import Frame, Framing, log_moment
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _LARGEST_EXPONENT = 300.0  # of the factors that undo the tilt, over those at the threshold
 _LEAST_DELTA = 1e-200
 _STRAY = 0.2  # e-folds of δ by which a frame's threshold may miss, and how often it is moved

@@ -47,10 +47,10 @@ from turnout.accounting.participation.k_subset_statistic import (
     statistic_curve,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _FINEST = 2  # a further refinement takes ten times as long, and gains little
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
 _LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks

@@ -52,10 +52,10 @@ from turnout.accounting.participation.k_subset_levels import (
     levels_for_reverse_hockey_sticks,
     valley,
 )
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _LARGEST = 1e100  # beyond it an underflow elsewhere could matter
 
 

@@ -21,6 +21,7 @@ from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.participation.check_ins import allocation_curve
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 
@@ -57,7 +58,6 @@ def valley(value: Callable[[float], float], start: float, factor: float) -> floa
     return best[1]
 
 
-FloatArray = np.ndarray
 _ROUNDING = 1e-11  # relative error of sums of some thousand positive terms, with a wide margin
 _WORST_EXCESS = 1e-4
 _LARGEST_HINT, _HINTS_APART = 0.1, 1e3  # δ's at which the curves of an average are made sharp

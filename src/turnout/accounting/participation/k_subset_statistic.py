@@ -28,10 +28,10 @@ from scipy import fft
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
 from turnout.accounting.participation.k_subset_levels import Task, valley
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)
 _ROUNDOFF_OF_POWER = 32.0  # of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
 _LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window

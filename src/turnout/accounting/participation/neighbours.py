@@ -15,9 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from turnout.accounting.divergence.blocks import Block, CurvePair, NeighbourBound, PairBlock, Run
 from turnout.accounting.divergence.composition import RepeatedBlock
 from turnout.accounting.divergence.curves import Curve, Direction, Side
@@ -25,6 +22,7 @@ from turnout.accounting.divergence.dominating_pairs import DominatingPair
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import UnsupportedError
 from turnout.schemes.normal_form import (
     Always,
@@ -166,7 +164,6 @@ def repeated(worst: DominatingPair, times: int) -> Run:
     return [(PairBlock(worst.pair, 1.0, worst.infinity_mass), times)] if times else []
 
 
-FloatArray = NDArray[np.float64]
 _LARGEST_HINT = 0.5
 METHOD = "each message by itself, composed as PLD; who sends is seen"
 

@@ -39,9 +39,9 @@ from turnout.accounting.participation.replace_one_steps import (
     Step,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 
-FloatArray = np.ndarray
 _DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # steps in a block of ε₀-private ones
 _RESPONSES = 3  # of the extreme laws, those that can be the worst in every step

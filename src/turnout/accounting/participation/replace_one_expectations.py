@@ -52,9 +52,9 @@ from turnout.accounting.participation.replace_one_steps import (
     hockey_stick_frame,
     payoff_frame,
 )
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _PILOTS, _FIRST_CAP = 8, 1e-4  # grids tried to find where one Y may be capped
 _NEGLIGIBLE = 1e-6  # part of δ that a cap, or a second jump, may cost
 _FAR = 50.0  # times that part, for what lies far below beside a jump

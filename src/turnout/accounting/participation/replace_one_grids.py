@@ -26,9 +26,9 @@ from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.participation.replace_one_steps import Frame, Step
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 MOST_CELLS_LOG2 = 21
 _INSIDE = 4e-12  # part of the range by which a lower law's top stays inside it
 _SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a threshold found by bisection makes

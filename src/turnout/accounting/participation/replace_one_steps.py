@@ -54,10 +54,10 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick,
     reverse_hockey_stick_rounding,
 )
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, bisected_each
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 Ratio = float | FloatArray
 """K, one or one for each threshold."""
 

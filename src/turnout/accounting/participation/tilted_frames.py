@@ -22,10 +22,10 @@ from turnout.accounting.divergence.composition import log_sums
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import Pair, hockey_stick, reverse_hockey_stick
 from turnout.accounting.divergence.sums import smooth_size
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
 _POINTS = 160
 _LARGEST_EXPONENT = 600.0
 

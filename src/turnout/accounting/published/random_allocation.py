@@ -45,6 +45,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair, hockey_stic
 from turnout.accounting.published.renyi import RenyiCurve
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import Relation
@@ -167,7 +168,6 @@ ALLOCATION = Paper("random allocation", "feldman2025allocation", Relation.ZERO_O
 _PAIR = "dominating pair"
 
 
-FloatArray = np.ndarray
 MOST_ORDER = 256
 
 

@@ -27,9 +27,9 @@ import numpy as np
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.published.results import THESIS, Status
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 
-FloatArray = np.ndarray
 _ORDERS_A_UNIT = 20  # real orders tried between two whole ones
 
 

@@ -59,6 +59,7 @@ from turnout.accounting.published.shuffling_rdp import (
 )
 from turnout.accounting.shuffling.blanket import clones_2021
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import (
@@ -214,9 +215,6 @@ def _up(value: float) -> float:
 
 _KOV = Paper("KOV", "kairouz2015composition", None)
 _POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
-
-
-FloatArray = np.ndarray
 
 
 def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiFormula:

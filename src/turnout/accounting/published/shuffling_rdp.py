@@ -42,10 +42,10 @@ from turnout.accounting.published.renyi import (
 )
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
 
-FloatArray = np.ndarray
 _ALL = 4096  # counts that are all summed
 _DEVIATIONS = 8.0  # on both sides of the largest term, where they are not
 _SERIES = 1e-3  # |αγx| below which g is its series

@@ -55,9 +55,9 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, clones_pair, worst_pair
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, UnsupportedError
 
-FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number
 _ALMOST_ONE = 1.0 - UNIT_ROUNDOFF
 _ROUNDING = 32 * UNIT_ROUNDOFF

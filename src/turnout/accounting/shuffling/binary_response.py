@@ -54,9 +54,8 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import stronger_clones_pair
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-
-FloatArray = np.ndarray
 
 _OFFSETS = np.arange(-2, 3)  # t's looked at on either side of the mean
 _DEVIATIONS, _LEAST_REACH = 9.0, 40.0  # half of P, in deviations and beyond

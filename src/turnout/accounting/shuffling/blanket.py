@@ -56,9 +56,9 @@ from turnout.accounting.divergence.curves import (
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, Cells, clones_pair
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import UnsupportedError
 
-FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have
 _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 

@@ -59,6 +59,7 @@ from scipy.special import betainc, betaincc
 
 from turnout.accounting.divergence.curves import Side
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 
 _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number
@@ -219,7 +220,6 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     return widest if alpha >= widest.share else trinomial_pair(local_epsilon, alpha)
 
 
-FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have
 _FURTHEST, _EVEN, _GROWTH = 30.0, 4.0, 0.5  # deviations that are covered, and evenly; then growing
 _REACH = _EVEN + _GROWTH * math.asinh((_FURTHEST - _EVEN) / _GROWTH)

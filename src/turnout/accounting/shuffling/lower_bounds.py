@@ -35,7 +35,6 @@ from turnout.accounting.shuffling.blanket_pairs import (
 )
 from turnout.core import checks
 
-FloatArray = np.ndarray
 _NEARER = 1e-9
 _FEW_OF_OTHERS = 2.0  # ε₀ from which P/Q of what the victim does not prefer matters little
 _FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact law is composed

@@ -71,9 +71,9 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.shuffling.binary_response import FAR, Bits, through
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, worst_pair
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import UnsupportedError
 
-FloatArray = np.ndarray
 ComplexArray = np.ndarray
 
 _LEAST_VARIANCE = 1e-6  # of the number of bits turned over, below which nothing is computed

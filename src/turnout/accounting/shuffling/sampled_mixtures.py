@@ -63,8 +63,8 @@ from turnout.accounting.shuffling.blanket_pairs import (
 )
 from turnout.accounting.shuffling.lower_bounds import IdenticalGaussianBlock
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 
-FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have
 _EVERY = 1.5  # distance of numbers up to which none lies between
 _COARSEST = 3.0  # deviations between points, at most

@@ -72,9 +72,9 @@ from turnout.accounting.shuffling.sampled_mixtures import (
     wide_curve,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
-FloatArray = np.ndarray
 _ROUNDING = 32 * UNIT_ROUNDOFF
 _FEWER = 4  # how much more coarsely that is told apart which is multiplied by τ
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.indexed import IndexedRandomizer
@@ -25,7 +25,6 @@ from turnout.randomizers.vectors import (
     best_randomizer,
 )
 
-FloatArray = NDArray[np.float64]
 MODELS = ("local", "shuffled", "central")
 
 

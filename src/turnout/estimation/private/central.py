@@ -27,6 +27,7 @@ from scipy.special import ndtri
 
 from turnout.accounting import gaussian_epsilon
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.frequencies import sampled_limits, sampling_errors
 from turnout.estimation.means import sampling_bounds
@@ -168,7 +169,6 @@ def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
     return count
 
 
-FloatArray = NDArray[np.float64]
 _UNITS = 2**24  # K
 _MARGIN = 1 - 1e-9  # of clipping, so that rounding never leaves the ball
 _ABOVE = 1 + 2**-40

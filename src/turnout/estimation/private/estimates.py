@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 from turnout.estimation import FrequencyEstimate, FrequencyTally, collect, estimate_frequencies
 from turnout.estimation.means import (
@@ -42,7 +43,6 @@ from turnout.estimation.private.shuffled import shuffled_frequencies, shuffled_m
 from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import Source
 
-FloatArray = NDArray[np.float64]
 LARGEST_SIZE = 2**26
 """Items at most: a few arrays of so many numbers fit a usual machine's memory."""
 _FAR = 1e100  # A radius whose squares are numbers still, and so are those of its inverse

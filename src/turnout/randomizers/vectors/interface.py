@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import ParameterError
 from turnout.randomizers.interface import (
     check_level,
@@ -51,8 +52,6 @@ from turnout.randomizers.packing import (
 from turnout.randomness import Source
 from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer, SampledBitResponse
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _ROUNDING = 1e-9  # how far above the radius a norm may lie and count as rounding
 
 

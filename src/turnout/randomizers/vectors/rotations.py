@@ -25,15 +25,14 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomizers.vectors.interface import PublicRandomness
 
-FloatArray = NDArray[np.float64]
 _ROWS = 256
 
 

@@ -38,6 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors.interface import (
@@ -53,8 +54,6 @@ from turnout.randomizers.vectors.interface import (
 from turnout.randomness import Source
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _LARGEST_LAW = 1 << 20
 
 

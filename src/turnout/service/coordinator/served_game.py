@@ -24,6 +24,7 @@ from turnout.auditing.canaries import require_independent
 from turnout.auditing.confidence import Statistics, merged
 from turnout.auditing.releases import canary_steps, drawn_blocks, whole_noise
 from turnout.core.aggregates import Noise
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import LocalProtocolError
 from turnout.participation.schedule import Schedule
 from turnout.protocol.lattice import Lattice
@@ -37,8 +38,6 @@ from turnout.service.coordinator.new_task import invite
 from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.database import Storage
 from turnout.service.storage.opening import open_storage
-
-FloatArray = NDArray[np.float64]
 
 CANARIES = 512
 """Trials that share a task."""
