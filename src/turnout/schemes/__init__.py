@@ -1,4 +1,4 @@
-"""Specs: what the sampler executes, accounting prices and the protocol enforces."""
+"""Schemes: what the sampler executes, accounting prices and the protocol enforces."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,1 +1,1 @@
-"""Coordinator."""
+"""The coordinator without network or clock: tasks, the engine of their steps, releases, export."""
