@@ -1,8 +1,8 @@
-"""A number that is only known to lie between two proved bounds.
+"""Numbers that are known between two proved bounds, and bisections that end so.
 
-Thresholds of conditions: one bisection, whose ends say which side they are on.
-
-A caller takes the end that is safe: where a bound must hold, ``holding``. It was tried, or given.
+`Bounds` holds an upper and a lower bound. `bisected` and `bisected_each` find where a condition
+changes and return a `Bracket`: its end `holding` was tried, or given, and meets the condition, so a
+caller takes the end that is safe. Accounting and calibration build on both.
 """
 
 from __future__ import annotations

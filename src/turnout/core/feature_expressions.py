@@ -1,6 +1,7 @@
-"""Names of code of the user's own, as plans and charters give them.
+"""Names that plans and charters give to features and to a user's own code.
 
-Expressions for features: what a plan's ``features`` says, as stages of names.
+`feature_stages` parses a plan's ``features`` into stages of names, `is_reference` tells a reference
+to a user's own code (``module:name``) from a built-in name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Optional packages: which extra installs each, and what is said where one is missing.
+"""What is loaded only when it is needed: optional packages, and names of large packages.
 
-Public names of a package, loaded when they are first asked for (PEP 562).
-
-A device loads what it runs, not the coordinator whose package it shares.
+`EXTRAS` says which extra installs what; `require` and `missing_extra` raise one line that names the
+extra. `loaded_on_demand` gives a package a ``__getattr__`` (PEP 562) that imports a public name at
+its first use, so that a device loads what it runs and not the coordinator beside it.
 """
 
 from __future__ import annotations

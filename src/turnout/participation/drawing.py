@@ -1,6 +1,9 @@
-"""Drawing: one entry for all laws, one sampler for each draw, for one device or for millions.
+"""Draws of participation, and the expectations that follow from it.
 
-Expectations under a law: check-ins a step, and steps in which nobody comes.
+`draw` and `draw_run` draw the steps of one client or of millions; each draw of
+`turnout.schemes.normal_form` has one sampler here. `expected_check_ins`, `expected_empty_steps` and
+`expected_turns` give means over a run. Devices, simulation and coordinator draw and expect by this
+module; accounting never imports it.
 
 Notation
     n  population

@@ -1,4 +1,7 @@
-"""Randomizers that answer a question drawn without looking at the item.
+"""Randomizers that answer a question drawn without looking at the item; k-ary response is one.
+
+`IndexedRandomizer` is the base class of subsets, hashes and Hadamard rows;
+`KaryRandomizedResponse` sends the item itself, or any item.
 
 Notation: F questions (`index_count`), R replies (`reply_count`), m of them preferred
 (`preferred_count`); a the *blanket*, the probability with which a client ignores its item.
@@ -9,8 +12,6 @@ and any other one a/R, whose ratio is r = 1 + (1 − a)·R/(a·m); a = R/(R + m(
 
 Source of the decomposition: Balle, Bell, Gascón, Nissim, The privacy blanket of the shuffle model,
     CRYPTO 2019, Section 3.
-
-k-ary randomized response: the item itself, or any item.
 """
 
 from __future__ import annotations

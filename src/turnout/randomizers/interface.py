@@ -1,14 +1,14 @@
-"""Privacy levels as ratios of whole numbers, so that ε₀ is an equality and not a float's guess.
+"""Randomizers of one item out of k: their interface, their names, and exact privacy levels.
 
-Notation: ε the level asked for, E a fraction just below e^ε, r the largest ratio of a randomizer's
-probabilities, ε₀ = ln r.
+`FrequencyRandomizer` is the interface; `mechanism` registers a class under a name and
+`all_mechanisms` lists them. A user's own module registers itself in the same way. `level_above`,
+`root_below`, `on_grid_above` and their neighbours make privacy levels ratios of whole numbers, so
+that ε₀ is an equality and not a rounded float.
 
-Every coin of a randomizer has a probability that is a multiple of 2⁻⁶², rounded to the private
-side. So r is a fraction, r ≤ E ≤ e^ε, and ε₀ falls short of ε by a rounding only.
-
-The interface of randomizers of one item out of k.
-
-Randomizers of one item by name: each is a file of `turnout.randomizers`, or one of your own.
+Notation: ε the requested level, E a fraction just below e^ε, r the largest ratio of a randomizer's
+probabilities, ε₀ = ln r. Every coin of a randomizer has a probability that is a multiple of 2⁻⁶²,
+rounded to the private side. So r is a fraction, r ≤ E ≤ e^ε, and ε₀ falls short of ε by a rounding
+only.
 """
 
 from __future__ import annotations

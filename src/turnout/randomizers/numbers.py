@@ -1,17 +1,17 @@
-"""Numbers in [−C, C] on a lattice, so that noise can be drawn in whole steps.
+"""Noise on one client's number in [−C, C], drawn in whole steps of a lattice.
 
-Gaussian noise on a client's number, in whole steps, so that the Gaussian analysis holds.
+`on_lattice` rounds numbers to the lattice, `NoisyNumber` is the common interface.
+`GaussianRandomizer` adds rounded Gaussian noise, so that the Gaussian analysis holds;
+`LaplaceRandomizer` adds Laplace noise whose probabilities are fractions.
 
-Laplace noise on a client's number, in whole steps with probabilities that are fractions.
-
-Notation: C the clip; L steps lie between −C and C; the noise is ±(G + ½) steps with a level
-G ≥ 0 and a fair sign; m steps halve its probability: P(G ≥ g + m) = P(G ≥ g)/2.
+Notation of Laplace noise: C the clip; L steps lie between −C and C; the noise is ±(G + ½) steps
+with a level G ≥ 0 and a fair sign; m steps halve its probability: P(G ≥ g + m) = P(G ≥ g)/2.
 
 So G = a·m + r with a geometric (fair coins, exact) and r below m drawn by weights w_r in units of
 2⁻⁶². The weights follow 2^{−r/m}, rounded so that they never rise. Two inputs are at most L steps
-apart, and the ratio of the noise's probabilities L steps apart is a fraction, whose largest value
-over all levels is the ratio that `LaplaceRandomizer.ratio` states: L is the largest number of
-steps for which it is at most e^ε.
+apart, and the ratio of the noise's probabilities L steps apart is a fraction. Its largest value
+over all levels is `LaplaceRandomizer.ratio`: L is the largest number of steps for which it is at
+most e^ε.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Messages that are one bit for every item: their laws, their bytes, single bits in them.
+"""Messages that are sets of items: subset selection and unary encodings, as bitmaps.
 
-Subset selection: a random set of ω items that more likely than not holds the client's.
+`BitmapRandomizer` is their base class: one bit for every item, with its distribution and its bytes.
+`SubsetSelection` sends a random set of ω items that contains the client's item with probability c;
+`UnaryEncoding` sets one bit and randomizes every bit on its own.
 
 Notation: ω the size of the set (`size`), c the probability that the client's item is in it.
-
-Unary encodings: a bitmap with one bit set, every bit randomized on its own.
 """
 
 from __future__ import annotations

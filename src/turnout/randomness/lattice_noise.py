@@ -1,20 +1,22 @@
-"""The tail of the normal law to any number of bits, in whole numbers only.
+"""Gaussian noise rounded to whole numbers, with its exact distribution, from secure randomness.
 
-Notation: x ≥ 0 a rational, u = x²/2, φ the standard normal density, G(x) = P(|N(0, 1)| > x). With
+`rounded_gaussian` draws; `tail_bounds` and `tail_and_density` give the normal tail to any number of
+bits in whole numbers, which settle the draws that a table cannot. Coordinators and devices add this
+noise to sums on a lattice.
+
+**Draws.** Notation: s the standard deviation before rounding, V uniform on [0, 1),
+G(x) = P(|N(0, 1)| > x), z(V) its inverse. |round(s·N(0, 1))| has the distribution of
+m(V) = #{k ≥ 0 : V < G((k + ½)/s)}, which is s·z(V) rounded. A 64-bit word gives the sign and the
+first 63 bits of V. A table encloses z(V) to 2⁻³⁵; where both ends round to the same number, that is
+m. Elsewhere, and below V = 2⁻¹⁶, V is compared with G((k + ½)/s) in whole numbers, and as many
+further bits are drawn as that takes. docs/design/lattice.md proves the enclosure.
+
+**Tails.** Notation: x ≥ 0 a rational, u = x²/2, φ the standard normal density. With
 
     I(u) = ∫₀¹ e^{−u r²} dr = Σ_n (−u)ⁿ / (n! (2n + 1))    and    e^{−u} = Σ_n (−u)ⁿ / n!
 
 it holds that G(x) = 1 − √(2/π)·x·I(u) and 2φ(x) = √(2/π)·e^{−u}. The terms alternate and grow to
-e^u before they fall, so the sums are taken with u/ln 2 more bits than are asked for.
-
-Gaussian noise rounded to whole numbers, with its exact law and randomness that is secure.
-
-Notation: s the standard deviation before rounding, V uniform on [0, 1), G(x) = P(|N(0, 1)| > x),
-z(V) its inverse. |round(s·N(0, 1))| has the law of m(V) = #{k ≥ 0 : V < G((k + ½)/s)}, which is
-s·z(V) rounded. A 64-bit word gives the sign and the first 63 bits of V. A table encloses z(V) to
-2⁻³⁵; where both ends round to the same number, that is m. Elsewhere, and below V = 2⁻¹⁶, V is
-compared with G((k + ½)/s) in whole numbers, and draws as many further bits as that takes. How the
-enclosure is proved: docs/design/lattice.md.
+e^u before they fall, so the sums are taken with u/ln 2 more bits than the result needs.
 """
 
 from __future__ import annotations

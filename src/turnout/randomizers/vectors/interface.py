@@ -1,19 +1,17 @@
-"""The interface of randomizers of vectors: blocks of clients in, unbiased sums out.
+"""What randomizers of vectors share: interface, public randomness, bits flipped at random.
 
-Randomness that everybody knows: drawn by clients and server alike from one public seed.
+`VectorRandomizer` takes blocks of clients and gives unbiased sums. `PublicRandomness` is drawn by
+clients and server alike from one public seed. It carries no privacy: it must be the same on both
+sides and independent of every client's data, so the seed is published before the data are known.
+`flipped`, `sampled_bit` and `bits_together` realise flips of bits exactly.
 
-Public randomness carries no privacy. What it must do is be the same on both sides and unlike any
-client's data; so the seed is published and is chosen before the data are.
-
-Bits that are turned over with a probability on which privacy rests, realised exactly.
-
-Notation
-    p   probability that a bit is turned over, a multiple of 2⁻⁶² that a float holds
+Notation of flips
+    p   probability that a bit is flipped, a multiple of 2⁻⁶² that a float holds
     ε   of one bit, ln((1 − p)/p)
 
-`Source.bernoulli` realises such a p exactly. Whatever else moves a bit before it is turned over
-(rounding by chance, float errors in between) does no harm: for every input the bit that is sent
-is 1 with a probability in [p, 1 − p].
+`Source.bernoulli` realises such a p exactly. Whatever else changes a bit before it is flipped
+(rounding by chance, float errors) does no harm: for every input the bit that is sent is 1 with a
+probability in [p, 1 − p].
 """
 
 from __future__ import annotations

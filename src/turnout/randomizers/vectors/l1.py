@@ -1,11 +1,10 @@
-"""Means of vectors of bounded ℓ1 norm: one random Hadamard coefficient, one bit of it.
+"""Means of vectors of bounded ℓ1 or ℓp norm: one random Hadamard coefficient, one bit of it.
+
+`L1Randomizer` is the randomizer. `best_randomizer` serves any ℓp norm by the norm for which there
+is a randomizer, inside the radius of `contained_radius`.
 
 Notation: d coordinates, D the next power of two, H the D×D Hadamard matrix of ±1, r the norm bound,
-p the chance that the bit is turned over, C = 1/(1 − 2p).
-
-Means of vectors of bounded ℓp norm, by the norm for which we have a randomizer.
-
-Notation: d coordinates, r the bound on ‖x‖_p. For q ≥ p ‖x‖_q ≤ ‖x‖_p, and for q < p
+p the chance that the bit is flipped, C = 1/(1 − 2p). For q ≥ p ‖x‖_q ≤ ‖x‖_p, and for q < p
 ‖x‖_q ≤ d^{1/q − 1/p}‖x‖_p.
 """
 

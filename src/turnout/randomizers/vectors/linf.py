@@ -1,10 +1,10 @@
-"""Means of vectors with bounded coordinates: bits of a few coordinates, the budget water-filled.
+"""Means of vectors with bounded coordinates, and of binary vectors, from a few coordinates each.
 
-Notation: d coordinates, s sampled ones, m bits of each, r the bound.
+`LInfRandomizer` sends some bits of sampled coordinates, the budget shared by water-filling;
+`best_shape` chooses how many. `BinaryVectorRandomizer` flips every bit of the sampled coordinates.
 
-Means of binary vectors: a few coordinates of each, every bit turned over at random.
-
-Notation: d coordinates, s sampled ones, a in a group, p the chance that a bit is turned over.
+Notation: d coordinates, s sampled ones, m bits of each, a coordinates in a group, r the bound, p the
+chance that a bit is flipped.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Rotations that spread a vector evenly over its coordinates, from public signs.
+"""Rotations and frames that spread a vector evenly over its coordinates, from public signs.
 
-Notation: d coordinates of a vector, D ≥ d of the rotated one, x in R^d, U x in R^D, UᵀU = 1.
+`HadamardRotation` and `CosineRotation` are rotations, `KashinFrame` adds coordinates until all are
+of about the same size. The randomizers of ℓ2 vectors build on them.
+
+Notation: d coordinates of a vector, D ≥ d of the rotated one, ρ = D/d, x in R^d, U x in R^D with
+UᵀU = 1, a in R^D with Uᵀa = x, K the level: |a_j| ≤ K‖x‖/√D.
 
 Any such U serves privacy and unbiasedness alike. A random one makes every coordinate of U x about
-normal with deviation ‖x‖/√D, whatever x is.
-
-Kashin's representation: more coordinates than needed, all of about the same size.
-
-Notation: x in R^d, U the D×d frame of `CosineRotation` (UᵀU = 1), a in R^D with Uᵀa = x, ρ = D/d,
-K the level: |a_j| ≤ K‖x‖/√D.
-
-A rotation has normal coordinates, the largest of which is far above the typical one, and either
-noise pays for it or clipping does. With ρ > 1 many a stand for the same x, and one of them has
+normal with deviation ‖x‖/√D, whatever x is. The largest of these is far above the typical one, and
+either noise or clipping pays for it. With ρ > 1 many a stand for the same x, and one of them has
 K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6): 3.4 at ρ = 2, 2.5 at ρ = 4, where clipping a rotation at three
-deviations costs 9. Of 64 coordinates or more nothing is clipped, so nothing is biased.
+deviations costs 9. With 64 coordinates or more nothing is clipped, so nothing is biased.
 """
 
 from __future__ import annotations

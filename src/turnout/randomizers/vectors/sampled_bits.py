@@ -1,25 +1,20 @@
-"""Sampled coordinates, each as a few bits that are turned over at random: what ℓ∞ is made of.
+"""Sampled coordinates, each as a few bits flipped at random: the base of ℓ∞ randomizers.
+
+`SampledBits` holds the shape of a message, `BitRandomizer` is the randomizer, `water_filled` shares
+a privacy budget over bits of unequal weight.
 
 Notation
     D, s    coordinates, and how many of them a client reports: one of each of s groups
     a       coordinates in a group
     m, w_k  bit levels of a coordinate and their weights: x = Σ w_k·c_k, c_k = ±1, w = ½, ¼, …,
             2^{1−m}, 2^{1−m}; the last bit is rounded by chance, so that E Σ w_k·c_k = x
-    p_k     probability that a bit of level k is turned over
+    ε_k     budget of level k, Σ ε_k = ε
+    p_k     probability that a bit of level k is flipped, 1/(1 + e^{ε_k})
     C_k     1/(1 − 2p_k), which undoes that on average
 
 A client's message is a row of words. With shared coordinates a word is one coordinate and its m
-bits; with separate ones each level picks its own coordinate and a word has one bit.
-
-Allocation of one privacy budget over bits of unequal weight.
-
-Notation
-    w_k, ε_k   weight and budget of level k, Σ ε_k = ε
-    p_k        probability that its bit is turned over, 1/(1 + e^{ε_k})
-
-A level adds w_k²/(1 − 2p_k)² = w_k²·coth²(ε_k/2) to the variance.
-
-The shared base of randomizers that send a few sampled bits, each flipped at random.
+bits; with separate ones each level picks its own coordinate and a word has one bit. A level adds
+w_k²/(1 − 2p_k)² = w_k²·coth²(ε_k/2) to the variance.
 """
 
 from __future__ import annotations
