@@ -1,4 +1,12 @@
-"""Lower bounds on ε by one run that holds many canaries: how many are guessed right.
+"""One training run with many canaries, through everything that a run goes through.
+
+`play_one_run` plays it; `epsilon_by_guesses` and `gaussian_mu_by_guesses` turn right guesses into
+lower bounds on ε.
+
+A canary is a client whose update has the length C along a coordinate that no other client moves;
+half of them, drawn by a coin each, send it, and the others send nothing (or its opposite, under
+replace-one). Engine, coordinator, sampler and noise are those of any simulated run, and the plan's
+own model is trained beside them; canaries are as long as C and are not clipped.
 
 | symbol | here | |
 |---|---|---|
@@ -6,13 +14,6 @@
 | r | ``guesses`` | canaries of which it is guessed whether they were in the run |
 | v | ``correct`` | guesses that are right |
 | β | ``error`` | the probability that a bound exceeds the true ε |
-
-One training run with many canaries, through everything that a run goes through.
-
-A canary is a client whose update has the length C along a coordinate that nobody else moves; half
-of them, drawn by a coin each, send it, and the others send nothing (or its opposite, under
-replace-one). The engine, the coordinator, the sampler and the noise are those of any simulated run,
-and the plan's own model is trained beside them; canaries are as long as C and are not clipped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """Lower bounds on ε from counts, each with the probability that it is wrong.
 
+`epsilon_by_counts` and `gaussian_mu_by_counts` are the bounds, `best_event` chooses the event on
+trials of its own, `Findings` holds what a game found beside what is proved. `Statistics` lists the
+scores of a trial, the likelihood ratio first.
+
 | symbol | here | |
 |---|---|---|
 | E | an event of what is released, such as "the score is above t" | |
@@ -8,18 +12,10 @@
 If a mechanism is (ε, δ)-DP, P(E) ≤ e^ε·Q(E) + δ for every event E. So ln((P(E) − δ)/Q(E)) never
 exceeds ε, and with P(E) bounded from below and Q(E) from above it is a lower bound on ε.
 
-Audits: what a game found, beside what is proved.
-
-Likelihood ratios of what one client's draws and Gaussian noise release.
-
-They are the accountant's own model, so the best that anybody can do where what runs is what was
-priced; where it is not, they are a statistic like any other.
-
-Each function takes exponents a, the log ratio of a step's release given that the client took part
-in it, shape (steps of the block, trials), and gives the log of its mean over the draw, shape
-(trials,).
-
-Statistics of a run: what tells the worlds of a game apart, the likelihood ratio first.
+**Likelihood ratios** are those of the accountant's own model, so no attack does better where what
+runs is what was priced; elsewhere they are a statistic like any other. Each function takes exponents
+a, the log ratio of a step's release given that the client took part in it, shape (steps of the
+block, trials), and gives the log of its mean over the draw, shape (trials,).
 """
 
 from __future__ import annotations

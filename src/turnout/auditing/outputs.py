@@ -1,9 +1,9 @@
-"""The distinguishing game on whatever has outputs that are numbers: messages, estimates, sums.
+"""The distinguishing game on numeric outputs: messages, estimates, sums, and whole bandit runs.
 
-What a ratio looks like is learned from trials of its own, so nothing is assumed of the law that is
-audited, and a wrong guess about it costs power, never the confidence of a bound.
-
-The distinguishing game on whole runs of a bandit: one client's reward is +1, or −1.
+`OutputGame` learns what a ratio looks like from trials of its own, so nothing is assumed of the
+distribution that is audited, and a wrong guess about it costs power, never the confidence of a
+bound. `messages_of`, `projection_of` and `released_by` build such games; `RewardGame` plays runs of a
+bandit in which one client's reward is +1, or −1.
 """
 
 from __future__ import annotations

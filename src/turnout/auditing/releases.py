@@ -1,19 +1,17 @@
 """The distinguishing game on releases: the sampler and the mechanism that training really runs.
 
+`ReleaseGame` plays sampler and mechanism alone, `SimulationGame` the whole
+`turnout.simulation.Simulation`, with its engine and coordinator.
+
 A trial is a whole run in which one client, the canary, sends the largest update that there is along
-one direction. Noise is independent over the coordinates of an update and over the clients' draws,
-so trials are vectorised by making each a client of the sampler and a coordinate of the mechanism:
-one draw and one release of a step serve many trials, by the objects that serve a training run.
+one direction. Noise is independent over the coordinates of an update and draws are independent over
+clients, so trials are vectorised by making each a client of the sampler and a coordinate of the
+mechanism: one draw and one release of a step serve many trials, by the objects of a training run.
 
-Who plays knows all but the canary: every other client's update (the crowd's, which comes to each
-step with the canary's opposite), the divisor and the law. The worlds are those of the relation: the
-canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite (replace-one).
-
-The distinguishing game on `turnout.simulation.Simulation` itself, as training runs it.
-
-A trial is a canary: a client of the simulation with a coordinate of its own. Draws are independent
-over clients and noise over coordinates, so one simulation serves many trials, through its engine,
-its coordinator, its sampler and its noise.
+The adversary knows all but the canary: every other client's update (the crowd's, which takes part in
+each step with the canary's opposite), the divisor and the scheme. The worlds are those of the
+relation: the canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite
+(replace-one).
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""Linear bandits: public actions, a hidden parameter, and the sums of rewards of many pulls.
+"""Environments of linear bandits: public actions, hidden parameters, contexts, and logs.
+
+`LinearEnvironment` draws rewards of actions, `ContextualEnvironment` turns contexts into actions,
+`LoggedEnvironment` replays a log. `sphere_environment`, `two_best_environment` and
+`contextual_environment` build instances, `read_log` reads one.
 
 Notation: a ∈ ℝᵈ an action, ‖a‖ ≤ 1; θ the hidden parameter, ‖θ‖ ≤ 1; a pull of a has a reward of
-mean ⟨a, θ⟩ in [−1, 1]; the regret of a pull is max ⟨b, θ⟩ − ⟨a, θ⟩.
+mean ⟨a, θ⟩ in [−1, 1]; the regret of a pull is max ⟨b, θ⟩ − ⟨a, θ⟩. φ(a, c) the features of action
+a in context c, ‖φ‖ ≤ 1; a*(c, θ) the action of the largest ⟨φ(a, c), θ⟩; g(θ) = E φ(a*(c, θ), c)
+over the known distribution of contexts.
 
-Contextual bandits as linear ones: a pull is a parameter at which each client decides for itself.
-
-Notation: φ(a, c) the features of action a in context c, ‖φ‖ ≤ 1; a*(c, θ) the action of the largest
-⟨φ(a, c), θ⟩; g(θ) = E φ(a*(c, θ), c) over the known law of contexts.
-
-The learner sends θᵢ, the client takes a*(c, θᵢ) in its own context and reports its reward, whose
-mean is ⟨g(θᵢ), θ*⟩: a linear bandit with the actions g(θᵢ).
+**Contexts.** The learner sends θᵢ, the client takes a*(c, θᵢ) in its own context and reports its
+reward, whose mean is ⟨g(θᵢ), θ*⟩: a linear bandit with the actions g(θᵢ).
 
 Source: thesis, §6.3.1; Hanna, Yang, Fragouli, Contexts can be cheap, 2023, Theorem 1.
 
-Bandits replayed from a log: each client once, in the log's order.
-
-A log says the reward that each client would have had of each action, as data with labels do. Its
-clients are real, so nothing of it may be clipped or used twice in silence.
+**Logs.** A log has the reward that each client would have had of each action, as labelled data do.
+Its clients are real, so nothing of it is clipped or used twice in silence.
 """
 
 from __future__ import annotations

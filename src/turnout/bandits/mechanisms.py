@@ -1,18 +1,18 @@
-"""The law of what becomes of an action's rewards on their way to the learner, for estimates.
+"""Protection of rewards: the learner sees one noisy sum for each action of a batch.
 
-Notation: a sum of n messages z of ±1 with mean m = κμ each, plus discrete Laplace noise Z with
-P(Z = x) ∝ q^{|x|}, q = e^{−1/scale}; ψ(x) = ln E e^{x(z − m)}, φ(x) = ln E e^{xZ}.
+`CentralSums` adds discrete Laplace noise, `LocalBits` and `ShuffledBits` randomize each reward to one
+bit, `BareSums` protects nothing. `Channels` has the distribution of what becomes of an action's
+rewards on their way to the learner, for the widths of `turnout.bandits.policy`.
 
-Protection of rewards: the learner sees one noisy sum for each action of a batch.
+A mechanism is executed, simulated and priced by one object. A client has one reward, in one batch,
+of one action. Releases before do not depend on it and later ones are functions of what is released
+and of other clients' rewards, so a run costs what its costliest batch does (docs/design/bandits.md,
+"One batch a client").
 
 Notation: n the pulls of an action in a batch, S their rewards' sum (each ±1), so replacing one
 reward moves S by 2; κ the factor by which a randomized bit's mean shrinks,
-(e^{ε₀} − 1)/(e^{ε₀} + 1).
-
-A mechanism is executed, simulated and priced by one object. A client has one reward, in one batch,
-of one action. Releases before do not depend on it and later ones are functions of what is
-released and of other clients' rewards, so a run costs what its costliest batch does
-(docs/design/bandits.md, "One batch a client").
+(e^{ε₀} − 1)/(e^{ε₀} + 1). A sum of n messages z of ±1 has mean m = κμ each, plus discrete Laplace
+noise Z with P(Z = x) ∝ q^{|x|}, q = e^{−1/scale}; ψ(x) = ln E e^{x(z − m)}, φ(x) = ln E e^{xZ}.
 """
 
 from __future__ import annotations

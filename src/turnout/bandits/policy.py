@@ -1,10 +1,9 @@
-"""Policies: batches of pulls, planned from what was released, and nothing else.
+"""Policies: batches of pulls planned from released sums alone, and bounds on their errors.
 
-`init`, `plan` and `update` are pure: a state is never changed, and equal states, releases and
-generators give equal results. A policy is told public actions and released sums alone, so whatever
-it computes is postprocessing of what the mechanism released.
-
-Upper bounds on how far estimates are off that hold over all batches, however they were chosen.
+`Policy` is the interface; its `init`, `plan` and `update` are pure: a state is never changed, and
+equal states, releases and generators give equal results. A policy reads public actions and released
+sums alone, so whatever it computes is postprocessing of what the mechanism released. `Widths` bounds
+how far estimates (`Estimates`, from `Evidence`) are off, over all batches, however they were chosen.
 
 Notation: batch j pulled actions a with nⱼₐ pulls and gave estimates ȳⱼₐ of their means; c ∈ ℝᵈ a
 contrast (a difference of two actions, or one action); Xⱼ the least squares estimate of ⟨c, θ⟩ from
@@ -17,8 +16,8 @@ pulls, wⱼ and ψⱼ are fixed by then. So exp(λ(S − W⟨c, θ⟩) − Σψ�
 
     ⟨c, θ⟩ ≥ S/W − min over λ of (ln(m/p) + Σψⱼ(λwⱼ)) / (λW)    after every batch at once.
 
-Reusing sums of batches that were chosen by earlier ones is what this allows; no union over
-batches is taken. docs/design/bandits.md has the proofs.
+So sums of batches that were chosen by earlier ones may be used again, without a union bound over
+batches. docs/design/bandits.md has the proofs.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
-"""Frequencies shrunk by what the other items look like.
+"""Frequencies of k items among n clients, from one randomized message a client.
 
-Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency, G the law of
-the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
+`estimate_frequencies` turns a tally into a `FrequencyEstimate`: values, standard errors,
+`FrequencyIntervals` that hold at every number of clients, and the items that `heavy_hitters` names.
+`shrink` is the empirical-Bayes post-processing. The functions read tallies
+(`turnout.estimation.tallies`) alone, so nothing here costs privacy.
 
-x_v is nearly normal around f_v. If the f_v were drawn from G, the best guess of f_v in squared
-error would be its posterior mean. G is not known, but k raw estimates say much about it: its
-maximum-likelihood estimate is found by expectation maximisation, held to the mean 1/k, which is
-known. Nothing but the public estimates goes in, so it costs no privacy.
-
-Intervals for frequencies that hold at every number of clients, not in the limit only.
-
-Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v their mean share,
-where a message supports the client's own item with p and any other one with q.
+**Intervals.** Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v their
+mean share, where a message supports the client's own item with p and any other one with q.
 
 c_v is a sum of n independent coins, of which n·f_v fall with p and the others with q. By Hoeffding
 (1956, Theorem 5) its tails, one or more away from the mean, are no heavier than those of a binomial
@@ -20,11 +15,15 @@ mean. So the exact binomial interval for μ_v holds, and with it the one for f_v
 
 The same limits cover the share π_v in the population, if the clients are independent draws from it:
 then c_v *is* binomial, of chance q + (p − q)·π_v. So do the limits from sample variances, whose
-messages are then independent of one law.
+messages are then independent with one distribution.
 
-Which items are frequent, with the chance of naming even one wrong item kept small.
+**Shrinking.** Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency, G
+the distribution of the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
 
-Frequencies of k items among n clients, from one randomized message a client.
+x_v is nearly normal around f_v. If the f_v were drawn from G, the best guess of f_v in squared
+error would be its posterior mean. G is not known, but k raw estimates say much about it: its
+maximum-likelihood estimate is found by expectation maximisation, held to the mean 1/k, which is
+known.
 """
 
 from __future__ import annotations

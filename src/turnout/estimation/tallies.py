@@ -1,14 +1,12 @@
-"""The number of n bitmaps in which each bit is set, by adding 64 columns at a time.
+"""Tallies of clients' messages, and estimates made into frequencies.
 
-Three rows of bits a, b, c sum, in every column, to a ⊕ b ⊕ c plus twice the majority of a, b and c
-(a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of weight 2, and so on
-until few are left to unpack: about ten word operations an input word, and none a bit.
+`FrequencyTally` counts messages in whole numbers and merges in any grouping; `evidence` is a tally's
+raw estimate of every item. `column_sums` counts the set bits of many bitmaps. `project_simplex`,
+`clip_and_normalise` and `normalise` make estimates non-negative with sum 1.
 
-Tallies of the clients' messages: whole numbers that merge in any grouping.
-
-Evidence of a tally about every item.
-
-Frequencies that are none yet made into frequencies: three ways, and what each costs.
+**Column sums.** Three rows of bits a, b, c sum, in every column, to a ⊕ b ⊕ c plus twice the
+majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of
+weight 2, and so on until few are left to unpack: about ten word operations an input word.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
 """Noise in steps: each step undone gives the next, less private, level. All in whole numbers.
 
+`Cascade` holds the steps, `Level` the distribution of one level. `heavy_count`, `key_entropy` and
+`least_key_bits` treat the case in which one analyst gets every value back and everybody else ε.
+
 Notation (thesis Chapter 7 → here):
-    ε₁ > … > ε_d    `Cascade.epsilons`; ε_d is what everybody sees
+    ε₁ > … > ε_d    `Cascade.epsilons`; ε_d is the public level
     U¹, …, U^d      the steps; U¹ may be concentrated on a set of "heavy" elements
     z_j             `Level.light`, the probability of each element that is not heavy
     q_j             ``light / total`` of step j
     L^j             U^{j+1} + … + U^d, the key of level j
+    k, s, t         values; heavy keys of probability e^ε/t, k − s light ones of 1/t,
+                    t = s·e^ε + k − s
 
-One group of order m carries all of it: XOR of bits is m = 2. A step after the first finite one
-is the element 0 with probability 1 − (m−1)q and each other element with probability q, that is:
-with probability mq everything is replaced by a uniform element. So a law with two
+One group of order m carries all of it: XOR of bits is m = 2. A step after the first finite one is
+the element 0 with probability 1 − (m−1)q and each other element with probability q, that is: with
+probability mq everything is replaced by a uniform element. So a distribution with two
 probabilities, heavy and light, keeps that form on every level.
 
-Private recoverability: one analyst gets every value back, everybody else ε.
-
-Notation: k values, s heavy keys of probability e^ε/t and k − s light ones of 1/t,
-t = s·e^ε + k − s.
-
-The thesis' two conditions on keys (Theorem 7.5.1) are necessary and not sufficient: for k = 2
-and ε = 0 the key law (0.6, 0.2, 0.2) meets both, and no mechanism with it is private. What is
-sufficient is Lemma 7.5.1: message = value + key in a group of as many elements as keys.
+The thesis' two conditions on keys (Theorem 7.5.1) are necessary and not sufficient: for k = 2 and
+ε = 0 the keys (0.6, 0.2, 0.2) meet both, and no mechanism with them is private. Lemma 7.5.1 is
+sufficient: message = value + key in a group of as many elements as keys.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""Finite Abelian groups in which values, noise and messages are added.
+"""Groups, Hadamard questions and difference sets: the algebra under successive refinement.
 
-A message is a value plus noise, in a group, so whoever knows the noise takes it off again. Every
-group here is ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add
-modulo B and places by exclusive or. ℤ_2 is B = 2, m = 0.
+`Group` is the finite Abelian group in which values, noise and messages are added. `Questions` asks
+each client one yes-no question of a Hadamard matrix and inverts the answers. `singer_set` and
+`bent_set` build sets any two shifts of which share equally many elements.
 
-Yes-no questions from a Hadamard matrix, one a client, and the way back to frequencies.
+**Groups.** A message is a value plus noise, and the holder of the noise subtracts it. Every group is
+ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add modulo B and
+places by exclusive or. ℤ_2 is B = 2, m = 0.
 
-H is Sylvester's matrix of order K, the least power of two that holds all values: H[x, c] is +1
-where x and c share an even number of binary ones. Client i is asked whether H[x, c_i] = +1; its
-column c_i is public and has nothing to do with its value.
+**Questions.** H is Sylvester's matrix of order K, the least power of two that holds all values:
+H[x, c] is +1 where x and c share an even number of binary ones. Client i is asked whether
+H[x, c_i] = +1; its column c_i is public and independent of its value.
 
-Sets in ℤ_v any two shifts of which share equally many elements, for many densities.
-
-Notation: q a prime, r = m + 1, v = (q^r − 1)/(q − 1) the points of the projective space over
-GF(q) of dimension m; s = (q^m − 1)/(q − 1) the points of a hyperplane.
-
-Modulo a suitable polynomial f of degree r the powers of x run through all v points, so a
-hyperplane is a set of exponents modulo v, and its shifts are the other hyperplanes.
+**Difference sets.** Notation: q a prime, r = m + 1, v = (q^r − 1)/(q − 1) the points of the
+projective space over GF(q) of dimension m; s = (q^m − 1)/(q − 1) the points of a hyperplane. Modulo
+a suitable polynomial f of degree r the powers of x run through all v points, so a hyperplane is a
+set of exponents modulo v, and its shifts are the other hyperplanes.
 
 Source: Singer, A theorem in finite projective geometry, Trans. AMS 43 (1938).
 """

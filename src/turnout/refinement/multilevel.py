@@ -1,13 +1,14 @@
-"""One public message a client, and a key for each analyst who may see more of it.
+"""One public message a client, a key for each analyst who may see more of it, and estimates.
 
-Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d
-and takes it off: Y^j = Y^d − L^j has the law of the ε_j mechanism, exactly. Analysts who pool
+`multi_level` builds a `MultiLevel` for given levels; `estimate` gives frequencies at one level, with
+error bars. `turnout.refinement.release` writes messages and keys to files.
+
+Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d and
+subtracts it: Y^j = Y^d − L^j has the distribution of the ε_j mechanism, exactly. Analysts who pool
 their keys know what the one with the largest ε knows.
 
 Unit: one client with one value; T values of one client, each with noise of its own, have T·ε.
-Trust: local; whoever holds all keys of a release must be trusted like the analyst of the largest ε.
-
-Frequencies at one privacy level, with error bars.
+Trust: local; the holder of all keys of a release must be trusted like the analyst of the largest ε.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""The file format of a release and its keys: a line of text, a header, the bits, a checksum.
+"""A public release and the keys that belong to it: as objects, as bytes, in a folder.
 
-A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) · header (JSON,
-keys sorted) · payload · SHA-256 of everything before it. One content has one such form, and no
-byte of it can change unnoticed.
+`refine` makes a `Release` and its `Key` objects; `write_release`, `read_release` and `read_key` are
+the folder of a public file and one key file an analyst; `packed` and `unpacked` are the file format.
 
-A public release and the keys that belong to it, as objects and as bytes.
+A key names its release by the SHA-256 of the whole public file, so a key of another release, or an
+altered release, is refused. The checksum finds accidents; it is no signature, and a public file
+holds nothing that depends on the keys. Nothing is overwritten, key files are readable by their
+owner alone from the moment they exist, and the public file appears last, whole: a folder without it
+holds no release.
 
-A key names the release that it opens by the SHA-256 of the whole public file, so a key of
-another release, or a release that was altered, is refused and never used. The checksum finds
-accidents; it is no signature, and a public file holds nothing that depends on the keys.
-
-A folder with a public file and one key file an analyst.
-
-Nothing is overwritten, key files can be read by their owner alone from the moment they exist,
-and the public file appears last, whole: a folder without it holds no release.
+**Format.** A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) ·
+header (JSON, keys sorted) · payload · SHA-256 of everything before it. One content has one such
+form, and no byte of it can change unnoticed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The findings of a verification.
+"""The lines of an exported ledger and its charter, read strictly, and the findings about them.
 
-The lines of an exported ledger, read strictly: what is not exactly as written is a fault.
-
-What reads a line or a value raises ValueError for anything but what its docstring says.
-
-The charter of a ledger, as far as a verifier needs it, read by its own decoder.
+`Document` is the parsed file, `Terms` the charter as far as a verifier needs it, by a decoder of its
+own; `Verdict` holds the findings (`Fault`, `Cost`). A function that parses a line or a value raises
+ValueError for anything but what its docstring says.
 """
 
 from __future__ import annotations

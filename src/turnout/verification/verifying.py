@@ -1,8 +1,8 @@
-"""Whether records follow on each other and say what the charter says, and models are theirs.
+"""From a file to a verdict: what is read, in which order it is checked, and how it is shown.
 
-From a file to a verdict: what is read, in which order it is checked, what may stop it.
-
-A verdict in a terminal: a short table, what is wrong, and one line that says it all.
+`verify` is the entry; `chain_faults` checks that records follow each other and agree with the
+charter, `model_faults` that models are those of the records, `show` prints the verdict as a table
+with one closing line.
 """
 
 from __future__ import annotations

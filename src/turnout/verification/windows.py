@@ -1,14 +1,20 @@
-"""Laws of a likelihood ratio L, kept below or above the true one in convex order.
+"""ε of a row of independent windows, by laws of a likelihood ratio L in convex order.
 
-L is how much likelier what an adversary saw is with the client than without; all expectations here
+`run_law` composes windows, `epsilon` and `two_bound_epsilon` bound ε; `Law` holds L, kept below or
+above the true one.
+
+L is how much likelier the adversary's view is with the client than without; all expectations here
 are without the client, where E L = 1. At ratio k an attack gains two convex expectations:
 
     remove: E[(L − k)₊]        add: E[(1 − k·L)₊]
 
 So a law that is larger in convex order proves an upper bound, a smaller one a lower bound, in both
 directions at once. Sums of independent laws, and products of independent laws that are not
-negative, keep the order (fix all factors but one: the function stays convex in it). A law is a
-list of atoms; when there are too many, values are cut into cells, and
+negative, keep the order (fix all factors but one: the function stays convex in it). A window of t
+steps, of which the client takes with probability p exactly one, uniform, has the ratio
+L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`; windows multiply.
+
+A law is a list of atoms; when there are too many, values are cut into cells, and
 
 * a *lower* law puts a cell's mass at its mean (Jensen);
 * an *upper* law splits it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
@@ -19,11 +25,6 @@ Where the cells lie decides how close the bounds are, never whether they hold. B
 square of a cell's width. Nothing is subtracted but in places where the result is one of two
 weights of the same atom, so rounding is a relative error of values and masses; it is counted
 (`Law.value_error`, `Law.mass_error`) and charged to the bound.
-
-ε of a row of independent windows, in each of which the client may take one step.
-
-A window of t steps, of which the client takes with probability p exactly one, uniform, has the
-ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `ratios.gaussian`; windows multiply.
 """
 
 from __future__ import annotations

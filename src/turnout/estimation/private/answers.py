@@ -1,6 +1,8 @@
-"""Requests for private estimates, and the privacy cost that an answer states.
+"""Private estimates as requests and answers, and the choice of a randomizer with its cost.
 
-Which randomizer serves an estimate, at which level, and what it costs a client.
+`PrivacyRequest` is the question; `Frequencies` and `Mean` are answers, each with its `Cost`.
+`frequency_randomizer` and `mean_randomizer` choose the randomizer and its level, `local_cost` is
+what a client pays. `turnout.estimation.private.estimates` joins them with a column of values.
 """
 
 from __future__ import annotations

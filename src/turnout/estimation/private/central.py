@@ -1,17 +1,18 @@
-"""Noise on a sum for the central model: whole numbers with exact laws, and how much of it.
+"""The central model: rows summed in whole numbers, with noise of an exact distribution on the sum.
+
+`central_frequencies` and `central_mean` estimate; `laplace_noise` and `gaussian_noise` choose the
+noise of a sum (`SumNoise`), `discrete_laplace` draws it.
 
 Notation: Δ₁, Δ₂ the most by which one client changes the sum, in whole units, in ℓ1 and in ℓ2;
-s, t whole numbers. The discrete Laplace law is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly.
-The rounded Gaussian is a function of the Gaussian mechanism's output, and priced as that.
+s, t whole numbers; K whole units of one radius, d coordinates, a the reach of one row over K (in ℓ1
+for Laplace, in ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
 
-The central model: rows summed in whole numbers, with noise of an exact law on the sum.
+The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly. The rounded
+Gaussian is a function of the Gaussian mechanism's output, and priced as that.
 
-Notation: K whole units of one radius, d coordinates, a the reach of one row over K (in ℓ1 for
-Laplace, in ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
-
-Under add-remove the number n of rows is private. It is summed along as one more coordinate, of w·K
-for each row. The mean's error is then as (d + F²/w²) times the noise of one number, whose scale is
-as a + w (Laplace) or √(a² + w²) (Gaussian): least at w³ = a·F²/d and at w⁴ = a²·F²/d.
+Under add-remove the number n of rows is private. It is summed as one more coordinate, of w·K for
+each row. The mean's error is then as (d + F²/w²) times the noise of one number, whose scale is as
+a + w (Laplace) or √(a² + w²) (Gaussian): least at w³ = a·F²/d and at w⁴ = a²·F²/d.
 """
 
 from __future__ import annotations

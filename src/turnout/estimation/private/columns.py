@@ -1,6 +1,8 @@
-"""Record batches of Arrow as clients' values, none of which may be missing.
+"""Clients' values in a file or in memory, one row a client, read block by block.
 
-Clients' values, in a file or in memory, one row a client, read block by block.
+`item_blocks` and `entry_blocks` read items, `vector_blocks` vectors, from CSV, Parquet, NumPy
+arrays, lists and Arrow tables; `batch_entries` and `batch_vectors` convert Arrow's record batches.
+A missing value raises.
 """
 
 from __future__ import annotations

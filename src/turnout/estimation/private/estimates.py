@@ -1,10 +1,9 @@
 """Private estimates of a column of values: randomizer, tally and accounting joined.
 
-Every row is one client. In the local and the shuffled model each row goes through a randomizer,
-block by block, and only the tally of messages is kept; in the central model rows are summed in
-whole numbers, and noise is added to the sum.
-
-Means where a client has many rows, all of which are protected together, in the local model.
+`frequencies` and `mean` take one row a client; `user_mean` protects all rows of a client together,
+in the local model. In the local and the shuffled model each row goes through a randomizer, block by
+block, and only the tally of messages is kept; in the central model rows are summed in whole numbers
+(`turnout.estimation.private.central`), and noise is added to the sum.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Words as whole numbers, five bits a letter.
+"""Frequent items in the local model, named with a bounded chance of naming a wrong one.
 
-Frequent items, named with an error that is kept, in the local model.
-
-Where all items can be listed, every message is about all of them, and Holm's test picks out those
-above a threshold. Where they cannot, each client is publicly asked about a prefix of one length,
-and prefixes are followed (`turnout.estimation.prefix_search`). Either way a client sends one
-message, so one ε₀ is all that it pays, however many lengths there are.
+`heavy_hitters` is the search. Where all items can be listed, every message is about all of them,
+and Holm's test picks out those above a threshold. Where they cannot, each client is publicly
+assigned a prefix length, and prefixes are followed (`turnout.estimation.prefix_search`); words are
+whole numbers of five bits a letter (`word_code`). Either way a client sends one message, so one ε₀
+is its whole cost, however many lengths there are.
 """
 
 from __future__ import annotations

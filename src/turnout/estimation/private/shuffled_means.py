@@ -1,22 +1,19 @@
-"""The largest local level whose shuffled messages stay within (ε, δ).
+"""Means from shuffled messages: what local messages are worth when their senders are hidden.
 
-Means from shuffled messages: what local messages are worth once nobody knows who sent them.
+`shuffled_randomizer`, `shuffled_linf` and `shuffled_l2` give the randomizer of the largest local
+level whose shuffled messages stay within (ε, δ); `largest_affordable` searches that level,
+`several_messages` chooses the shape of several messages for a client from public numbers.
 
 Every client sends L messages, and each goes through a shuffler of its own together with the others'
 messages of the same number (one shuffler serves, if messages carry their number). A message is
 drawn independently of the client's other messages, so the shufflers' outputs compose.
 
-Notation: n clients, L messages each, the j-th ε_j-private on its own; (ε, δ) of all shuffled
-messages together under replacement of one client's vector.
-
-The choice of several messages for a mean, made from public numbers before data are seen.
+Notation: n clients, L messages each, the j-th ε_j-private on its own, e = e^{ε_j}; (ε, δ) of all
+shuffled messages together under replacement of one client's vector.
 
 Each shape's error is predicted at the level at which its shuffled messages cost about (ε, δ); the
-shape of least error is priced by what is proved of it afterwards (`shuffled_means`), so nothing
-about privacy rests on what is approximate here.
-
-Notation: n clients, L messages each, e = e^{ε_j} of message j. Shuffled messages of many clients
-are nearly a Gaussian mechanism of
+shape of least error is then priced by what is proved of it, so nothing about privacy rests on the
+prediction. Shuffled messages of many clients are nearly a Gaussian mechanism of
 
     μ² = Σ_j (e − 1)²/(e·n)            a bit of a coordinate that is known
     μ² = Σ_j 2(e − 1)²/((e + 1)·n)     a uniform coordinate and its bit
