@@ -1,6 +1,7 @@
-"""The unknowns that can be solved for in a scheme, and their places in it.
+"""`calibrate`: the value of one parameter of a scheme that meets a target ε.
 
-The value of one parameter of a scheme that a target ε allows.
+`CalibratedPrice` is its answer. `unknown_of` names the parameters that can be solved for and
+`with_value` puts a value in its place in a scheme.
 """
 
 from __future__ import annotations

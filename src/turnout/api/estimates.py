@@ -1,8 +1,8 @@
-"""Clients' values in memory, as arrays, lists, series or frames; their libraries are not imported.
+"""`estimate_frequencies` and `estimate_mean`: private estimates of values in memory.
 
-A frame is whatever has columns by name: of pandas, polars or pyarrow, or a mapping of arrays.
-
-Private estimates of the clients' values: frequencies and means.
+`EstimatedFrequencies` and `EstimatedMean` are their answers. `rows_of` reads arrays, lists, series
+and frames; a frame is any object with columns by name (pandas, polars, pyarrow, or a mapping of
+arrays), whose library is not imported.
 """
 
 from __future__ import annotations

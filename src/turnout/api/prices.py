@@ -1,8 +1,7 @@
-"""The base of what the verbs return: text, JSON, a table in a notebook, equality.
+"""`price` and `explain`: the price of a scheme, and what it means for one client.
 
-The analyses that a price can be asked of by name.
-
-The price of a scheme, and what it means for one client.
+`Price` is their answer. `guarantee_by` finds the analysis that ``method=`` names. `Result` is the
+base of what all public functions return: text, JSON, a table in a notebook, equality.
 """
 
 from __future__ import annotations

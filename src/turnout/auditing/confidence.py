@@ -13,9 +13,9 @@ If a mechanism is (ε, δ)-DP, P(E) ≤ e^ε·Q(E) + δ for every event E. So ln
 exceeds ε, and with P(E) bounded from below and Q(E) from above it is a lower bound on ε.
 
 **Likelihood ratios** are those of the accountant's own model, so no attack does better where what
-runs is what was priced; elsewhere they are a statistic like any other. Each function takes exponents
-a, the log ratio of a step's release given that the client took part in it, shape (steps of the
-block, trials), and gives the log of its mean over the draw, shape (trials,).
+runs is what was priced; elsewhere they are a statistic like any other. Each function takes
+exponents a, the log ratio of a step's release given that the client took part in it, shape (steps
+of the block, trials), and gives the log of its mean over the draw, shape (trials,).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `OutputGame` learns what a ratio looks like from trials of its own, so nothing is assumed of the
 distribution that is audited, and a wrong guess about it costs power, never the confidence of a
-bound. `messages_of`, `projection_of` and `released_by` build such games; `RewardGame` plays runs of a
-bandit in which one client's reward is +1, or −1.
+bound. `messages_of`, `projection_of` and `released_by` build such games; `RewardGame` plays runs of
+a bandit in which one client's reward is +1, or −1.
 """
 
 from __future__ import annotations

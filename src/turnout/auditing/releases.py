@@ -8,8 +8,8 @@ one direction. Noise is independent over the coordinates of an update and draws 
 clients, so trials are vectorised by making each a client of the sampler and a coordinate of the
 mechanism: one draw and one release of a step serve many trials, by the objects of a training run.
 
-The adversary knows all but the canary: every other client's update (the crowd's, which takes part in
-each step with the canary's opposite), the divisor and the scheme. The worlds are those of the
+The adversary knows all but the canary: every other client's update (the crowd's, which takes part
+in each step with the canary's opposite), the divisor and the scheme. The worlds are those of the
 relation: the canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite
 (replace-one).
 """

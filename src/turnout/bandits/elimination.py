@@ -1,15 +1,15 @@
 """Batched elimination on core sets, on private sums, with widths that hold; and baselines.
 
-`Elimination` is the policy. `core_set` finds few actions, and how often to pull each, from which the
-means of all others follow. `LinUCB` and `phased_elimination` are baselines; Thompson sampling
+`Elimination` is the policy. `core_set` finds few actions, and how often to pull each, from which
+the means of all others follow. `LinUCB` and `phased_elimination` are baselines; Thompson sampling
 without privacy is `BatchedThompson` on `BareSums`.
 
 Source: after thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1; docs/design/bandits.md says what differs,
 and why the widths hold.
 
 **Core sets.** Notation: r the dimension of the actions' span, x ∈ ℝʳ an action there; π a design, a
-distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) = max xᵀ M(π)⁻¹ x, the design's value, which is
-at least r.
+distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) = max xᵀ M(π)⁻¹ x, the design's value, which
+is at least r.
 
 Source: Kiefer, Wolfowitz, The equivalence of two extremum problems, Can. J. Math. 1960 (the least g
 is r, at the largest det M); Todd, Yıldırım, On Khachiyan's algorithm, Discrete Appl. Math. 2007

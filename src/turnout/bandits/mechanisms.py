@@ -1,7 +1,7 @@
 """Protection of rewards: the learner sees one noisy sum for each action of a batch.
 
-`CentralSums` adds discrete Laplace noise, `LocalBits` and `ShuffledBits` randomize each reward to one
-bit, `BareSums` protects nothing. `Channels` has the distribution of what becomes of an action's
+`CentralSums` adds discrete Laplace noise, `LocalBits` and `ShuffledBits` randomize each reward to
+one bit, `BareSums` protects nothing. `Channels` has the distribution of what becomes of an action's
 rewards on their way to the learner, for the widths of `turnout.bandits.policy`.
 
 A mechanism is executed, simulated and priced by one object. A client has one reward, in one batch,

@@ -2,8 +2,9 @@
 
 `Policy` is the interface; its `init`, `plan` and `update` are pure: a state is never changed, and
 equal states, releases and generators give equal results. A policy reads public actions and released
-sums alone, so whatever it computes is postprocessing of what the mechanism released. `Widths` bounds
-how far estimates (`Estimates`, from `Evidence`) are off, over all batches, however they were chosen.
+sums alone, so whatever it computes is postprocessing of what the mechanism released. `Widths`
+bounds how far estimates (`Estimates`, from `Evidence`) are off, over all batches, however they were
+chosen.
 
 Notation: batch j pulled actions a with nⱼₐ pulls and gave estimates ȳⱼₐ of their means; c ∈ ℝᵈ a
 contrast (a difference of two actions, or one action); Xⱼ the least squares estimate of ⟨c, θ⟩ from

@@ -1,12 +1,6 @@
-"""Questions on the command line as calls of the verbs.
+"""Commands of accounting: ``account``, ``calibrate``, ``compare`` and ``budget``.
 
-``turnout account``: what a randomizer's noise is worth, and what that means for a person.
-
-``turnout calibrate``: the value of one parameter that a target ε allows.
-
-``turnout compare``: ε by every way to come and every bound, against one parameter.
-
-``turnout budget``: what a budget has left, and whether one more window may run.
+Options become a question (`turnout.plans.questions`), which a function of `turnout.api` answers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Options and printing that the commands of ``turnout estimate`` and ``refine`` share.
+"""Commands of private estimates: ``turnout estimate frequencies``, ``mean`` and their neighbours.
 
-``turnout estimate heavy-hitters`` and ``user-mean``, which trust nobody.
-
-``turnout estimate``: frequencies or a mean of a column of values, privately.
+``heavy-hitters`` and ``user-mean`` work in the local model alone. `show`, `print_table` and
+`print_record` print the answers of ``refine`` too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Commands and groups that refuse an option that is given twice.
+"""Options that several commands share: a randomizer, a participation and a privacy target.
 
-Options that ``account`` and ``calibrate`` share: a randomizer, a law and a privacy target.
-
-Those of laws and randomizers are made of what these say of their own parameters, once a question
-is parsed.
+`Command` and `Group` refuse an option that is given twice. The options of participations and
+randomizers are built from the parameters that these declare, once a question is parsed.
 """
 
 from __future__ import annotations

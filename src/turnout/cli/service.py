@@ -1,14 +1,8 @@
-"""``turnout enrol``: invitations for devices.
+"""Commands of the service, each in the order in which a task needs them.
 
-``turnout serve``: the coordinator that real devices talk to.
-
-``turnout join``: one device, from its invitation to its last turn.
-
-``turnout fleet``: many devices for a trial.
-
-``turnout ledger``: the ledger as a file, and whether such a file is to be believed.
-
-``turnout witness``: what remembers, on another machine, how far a coordinator's ledger was.
+``enrol`` makes invitations for devices, ``serve`` runs the coordinator, ``join`` one device from
+its invitation to its last turn, ``fleet`` many devices for a trial; ``ledger`` exports and verifies
+what was released; ``witness`` remembers on another machine how far a coordinator's ledger was.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""``turnout train``: a plan from its file to its report.
+"""Commands of runs: ``train``, ``tune``, ``bandit``, ``predict`` and ``audit``.
 
-``turnout tune``: a search for a plan's settings, from its plan to a plan to train with.
-
-``turnout bandit``: a private linear bandit, from its plan to its report.
-
-``turnout predict``: classes and scores from a trained model.
-
-``turnout audit``: a plan's ε by experiment, beside the proved one.
+Each runs a plan through `turnout.runs` or `turnout.api` and prints where its report is.
 """
 
 from __future__ import annotations

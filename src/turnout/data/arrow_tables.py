@@ -1,6 +1,7 @@
-"""Arrow arrays as columns of numbers, texts, arrays and images.
+"""Tables that pyarrow reads: Parquet, CSV, Arrow files, and frames in memory.
 
-Tables that pyarrow reads: Parquet, CSV, Arrow files, and frames in memory.
+`parquet_table`, `arrow_folder`, `CsvTable` and `frame_table` give tables batch by batch;
+`column_of` converts an Arrow array to a column of numbers, texts, arrays or images.
 """
 
 from __future__ import annotations

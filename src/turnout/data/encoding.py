@@ -1,8 +1,8 @@
-"""The first pass over a table: who its clients are, how many rows each has, what is held out.
+"""From a table's columns to a model's numbers, without any statistic of private data.
 
-Columns as a model sees them: numbers, one-hot categories, tokens; classes, tags, numbers.
-
-Every constant is the plan's. Nothing here is computed from more than one row, so that no
+`take_census` is the first pass over a table: its clients, how many rows each has, what is held out.
+`Encoder` turns columns into numbers, one-hot categories or tokens, and labels into classes, tags or
+numbers. Every constant is the plan's: nothing is computed from more than one row, so that no
 statistic of private data enters a model without a price.
 """
 

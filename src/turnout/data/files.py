@@ -1,10 +1,9 @@
-"""Locations of data files: the TURNOUT_DATA folder, the user's cache, or the official mirror.
+"""Locations of published data files: the TURNOUT_DATA folder, the user's cache, a mirror.
 
-A published file is known by the SHA-256 of its *decompressed* contents, so a file that
-somebody compressed again is as good as the original, and a truncated or altered one is
-refused wherever it came from.
-
-First names given to children born in the United States in 2017, one name a child.
+`DataFile` names a file, `contents` finds and checks it. A published file is known by the SHA-256 of
+its *decompressed* contents, so a file that was compressed again is as good as the original, and a
+truncated or altered one is refused. `first_names` reads the first names given to children born in
+the United States in 2017, one name a child.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The pixels of images, from files or from their bytes in a table.
+"""Images: UCI digits (in this package), MNIST and Fashion-MNIST (files), folders, bytes in tables.
 
-Labelled images: UCI digits (in this package), MNIST and Fashion-MNIST (files).
-
-Folders of images: one folder a client, in it one a class, in it the images.
+`digits`, `mnist` and `fashion_mnist` give labelled images; `ImageFolderTable` reads one folder a
+client, in it one a class; `pixels` decodes an image.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Arrays as memory-mapped files in the user's cache, found again by what they were made of.
+"""A table laid out by client, as memory-mapped arrays that are kept in the user's cache.
 
-They are a copy, or a function, of private data. Their folder can be read by its owner alone, and
-is kept until somebody deletes it.
+`lay_out` puts each client's records side by side, so that holdings are ranges; `kept_layout` finds
+a layout again by the contents of its files and how they were read; `Shelf` is the cache.
 
-A table laid out by client: each client's records side by side, so that holdings are ranges.
+Kept arrays are a copy, or a function, of private data. Their folder can be read by its owner alone,
+and is kept until the owner deletes it.
 
-Two passes over the table, in batches. The first counts each client's rows, so that the second
+**Two passes** over the table, in batches. The first counts each client's rows, so that the second
 knows each row's place. Rows written to places all over a file would have the disk seek; so a row
 first goes to the next free place of its own *section* of the array, and at the end each section,
 which fits into memory, is put in order. Where the arrays are files, memory holds the clients' ids
 and counts, four bytes a row, and one section.
-
-Layouts in the user's cache: found again by the contents of files and how they are read.
 """
 
 from __future__ import annotations

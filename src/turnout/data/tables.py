@@ -1,9 +1,9 @@
 """Tables: columns by name that are read batch by batch, as often as needed.
 
-A column is an array with one entry a row. Text is kept as numbers into the list of a batch's
-different texts, so that a batch of a million rows of ten words costs ten conversions.
-
-Texts as records of a fixed number of characters, each with the one after it.
+`Table` is the interface, `ArrayTable` holds arrays in memory, `CharacterTable` cuts texts into
+records of a fixed number of characters, each with the one after it. A `Column` is an array with one
+entry a row. Text is kept as numbers into the list of a batch's different texts, so that a batch of
+a million rows of ten words costs ten conversions.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 `shrink` is the empirical-Bayes post-processing. The functions read tallies
 (`turnout.estimation.tallies`) alone, so nothing here costs privacy.
 
-**Intervals.** Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v their
-mean share, where a message supports the client's own item with p and any other one with q.
+**Intervals.** Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v
+their mean share, where a message supports the client's own item with p and any other one with q.
 
 c_v is a sum of n independent coins, of which n·f_v fall with p and the others with q. By Hoeffding
 (1956, Theorem 5) its tails, one or more away from the mean, are no heavier than those of a binomial
@@ -17,8 +17,8 @@ The same limits cover the share π_v in the population, if the clients are indep
 then c_v *is* binomial, of chance q + (p − q)·π_v. So do the limits from sample variances, whose
 messages are then independent with one distribution.
 
-**Shrinking.** Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency, G
-the distribution of the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
+**Shrinking.** Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency,
+G the distribution of the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
 
 x_v is nearly normal around f_v. If the f_v were drawn from G, the best guess of f_v in squared
 error would be its posterior mean. G is not known, but k raw estimates say much about it: its

@@ -1,8 +1,8 @@
 """Tallies of clients' messages, and estimates made into frequencies.
 
-`FrequencyTally` counts messages in whole numbers and merges in any grouping; `evidence` is a tally's
-raw estimate of every item. `column_sums` counts the set bits of many bitmaps. `project_simplex`,
-`clip_and_normalise` and `normalise` make estimates non-negative with sum 1.
+`FrequencyTally` counts messages in whole numbers and merges in any grouping; `evidence` is a
+tally's raw estimate of every item. `column_sums` counts the set bits of many bitmaps.
+`project_simplex`, `clip_and_normalise` and `normalise` make estimates non-negative with sum 1.
 
 **Column sums.** Three rows of bits a, b, c sum, in every column, to a ⊕ b ⊕ c plus twice the
 majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of

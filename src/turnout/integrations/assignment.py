@@ -1,6 +1,6 @@
-"""Independent assignment: the batches of a run, dealt by the law that the accountant reads.
+"""Independent assignment: the batches of a run, drawn by the scheme that the accountant prices.
 
-Independent assignment as a batch sampler of PyTorch, for any loop.
+`Assignment` is the schedule; `AssignedBatches` is a batch sampler of PyTorch for any training loop.
 """
 
 from __future__ import annotations

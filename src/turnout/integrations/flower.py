@@ -1,16 +1,16 @@
-"""An accountant by Flower's protocol, which prices its events by turnout's bounds.
+"""Check-ins on Flower: a strategy for the ServerApp, a mod for ClientApps, and an accountant.
 
-For Flower's own wrappers of strategies: `CheckInStrategy` knows its ε itself.
-
-Check-ins on Flower: a strategy for the ServerApp, a mod for ClientApps, and an accountant.
+`CheckInStrategy` and `CheckInMod` are the two sides; `CheckedAccountant` prices events by turnout's
+bounds for Flower's own wrappers of strategies.
 
 Flower sends each node a message in each round and waits for its reply. Here each node draws for
-itself, in secret, the rounds in which it takes part, and answers all others with an update of
-zeros of the same size. That is the law that is priced, so the price may count the amplification:
-nothing that the server samples, and nothing that anybody sees but the server, says who took part.
+itself, in secret, the rounds in which it takes part, and answers all others with an update of zeros
+of the same size. That is the scheme that is priced, so the price may count the amplification:
+nothing that the server samples, and nothing that anyone but the server observes, says who took
+part.
 
 Flower's own wrappers let the server pick a number of nodes and average what comes back, weighted
-and divided by whoever answered: no amplification is proved of that, and they ask for none.
+and divided by the number of answers: no amplification is proved of that, and they claim none.
 """
 
 from __future__ import annotations

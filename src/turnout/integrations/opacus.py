@@ -1,6 +1,7 @@
-"""An accountant for Opacus that knows ε of batches by independent assignment after every step.
+"""Opacus with batches by independent assignment, priced after every step.
 
-Opacus with batches by independent assignment, priced after every step.
+`make_private` and `make_private_with_epsilon` wrap a training loop; `AssignmentAccountant` is an
+accountant for Opacus that knows ε after every step.
 
 The loader's sampler draws batches by a participation of `turnout.schemes`, and the accountant
 prices that same one: the bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer.

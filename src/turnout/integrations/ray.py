@@ -1,18 +1,16 @@
-"""Training on a Ray cluster: blocks of a step's clients go to actors, their sums come back.
+"""Ray: training on a cluster, and private estimates of values in Ray Data.
 
-The parameters are sent to each machine once a step, the task (the clients' data with it) once a
-run, both through Ray's shared memory. What a block is follows from the step's clients alone, and
-blocks are added in their order: so the numbers are those of one process, whoever computed which
-block and however often.
+`RayEngine` sends blocks of a step's clients to actors and adds their sums. The parameters are sent
+to each machine once a step, the task (the clients' data with it) once a run, both through Ray's
+shared memory. A block follows from the step's clients alone, and blocks are added in their order:
+so the numbers are those of one process, however blocks were distributed.
 
-Whoever can reach a cluster's ports may run code on it and read the clients' data, and ε covers
-neither: it is for simulations, on machines that may see the data.
-
-Clients' values in a data set of Ray Data, streamed into turnout's private estimates.
-
-One row is one client. Blocks are read as Ray makes them and only tallies are kept, so memory does
+`RayRows` streams a data set of Ray Data, one row a client. Only tallies are kept, so memory does
 not grow with the rows. An estimate under shuffled trust counts the rows first, so it streams twice:
 the data set must give the same rows each time.
+
+Anyone who can reach a cluster's ports may run code on it and read the clients' data, and ε covers
+neither: it is for simulations, on machines that may see the data.
 """
 
 from __future__ import annotations

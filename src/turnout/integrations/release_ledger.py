@@ -1,10 +1,12 @@
-"""The turns of one node of a federation: drawn once, kept in a file, used up before they are taken.
+"""Releases and turns of a federation, recorded in files before they are used.
 
-A node that is asked in every round draws its own steps, so nobody else knows them, and answers the
-others with an update of zeros. Its file outlives restarts: drawing again would double its chances
-of a step, and answering a step twice would release two updates of it for the price of one.
+`ReleaseLedger` charges each release of a federation's task in a file first, then sums and returns
+it. `NodeTurns` are the turns of one node: drawn once, kept in a file, used up before they are
+taken.
 
-The releases of a federation's task: charged in a file first, then summed and handed out.
+A node that is contacted in every round draws its own steps, so no one else knows them, and answers
+the others with an update of zeros. Its file outlives restarts: drawing again would double its
+chances of a step, and answering a step twice would release two updates of it for the price of one.
 """
 
 from __future__ import annotations

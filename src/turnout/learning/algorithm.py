@@ -1,13 +1,13 @@
-"""Algorithms: what is learned, from whom, and what a release does to it.
+"""Algorithms: what clients compute and send, and what the server makes of a release.
+
+`Algorithm` is the interface, `FedSGD` federated SGD (clients send what lowers their own loss, an
+optimizer follows the mean), `RecordSGD` descends along updates of single records that clients draw
+in each step.
 
 An algorithm has two halves. The client's makes an update of what it was sent, of its own data and,
-where there is any, of its own state; the server's makes the next state of a release. Between them
-stands the engine, which trusts neither: it clips, sums, adds the noise and keeps the clients'
-states apart from the server's.
-
-Federated SGD: clients send what lowers their own loss, and an optimiser follows the mean.
-
-Descent along updates of single records, which clients draw in each step.
+where there is any, of its own state; the server's makes the next state of a release. The engine
+between them trusts neither: it clips, sums, adds the noise and keeps the clients' states apart from
+the server's.
 """
 
 from __future__ import annotations

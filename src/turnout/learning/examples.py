@@ -1,6 +1,5 @@
-"""Labelled examples, as a model sees them.
-
-Holdings: which client holds which examples.
+"""Labelled examples as a model sees them (`Examples`), and which client holds which
+(`Holdings`).
 """
 
 from __future__ import annotations

@@ -1,43 +1,36 @@
-"""Threads that share out batches, and memory that stays warm between them.
+"""Fixed public functions of one input, applied once before training.
 
-A batch is a few dozen small operations, too small for PyTorch to split each between threads
-(on a loaded machine its threads then wait for each other most of the time). Whole batches are
-what is shared out here, one thread each, and results are taken in order: the same bits come
-out whatever the number of threads.
+A feature function sees one example at a time and no data set, so using it costs no privacy.
+`build_features` parses an expression that puts functions one after another and side by side
+("deskewed | scattering + hog") into a `FeatureMap`; `apply_features` computes it with all threads.
 
-Deskewing: a character moved to the middle and set upright, by its own ink alone.
+**Deskewing** centres a character and sets it upright, by its own ink alone.
 
-Histograms of oriented gradients: where an image's edges are, by their direction.
-
-The image is cut into cells of 4 by 4 pixels. Each pixel votes for the direction of its gradient,
-with its length, in the nearest two of 12 directions and the nearest cells. Blocks of 2 by 2 cells
-are brought to a common length, so that neither light nor contrast counts. Being fixed and public,
-this costs no privacy.
+**Histograms of oriented gradients.** The image is cut into cells of 4 by 4 pixels. Each pixel votes
+for the direction of its gradient, with its length, in the nearest two of 12 directions and the
+nearest cells. Blocks of 2 by 2 cells are brought to a common length, so that neither light nor
+contrast counts.
 
 Source: Dalal and Triggs, *Histograms of oriented gradients for human detection* (CVPR 2005), with
     directions around the whole circle and blocks normalised and cut off as there ("L2-Hys"). At
     the end each direction is shifted and scaled over the image as scattering maps are, so that
     clipping treats images nearly alike.
 
-Wavelet scattering of small images: features that no data was used to find.
-
-The wavelet modulus transform of order two with J = 2 scales and L = 8 orientations turns an
-image into 81 smooth maps a quarter of its width: the image smoothed, what oriented wavelets of
-two scales find in it, and what the coarser ones find in what the finer ones found. Being fixed
-and public, it costs no privacy, and a linear model on it needs far less noise to learn than a
-network on pixels.
+**Wavelet scattering** of order two with J = 2 scales and L = 8 orientations turns an image into 81
+smooth maps a quarter of its width: the image smoothed, what oriented wavelets of two scales find in
+it, and what the coarser ones find in what the finer ones found. A linear model on it needs far less
+noise to learn than a network on pixels. Notation: N padded side, ψ wavelet, φ Gaussian, x̂ Fourier
+transform of x.
 
 Source: Bruna and Mallat, *Invariant scattering convolution networks* (IEEE TPAMI 2013), with
     the Morlet wavelets and constants of Kymatio (Andreux et al., JMLR 2020); as features for
     private learning, Tramèr and Boneh, *Differentially private learning needs better features*
     (ICLR 2021), §3. Padding is 4 mirrored pixels a side.
 
-Notation: N padded side, ψ wavelet, φ Gaussian, x̂ Fourier transform of x.
-
-Fixed public functions of one input, applied once before training.
-
-A feature looks at one example at a time and at no data set, so using it costs no privacy. An
-expression puts functions one after another and side by side: "deskewed | scattering + hog".
+**Threads.** A batch is a few dozen small operations, too small for PyTorch to split each between
+threads (on a loaded machine its threads then wait for each other most of the time). `ordered_map`
+gives each thread whole batches and takes results in order, so the bits do not depend on the number
+of threads.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Clipping of an update: the one place that bounds a client's contribution.
+"""Clipped sums of clients' gradients, and the numbers in which they are computed.
 
-One layer's gradients for many clients: their norms, and a weighted sum of them.
+`factors` and `clipped_total` bound each client's contribution, in this one place. `OuterProducts`
+and `Materialised` represent one layer's gradients for many clients; `LocalTraining` is a client's
+work, `ClientBatch` many clients' examples side by side, `compute_on` the device and precision.
 
-Two representations. Where a gradient is small or has no structure it is written out; where it
-is one outer product g xᵀ a client (a dense layer, one example each), neither norms nor sums
-need it: ‖g xᵀ‖ = ‖g‖ ‖x‖, and Σ fᵢ gᵢ xᵢᵀ is one matrix product.
-
-Squared norms are float64: their error must not eat into the clipping margin
-(`turnout.learning.gradients`), and squares of large float32 numbers must not overflow.
-
-A client's work, many clients' examples side by side, and what computes on them.
-
-Where clients' updates are computed, and with which numbers.
+**Two representations.** Where a gradient is small or has no structure it is written out; where it
+is one outer product g xᵀ a client (a dense layer, one example each), neither norms nor sums need
+it: ‖g xᵀ‖ = ‖g‖ ‖x‖, and Σ fᵢ gᵢ xᵢᵀ is one matrix product. Squared norms are float64: their error
+must not eat into the clipping margin, and squares of large float32 numbers must not overflow.
 
 Guarantees:
     Norms, clip factors and sums of updates are IEEE float32 and float64 on every device, whatever
@@ -20,7 +16,7 @@ Guarantees:
     backward passes alone, whose result, a float32 update, is clipped like any other.
 
     On a CPU the same run gives the same bits. On a GPU it does not: some of its sums are added up
-    in the order in which they come.
+    in the order in which their terms arrive.
 """
 
 from __future__ import annotations

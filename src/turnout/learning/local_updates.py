@@ -1,32 +1,24 @@
-"""Max pooling of images under ``vmap``, by PyTorch's kernel for channels that come last.
+"""Clipped updates of clients, computed for many clients at once.
 
-PyTorch has two kernels of the same results on a CPU: that for channels last is eight times as
-fast, conversion included. A user's module cannot choose it under ``vmap``, which hides the memory
-format, so the calls inside `fast_max_pooling` are taken over here.
-
-Functions of tensors that are recorded as graphs, which run without Python.
-
-A batch is some sixty small operations. From Python, two threads wait for the interpreter's lock
-between them: two cores trained a small network 1.2 times as fast as one. A graph runs in one call
-that does not hold the lock (1.8 times), and saves a fifth of the time of one thread.
-
-TorchScript is what runs the graph. Its optimiser is off, because it changes the order of sums.
-PyTorch calls it deprecated, and names nothing else that runs a graph without a compiler on the
-machine; where it does not record, the function runs from Python, to the same bits.
-
-Clipped updates one client at a time: exact for any module, and slower than `vmap`.
-
-Clipped updates of clients, computed for many clients at once.
+`local_updates` chooses among three computations of the same sum:
+    `VmappedUpdates`   any model, any number of local steps: ``torch.func`` over clients.
+    `LayeredUpdates`   layered models, one step: gradients written out layer by layer.
+    `SingleUpdates`    models that ``vmap`` cannot take, one client at a time.
 
 A client's update is minus the way that local gradient descent on the mean loss over its own
 examples moves the model; descending along it makes that loss smaller. One local step with
 learning rate 1, the default, makes it the gradient.
 
-Computations of the same sum:
-    `VmappedUpdates`   any model, any number of local steps: ``torch.func`` over clients.
-    `LayeredUpdates`   layered models, one step: gradients written out layer by layer.
+**Recorded graphs** (`Recorded`). A batch is some sixty small operations. From Python, two threads
+wait for the interpreter's lock between them: two cores trained a small network 1.2 times as fast as
+one. A graph runs in one call that does not hold the lock (1.8 times), and saves a fifth of the time
+of one thread. TorchScript is what runs the graph. Its optimizer is off, because it changes the
+order of sums. PyTorch calls it deprecated, and names nothing else that runs a graph without a
+compiler on the machine; where it does not record, the function runs from Python, to the same bits.
 
-A third, `turnout.learning.local_updates.SingleUpdates`, takes models that ``vmap`` cannot.
+**Pooling** (`fast_max_pooling`). PyTorch has two kernels of the same results on a CPU: that for
+channels last is eight times as fast, conversion included. A user's module cannot choose it under
+``vmap``, which hides the memory format, so the calls inside `fast_max_pooling` are redirected.
 """
 
 from __future__ import annotations

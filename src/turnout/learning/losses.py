@@ -1,6 +1,7 @@
-"""Code of the user's own that a plan names, "module:name", with its digest.
+"""Losses: how far a model's outputs are from an example's label, one number an example.
 
-Losses: how far a model's outputs are from an example's label, one number an example.
+`Loss` is one of the built-in losses, `own_loss` a user's. `reference_of` and `imported` resolve a
+user's code that a plan names as "module:name", with its digest.
 
 Notation:
     n     examples

@@ -1,9 +1,7 @@
-"""Metrics: what a model's outputs on held-out examples are worth, in numbers for people.
+"""Objectives: the loss that clients lower, and the metrics of a model's outputs on held-out data.
 
-A metric of means is added up batch by batch; one of the whole, such as the area under a curve,
-sees all outputs at once.
-
-Objectives: the loss that clients lower, and the metrics that the result is judged by.
+`build_objective` joins a loss with metrics. A `MeanMetric` is added up batch by batch; a
+`WholeMetric`, such as the area under a curve, needs all outputs at once.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The layers whose per-client gradients have a fast exact form.
+"""Models as functions of one flat parameter vector, with layers of fast exact client gradients.
 
-Each layer says twice what it is: ``apply`` is its definition in differentiable PyTorch, which
-the generic path uses, and ``forward`` / ``backward`` are the same map and its transposed
-derivative written out for speed. The written-out form keeps images with their channels last,
-so that a convolution is one matrix product of its patches and pooling a few maxima of shifted
-views; on a CPU that is about three times as fast as ``vmap(grad)`` (docs/design/learning.md).
+`build_model` builds a named model, `logistic` and `tanh_cnn` are its `Layered` models.
+
+Each layer defines its map twice: ``apply`` in differentiable PyTorch, which the generic path uses,
+and ``forward`` / ``backward`` written out for speed. The written-out form keeps images with their
+channels last, so that a convolution is one matrix product of its patches and pooling a few maxima
+of shifted views; on a CPU that is about three times as fast as ``vmap(grad)``
+(docs/design/learning.md).
 
 Notation: n examples, c clients, P positions of a convolution's output, K = kernel² · channels
 numbers in a patch, O outputs. Parameters of a layer are its weights (O, K) and then its
 biases (O), flat.
-
-Models as functions of one flat parameter vector.
 """
 
 from __future__ import annotations

@@ -1,25 +1,21 @@
-"""Layers that are refused, by their class: those that mix examples, and those that draw.
+"""PyTorch modules as functions of one flat vector: that of the parameters that are trained.
 
-One client's update is a function of that client's own data and of the model alone, the same each
-time it is computed: on another number of threads, after a checkpoint, or on another device. Dropout
-in training would need a secret stream a client and a step for what the noise does already, which
-is to keep a model from learning its examples by heart; so it is refused rather than switched off
-behind the user's back. A layer in evaluation mode is a fixed function, and is taken.
+`build_module` builds a `ModuleModel` from a plan: code, start, pretrained base, trained parameters,
+low-rank adapters (`adapt`). `check_layers` refuses layers by their class, `check_behaviour` runs
+the module on made-up examples and refuses what it does, whatever its layers are called.
 
-PyTorch modules as functions of one flat vector: that of the parameters that are trained.
+**Refused layers.** One client's update is a function of that client's own data and of the model
+alone, the same each time it is computed: on another number of threads, after a checkpoint, or on
+another device. Dropout in training would need a secret stream a client and a step for what the
+noise does already, which is to keep a model from memorizing its examples; so it is refused rather
+than switched off in silence. A layer in evaluation mode is a fixed function, and is accepted.
 
-Trials of a module on made-up examples: what it does, whatever its layers are called.
-
-Low-rank adapters: a few trained numbers beside a fixed linear layer.
-
-A layer x ↦ Wx + b becomes x ↦ Wx + b + (α/r)·B A x with W and b fixed, A (r, inputs) and
-B (outputs, r) trained. B starts at zero, so the start is the base. Fewer coordinates get noise:
-r·(inputs + outputs) in place of inputs·outputs.
+**Low-rank adapters.** A layer x ↦ Wx + b becomes x ↦ Wx + b + (α/r)·B A x with W and b fixed,
+A (r, inputs) and B (outputs, r) trained. B starts at zero, so the start is the base. Fewer
+coordinates get noise: r·(inputs + outputs) in place of inputs·outputs.
 
 Source: Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen, *LoRA: Low-Rank Adaptation of Large
     Language Models* (ICLR 2022), section 4.1.
-
-A module model from what a plan says of it: code, start, pretrained base, and what is trained.
 """
 
 from __future__ import annotations

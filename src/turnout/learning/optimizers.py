@@ -1,19 +1,12 @@
-"""Learning rates as functions of the step, from 0.
+"""Server optimizers, learning-rate schedules and averages of iterates, as pure functions of state.
 
-Server optimizers: pure functions of explicit state that turn a direction into a model change.
+`build_optimizer`, `build_schedule` and `build_averaging` build them from a plan's words.
 
-An optimiser is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
-direction, step) -> (parameters, state)``. Neither changes what it is given, and the state is a
-flat dict of arrays, so a checkpoint is that dict. Whatever is done here is done to a release,
-so it costs no privacy.
-
-Arithmetic is in the dtype of the parameters.
-
-Averages of the iterates: what is evaluated and released instead of the last one.
-
-The iterates are released already, so averaging them is free; it takes out much of the noise
-that the last few steps added. Pure functions of explicit state, as in
-`turnout.learning.optimizers`.
+An optimizer is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
+direction, step) -> (parameters, state)``. Neither changes its arguments, and the state is a flat
+dict of arrays, so a checkpoint is that dict. Whatever is done here is done to a release, so it
+costs no privacy. Arithmetic is in the dtype of the parameters. Iterates are released already, so
+averaging them is free; it removes much of the noise that the last few steps added.
 """
 
 from __future__ import annotations

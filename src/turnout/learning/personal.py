@@ -1,6 +1,7 @@
-"""Tasks whose clients are judged one by one, each on held-out examples of its own.
+"""Personal models: each client keeps a model of its own, and only what they share is released.
 
-Personal models: each client keeps a model of its own, and only what they share is released.
+`AdaPeD`, `Ridge` and `Alone` are the algorithms; `PersonalTask` judges clients one by one, each on
+held-out examples of its own.
 
 Notation:
     θ     a client's personal model, (d,): its state, which never leaves it

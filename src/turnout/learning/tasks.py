@@ -1,6 +1,7 @@
 """Supervised learning: a model, an objective, and the labelled examples that clients hold.
 
-Whether a model fits the examples: asked before anything is trained, answered in one line.
+`SupervisedTask` computes sums of clipped updates and evaluates models. `check_fit` tells, before
+anything is trained, whether a model fits the examples, and raises one line where it does not.
 """
 
 from __future__ import annotations

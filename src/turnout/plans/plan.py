@@ -1,8 +1,8 @@
-"""The ``[randomizer]`` table: the message of a client who trusts no coordinator with its update.
+"""A plan: everything that a training run is, as one TOML file.
 
-The [tune] table of a plan: which keys are searched, over what, and on whose data.
-
-A plan: everything that a training run is, as one TOML file.
+`Plan` joins the tables of `turnout.plans.sections`; `RandomizerSection` is the table of runs
+without a trusted coordinator, `TuneSection` that of a search: which keys, over what ranges, on
+whose data. `read_plan` reads a file, `example_plan` gives one of the package's examples.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Randomizers of one contribution, as questions name them: one section for each.
+"""Questions to accounting without a plan around them: the price of a scheme, or a free parameter.
 
-Laws of a question about shuffled messages: one section for each scheme.
-
-No plan has them: training sends updates to a coordinator, not messages through a shuffler.
-
-A question to accounting without a plan around it: what is this worth, or which value?
+`parse_query` turns the flags of a command into a `Question`; `solvable` lists the parameters that
+can be solved for. Randomizers have a section each, and so have the schemes of shuffled messages,
+which no plan has: training sends updates to a coordinator.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Field types of a plan: each one checks with `turnout.core.checks`, so NaN never gets in.
+"""The tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
 
-The ``[participation]`` table: one section for each law, told apart by ``law``.
-
-A section is made of what a law says of its own parameters, so a new law needs none written here.
-
-The other tables of a plan: model, clients' work, privacy, protocol, optimizer, run.
+`Section` is their base class. Its fields are checked by `turnout.core.checks`, so that NaN is
+refused. The sections of ``[participation]`` are built from the parameters that a participation
+declares, told apart by ``law``, so a new one needs no section here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The question of `turnout compare`: one setting in which one parameter is swept.
+"""Questions with several answers: comparisons over a swept parameter, and budgets in a file.
 
-A comparison: ε by every method at every value.
-
-A privacy budget in a file: charged before each window runs, and never by two at once.
+`sweep` reads the question of `turnout compare`, `compared` computes ε by every method at every
+value. `Account` is a privacy budget in a file: `charge` adds a window before it runs, under a lock.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""One device as a state machine: no network, no clock, no storage.
+"""Devices as state machines: no network, no clock, no storage; one at a time or many at once.
 
-It draws its slots *before* it makes contact, so nothing that the coordinator says can bend
-them. A device that may lose its memory stores `Client.slots` before the first contact and
-starts again with exactly these; drawing again would double its chances of a step.
+`Client` draws its slots *before* it makes contact, so nothing that the coordinator says can bend
+them. A device that may lose its memory stores `Client.slots` before the first contact and starts
+again with exactly these; drawing again would double its chances of a step.
 
-Many devices at once: the client's state table over arrays.
-
-A fleet is what `turnout.protocol.client.Client` is, once for each participation of a block,
-without an object for each: one byte of state, moved by the same table. Its cost grows with
-participations, never with the clients who stay away.
+`Fleet` is the same for all participations of a block, without an object for each: one byte of
+state, moved by the same table. Its cost grows with participations, never with absent clients.
 """
 
 from __future__ import annotations

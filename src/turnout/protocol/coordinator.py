@@ -1,13 +1,10 @@
-"""Admission of check-ins: the coordinator's side of a participation law.
+"""The coordinator as a state machine: no network, no files, no clock.
 
-The law promises how often a client takes part. Whether a device drew its slot as it should
-cannot be seen from here, but that it comes at most as often as the law allows, and only where
-the law gives it a chance, is enforced here, vectorised over clients.
-
-The coordinator as a state machine: no network, no files, no clock.
-
-Whoever drives it (a simulation, a service) feeds it messages and hands it randomness; it
-decides who is served and what is released. An event that is refused leaves it as it was.
+`Coordinator` decides who is served and what is released. Its driver (a simulation, a service) feeds
+it messages and hands it randomness; an event that is refused leaves it unchanged. `Admissions` is
+its side of a participation: whether a device drew its slot as it should cannot be observed, but
+that it takes part at most as often as the participation allows, and only where it has a chance, is
+enforced here, vectorised over clients.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Messages between coordinator and clients.
+"""Messages between coordinator and clients, and every transition of the protocol.
 
-Each message may speak for one client (a network) or for a batch (a simulation). Client ids
-are whole numbers from 0 that whoever authenticates the clients hands out.
+Each message may speak for one client (a network) or for a batch (a simulation). Client ids are
+whole numbers from 0 that the authenticating side hands out.
 
-Every transition of the protocol, one table an endpoint.
-
-A cell is the next state, or whose fault the event is there: `Fault.LOCAL` where the program
-that drives the endpoint is wrong, `Fault.REMOTE` where the other side is. Every (state, event)
-pair has a cell; nothing outside this file decides a transition.
+`next_state` reads one table for each endpoint. A cell is the next state, or whose fault the event
+is there: `Fault.LOCAL` where the program that drives the endpoint is wrong, `Fault.REMOTE` where
+the other side is. Every (state, event) pair has a cell; nothing outside this file decides a
+transition.
 """
 
 from __future__ import annotations

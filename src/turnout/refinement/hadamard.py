@@ -4,8 +4,8 @@
 each client one yes-no question of a Hadamard matrix and inverts the answers. `singer_set` and
 `bent_set` build sets any two shifts of which share equally many elements.
 
-**Groups.** A message is a value plus noise, and the holder of the noise subtracts it. Every group is
-ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add modulo B and
+**Groups.** A message is a value plus noise, and the holder of the noise subtracts it. Every group
+is ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add modulo B and
 places by exclusive or. ℤ_2 is B = 2, m = 0.
 
 **Questions.** H is Sylvester's matrix of order K, the least power of two that holds all values:

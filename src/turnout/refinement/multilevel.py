@@ -1,7 +1,7 @@
 """One public message a client, a key for each analyst who may see more of it, and estimates.
 
-`multi_level` builds a `MultiLevel` for given levels; `estimate` gives frequencies at one level, with
-error bars. `turnout.refinement.release` writes messages and keys to files.
+`multi_level` builds a `MultiLevel` for given levels; `estimate` gives frequencies at one level,
+with error bars. `turnout.refinement.release` writes messages and keys to files.
 
 Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d and
 subtracts it: Y^j = Y^d − L^j has the distribution of the ε_j mechanism, exactly. Analysts who pool

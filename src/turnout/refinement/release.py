@@ -1,7 +1,8 @@
 """A public release and the keys that belong to it: as objects, as bytes, in a folder.
 
 `refine` makes a `Release` and its `Key` objects; `write_release`, `read_release` and `read_key` are
-the folder of a public file and one key file an analyst; `packed` and `unpacked` are the file format.
+the folder of a public file and one key file an analyst; `packed` and `unpacked` are the file
+format.
 
 A key names its release by the SHA-256 of the whole public file, so a key of another release, or an
 altered release, is refused. The checksum finds accidents; it is no signature, and a public file

@@ -1,8 +1,8 @@
-"""Footnotes of a guarantee: its assumptions, and the privacy that is left without them.
+"""Answers to questions about a scheme, as tables and as JSON.
 
-A scheme under the names that questions use: its law and its randomizer, with parameters.
-
-Answers to questions about a scheme: as tables and as JSON.
+`answer_table` and `answer_record` print a guarantee with its `Footnotes`: its assumptions, and the
+privacy that remains without them. `law_words` and `randomizer_words` describe a scheme by the names
+that questions use.
 """
 
 from __future__ import annotations

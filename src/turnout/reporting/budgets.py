@@ -1,6 +1,6 @@
-"""A budget as a table and as JSON, never without relation, unit and trust model.
+"""Tables of budgets and of searches, as text and as JSON.
 
-The table of a search.
+A budget is never printed without relation, unit and trust model.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A comparison as text: the table, what its columns or rows are, and why there are blanks.
+"""A comparison as text, as JSON and as a picture.
+
+`comparison_text` prints the table, what its columns or rows are, and why there are blanks;
+`comparison_picture` draws ε by method, and how many times the first method's it is.
 
 Check-ins have a row for each value and a column for each method. Shuffles have many more methods,
 so there a method is a row.
-
-The picture of a comparison: ε by method, and how many times the first method's it is.
 """
 
 from __future__ import annotations

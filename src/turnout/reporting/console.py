@@ -1,6 +1,7 @@
 """Terminal output of a run: its progress (on stderr) and its result (on stdout).
 
-Progress on stderr, once an answer has taken a while.
+`Console` follows a run; `progress_bar` and `spinner` show progress once an answer has taken a
+while.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Colour, marker and words of every meaning, the same in all pictures.
+"""Figures as PNG and SVG, and the colour, marker and words of every meaning.
+
+`Look` is how a meaning is drawn, the same in all pictures; `Picture` is a figure, also as SVG that
+takes its ink from the page around it.
 
 No two meanings of one picture share a colour, and no two share both marker and kind of line, so
-that they are told apart in grey as well. References, such as a target or chance level, have the
-ink of the text. A solid line is a guarantee as asked; a dashed one is about another relation, not
-certified, or printed by a paper without a sound proof; a dotted one is no guarantee.
-
-Figures as PNG, as SVG, and as SVG that takes its ink from the page around it.
+that they can be told apart in grey as well. References, such as a target or chance level, have the
+ink of the text. A solid line is the guarantee in question; a dashed one is about another relation,
+not certified, or printed by a paper without a sound proof; a dotted one is no guarantee.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A private estimate as a table and as JSON, never without what it costs whom.
+"""Private estimates as tables, JSON, CSV and pictures with error bars.
 
-The picture of a private estimate, with its error bars.
-
-Frequencies at one privacy level as a table, as JSON and as CSV.
+No estimate is printed without its cost: ε, relation, unit and trust model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The meaning of an ε for one person, in words and as JSON.
+"""The meaning of an ε for one person: in words, as JSON and as a picture.
 
-The picture of an explanation: which errors a guesser cannot avoid, and the curve δ(ε).
+`trade_off_picture` draws which errors a membership guess cannot avoid, and the curve δ(ε).
 """
 
 from __future__ import annotations

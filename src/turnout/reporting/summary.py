@@ -1,8 +1,7 @@
-"""Everything that a report says about a run, gathered in one place.
+"""Everything that a report says about a run, gathered in one place, and the model card.
 
-A run's outcome in words: its test set, its updates, its settings.
-
-The model card: what a model's users must know of its data, its training and its guarantee.
+`Summary` holds it, `Outcome` the run's results. `model_card` states what a model's users must know
+of its data, its training and its guarantee.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Meanings of the words of a guarantee, for a reader who never saw them before.
+"""Words of a guarantee for readers who see them for the first time, and numbers on the safe side.
 
-A guarantee as JSON and as a table, never without relation, unit and trust model.
-
-The headline metric of a run in words and numbers.
+`guarantee_table` and `guarantee_record` never leave out relation, unit and trust model;
+`rounded_up` and `rounded_down` print bounds; `Headline` is the headline metric of a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The optimiser that a plan describes; numpy is all that it needs.
+"""The objects that a plan describes: optimizer, task and algorithm.
 
-The algorithm that a plan describes; importing this imports PyTorch.
+`build_optimizer_of` needs numpy alone; `build_algorithm` and `build_task` import PyTorch.
 """
 
 from __future__ import annotations

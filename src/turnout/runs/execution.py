@@ -1,6 +1,7 @@
-"""One simulated run: built, so that all that can be refused is, and then carried out.
+"""One simulated run: built, so that everything that can be refused is, and then executed.
 
-ε so far, at every step of a run, from as few priced points as give a useful curve.
+`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` is told of progress.
+`epsilon_curve` gives ε at every step of a run from as few priced points as a useful curve needs.
 """
 
 from __future__ import annotations

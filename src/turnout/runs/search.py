@@ -1,8 +1,8 @@
-"""Held-out clients: those of the training side on whom a search compares its runs.
+"""A random search: candidates of a plan, compared on held-out clients; the best one is kept.
 
-The price of a search on private clients, and the noise with which it meets its target.
-
-A random search: candidates of a plan, compared on held-out clients; the best one is kept.
+`Search` is the run of candidates. `HeldOut` holds the training clients on whom candidates are
+compared; `search_price` gives the price of a search on private clients, and the noise with which it
+meets its target.
 """
 
 from __future__ import annotations

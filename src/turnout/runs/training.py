@@ -1,6 +1,7 @@
-"""Running a plan from its file to its report, or going on where a run was stopped.
+"""Training from a plan's file to its report, resumption, and the trained model as a file.
 
-A trained model as a file: its parameters, and what is proved and public about them.
+`train` and `resume` run a plan in a folder. `write_model` and `read_model` keep the parameters with
+what is proved and public about them (`SavedModel`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The objects that a plan's names stand for: data, trace, clients and participation law.
+"""What a plan's names stand for: data, trace, clients, participation, and features of records.
 
-Records as the model sees them, with the features of large data sets kept in the user's cache.
-
-Records as models see them, computed once for all runs of a search.
+`gather` builds the `Workload`. `features_of` computes features and keeps those of large data sets
+in the user's cache; `Views` computes them once for all runs of a search.
 """
 
 from __future__ import annotations

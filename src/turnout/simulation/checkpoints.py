@@ -1,6 +1,7 @@
-"""The history of a run, step by step, as columns.
+"""Checkpoints: everything from which a run goes on, and the history of its steps.
 
-Checkpoints: everything from which a run goes on, and a file that survives being killed.
+`Checkpoint` is the state, `FileCheckpoints` a store that survives a kill at any moment, `History`
+the steps so far as columns, filled by a `Recorder`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The clients' half of a run: their updates, clipped here, and the states that stay with them.
+"""The clients' half of a simulated run: updates or messages, and states that stay with clients.
 
-The clients' half of a run under local or shuffled trust: messages of their own.
+`Clients` computes updates and clips them here; `MessagingClients` also randomizes them, for local
+and shuffled trust.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The simulation: drives the protocol's own objects through a whole run on this machine.
 
-Each block of the participation law is drawn at once; each step then goes from check-ins to
-requests, updates, noise and release as it would over a network, only that one message speaks
-for all clients of a step. Cost grows with participations, not with the population.
+`Simulation` is the run, `Stepper` the part of it that changes from step to step, `SimulationResult`
+what it returns.
 
-Every random stream is found by its name and the step or block it serves, so a run goes on
-from a checkpoint with exactly the draws that the uninterrupted run makes.
-
-Step after step of one run: the part of the engine that changes.
+Each block of the participation is drawn at once; each step then goes from check-ins to requests,
+updates, noise and release as it would over a network, only that one message speaks for all clients
+of a step. Cost grows with participations, not with the population. Every random stream is found by
+its name and the step or block that it serves, so a run goes on from a checkpoint with exactly the
+draws of the uninterrupted run.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """ε of the released steps, recomputed from the scheme alone, between two proved bounds.
 
-`recomputed` gives both bounds, `least` and `least_bound` a lower one; `seen_runs` covers local trust.
-How far one client moves a release, in units of the clip norm, is taken from
+`recomputed` gives both bounds, `least` and `least_bound` a lower one; `seen_runs` covers local
+trust. How far one client moves a release, in units of the clip norm, is taken from
 docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another
 (`turnout.verification.windows`), so that an error there is hardly repeated here.
 
 **Local trust**: every message is observed with its sender, as rows of windows. A message under two
-records has no ratio outside of [e^−ε₀, e^ε₀] and distributions at most τ apart. Among all such pairs
-one is the worst at every ratio k: δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, so it lies below the
-chord, which is the curve of the ratios e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a − a·e^ε₀
-and a·e^ε₀, a = τ/(e^ε₀ − 1). A message that may not be sent adds mass at ratio 1.
+records has no ratio outside of [e^−ε₀, e^ε₀] and distributions at most τ apart. Among all such
+pairs one is the worst at every ratio k: δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, so it lies below
+the chord, which is the curve of the ratios e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a −
+a·e^ε₀ and a·e^ε₀, a = τ/(e^ε₀ − 1). A message that may not be sent adds mass at ratio 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The lines of an exported ledger and its charter, read strictly, and the findings about them.
 
-`Document` is the parsed file, `Terms` the charter as far as a verifier needs it, by a decoder of its
-own; `Verdict` holds the findings (`Fault`, `Cost`). A function that parses a line or a value raises
-ValueError for anything but what its docstring says.
+`Document` is the parsed file, `Terms` the charter as far as a verifier needs it, by a decoder of
+its own; `Verdict` holds the findings (`Fault`, `Cost`). A function that parses a line or a value
+raises ValueError for anything but what its docstring says.
 """
 
 from __future__ import annotations

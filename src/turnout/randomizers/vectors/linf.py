@@ -3,8 +3,8 @@
 `LInfRandomizer` sends some bits of sampled coordinates, the budget shared by water-filling;
 `best_shape` chooses how many. `BinaryVectorRandomizer` flips every bit of the sampled coordinates.
 
-Notation: d coordinates, s sampled ones, m bits of each, a coordinates in a group, r the bound, p the
-chance that a bit is flipped.
+Notation: d coordinates, s sampled ones, m bits of each, a coordinates in a group, r the bound, p
+the chance that a bit is flipped.
 """
 
 from __future__ import annotations

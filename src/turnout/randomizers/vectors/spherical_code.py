@@ -1,7 +1,7 @@
 """Means of vectors of bounded ℓ2 norm by public random directions: b bits, near full precision.
 
-`SphericalCode` is the randomizer, `best_preferred` chooses its preferred words, `largest_scores` and
-`mean_length` give by quadrature how well words fit.
+`SphericalCode` is the randomizer, `best_preferred` chooses its preferred words, `largest_scores`
+and `mean_length` give by quadrature how well words fit.
 
 Notation
     d, r    coordinates of a vector, its largest norm
