@@ -30,7 +30,7 @@ from turnout.data.files import first_names
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
 from turnout.randomizers import (
     FrequencyRandomizer,
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LocalHashing,
     OneBitHadamard,
@@ -49,7 +49,7 @@ def mechanisms(epsilon: float, items: int) -> dict[str, FrequencyRandomizer]:
         "symmetric unary": UnaryEncoding(epsilon, items, form="symmetric"),
         "optimised unary": UnaryEncoding(epsilon, items),
         "subset selection": SubsetSelection(epsilon, items),
-        "Hadamard response": HadamardResponse(epsilon, items),
+        "Hadamard response": HadamardRandomizer(epsilon, items),
         "Hadamard response as printed": printed_response(epsilon, items),
         "one-bit Hadamard": OneBitHadamard(epsilon, items),
         "one-bit Hadamard, public rows": OneBitHadamard(epsilon, items, public=True),

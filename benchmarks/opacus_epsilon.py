@@ -26,7 +26,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from turnout.accounting import price
-from turnout.data import load
+from turnout.data import load_images
 from turnout.integrations.assignment import AssignedBatches
 from turnout.integrations.opacus import make_private
 from turnout.schemes import CheckIn, GaussianNoise, Scheme
@@ -94,7 +94,7 @@ def accuracy(sigma: float, epochs: int, assigned: bool, data: Any) -> float:
 
 def tensors() -> tuple[torch.Tensor, ...]:
     """Inputs and labels for training, and for testing."""
-    data = load("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
+    data = load_images("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
     return tuple(
         part
         for half in (data.train, data.test)

@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    data = datasets.load("mnist")
+    data = datasets.load_images("mnist")
     examples = Examples(data.train.inputs, data.train.labels)
     held_out = Examples(data.test.inputs[:64], data.test.labels[:64])
     model = build_model(given.model, examples.input_shape, 10)

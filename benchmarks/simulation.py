@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    data = datasets.load("mnist")
+    data = datasets.load_images("mnist")
     train = Examples(data.train.inputs, data.train.labels)
     test = Examples(data.test.inputs, data.test.labels)
     task = task_of(MODEL, False, train, test)

@@ -17,7 +17,7 @@ from refinement import SIZE, hadamard_bits, recoverable_bits, recovered_error, u
 
 from turnout.accounting import calibrate_noise
 from turnout.estimation.private.shuffled_means import predicted_error, shuffled_l2
-from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard
+from turnout.randomizers import HadamardRandomizer, KaryRandomizedResponse, OneBitHadamard
 from turnout.randomizers.vectors import PrivUnit
 from turnout.refinement import enough_randomness
 from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
@@ -118,7 +118,7 @@ MECHANISMS: dict[str, tuple[Curve, Curve]] = {
         lambda e: recoverable_bits(e, "k-ary"),
         lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1),
     ),
-    "HR": (hadamard_bits, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
+    "HR": (hadamard_bits, lambda e: HadamardRandomizer(e, SIZE).mse_bound(1)),
     "BH": (enough_randomness, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
     "HR, recoverable (ours)": (
         lambda e: recoverable_bits(e, "hadamard"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from turnout.service.contract.charter import Charter
     from turnout.service.device import Diary
-    from turnout.service.device.turns import TrainerOf, Updates
+    from turnout.service.device.turns import TrainerOf, UpdateFunction
 
 __all__ = ["Device"]
 
@@ -105,8 +105,8 @@ class Device:
 
         async with device.connection(self._ca) as http:
             link = device.Link(http, self._url, allow_http=self._allow_http)
-            trainer_of = priced(self._trainer_of)
-            client = device.Device(self._invitation, diary, link, trainer_of, cover=self._cover)
+            trainer_of = within_promise(self._trainer_of)
+            client = device.TaskDevice(self._invitation, diary, link, trainer_of, cover=self._cover)
             return await client.run()
 
     def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
@@ -122,14 +122,14 @@ class Device:
         return lambda charter: _Bounded(update, charter)
 
 
-def priced(trainer_of: TrainerOf) -> TrainerOf:
+def within_promise(trainer_of: TrainerOf) -> TrainerOf:
     """The same trainers, of no task of local trust whose ε is more than its charter says.
 
     Nobody is trusted then, with the price neither: the device works it out by the verifier's own
     analysis, before it says anything.
     """
 
-    def build(charter: Charter) -> Updates:
+    def build(charter: Charter) -> UpdateFunction:
         if charter.randomized:
             require_price(charter)
         return trainer_of(charter)

@@ -125,7 +125,7 @@ def round_down_instead_of_spreading(monkeypatch):
     def rounded(pair, grid):
         masses = np.append(np.diff(pair.q_below(grid.points), prepend=0.0)[1:], 0.0)
         masses[-1] = 1.0 - masses.sum()
-        return convex_order.GridLaw(masses, np.zeros(masses.size), 0.0)
+        return convex_order.GridDistribution(masses, np.zeros(masses.size), 0.0)
 
     monkeypatch.setattr(convex_order, "upper_law", rounded)
 

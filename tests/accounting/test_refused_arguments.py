@@ -8,10 +8,10 @@ from allocation_sampling import lemma_d_1
 
 from turnout.accounting import epsilon_upper, price, spent
 from turnout.accounting.budgets import (
+    BudgetTerms,
     Ledger,
     Odometer,
     RenyiFilter,
-    Terms,
 )
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.divergence.composition import run_epsilon
@@ -39,7 +39,7 @@ from turnout.schemes import (
 )
 
 SCHEME = Scheme(GaussianNoise(2.0), CheckIn(10, 2), "add-remove")
-TERMS = Terms.of(SCHEME)
+TERMS = BudgetTerms.of(SCHEME)
 NO_DELTA = ["1e-6", None, True, 0.0, 1.0, -1e-6, math.nan, math.inf, [1e-6], np.array([1e-6])]
 
 
@@ -95,7 +95,7 @@ def test_words_of_accounts_and_answers_are_members(word):
     parts = PrivacyCurve.of(SCHEME).parts
     bounds = Bounds(0.0, 1.0)
     for build in (
-        Terms,
+        BudgetTerms,
         lambda given: PrivacyCurve(parts, given, "client", "central"),
         lambda given: Guarantee(bounds, 1e-5, {}, given, "client", "central", "by hand"),
         lambda given: Setting(1.0, 10, 1, 1e-5, given),

@@ -53,7 +53,7 @@ def test_the_split_of_digits_is_fixed_and_keeps_proportions():
 @needs_data
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_published_files_are_read(name):
-    data = datasets.load(name)
+    data = datasets.load_images(name)
     assert data.train.inputs.shape == (60_000, 28, 28)
     assert data.test.inputs.shape == (10_000, 28, 28)
     assert np.unique(data.train.labels).tolist() == list(range(10))
@@ -63,7 +63,7 @@ def test_published_files_are_read(name):
 
 def test_unknown_name_is_refused():
     with pytest.raises(ParameterError, match=r"data\.name = 'nist': expected one of 'digits'"):
-        datasets.load("nist")
+        datasets.load_images("nist")
 
 
 def test_missing_file_says_how_to_get_it(empty_machine):

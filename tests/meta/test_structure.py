@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
 PUBLIC = {
     "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Ledger MonotonePair Odometer "
-    "Pair PrivacyCurve Remaining RenyiFilter Side Stopping Terms Unknown calibrate "
+    "Pair PrivacyCurve Remaining RenyiFilter Side Stopping BudgetTerms Unknown calibrate "
     "calibrate_delta calibrate_noise calibrate_selection client_guarantees epsilon_upper "
     "gaussian_epsilon "
     "pair_of_table price published_epsilon remaining running selected selected_deltas "
@@ -30,24 +30,24 @@ PUBLIC = {
     "gaussian_mu_by_counts gaussian_mu_by_guesses messages_of play play_one_run projection_of "
     "released_by",
     "bandits": "BareSums Batch BatchedThompson CentralSums Channels ContextualEnvironment CoreSet "
-    "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment Mechanism Policy "
-    "PrivateLinUCB Problem Release Run ShuffledBits best_features contextual_environment core_set "
-    "parameter_net phased_elimination read_log rounded_rewards simulate sphere_environment "
-    "two_best_environment",
-    "data": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
-    "digits fashion_mnist flash_phones load mnist own_data own_records "
+    "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment BatchMechanism Policy "
+    "PrivateLinUCB Problem BatchRelease Run ShuffledBits best_features contextual_environment "
+    "core_set parameter_net phased_elimination read_log rounded_rewards simulate_bandit "
+    "sphere_environment two_best_environment",
+    "data": "ClientData DataFile MissingFileError Records PredictionTarget cache_folder contents "
+    "deal digits fashion_mnist flash_phones load_images mnist own_data own_records "
     "parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys "
     "example_plan parse_query prepare read_plan solvable sweep",
-    "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
-    "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
+    "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardRandomizer LaplaceRandomizer "
+    "KaryRandomizedResponse LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
     "randomness": "ByteStream OSRandomness SimulationRandomness SimulationStreams Source "
     "rounded_gaussian system_bytes",
     "refinement": "Cascade Direct Key KeyMismatchError Level LevelEstimate LimitedAnswers "
-    "MultiLevel OneBit Release Step enough_randomness estimate hadamard "
+    "MultiLevel OneBit LayeredRelease Step enough_randomness estimate hadamard "
     "heavy_count key_entropy least_key_bits multi_level projective refine "
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "

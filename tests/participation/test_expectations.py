@@ -18,7 +18,7 @@ from turnout.participation.drawing import (
     expected_turns,
     is_far_below,
 )
-from turnout.participation.schedule import blocks, joined
+from turnout.participation.schedule import blocks, joined_schedules
 from turnout.randomness import SimulationStreams
 from turnout.schemes import (
     AvailabilityCheckIn,
@@ -76,7 +76,8 @@ def simulated_empty_steps(law, population, runs=3000):
     return np.array(
         [
             np.count_nonzero(
-                joined(list(draw_run(law, population, SimulationStreams(seed)))).counts() == 0
+                joined_schedules(list(draw_run(law, population, SimulationStreams(seed)))).counts()
+                == 0
             )
             for seed in range(runs)
         ]
@@ -160,7 +161,9 @@ def test_more_clients_leave_fewer_empty_steps(population, window):
 def test_mean_check_ins_of_a_trace_match_their_simulation():
     generator = np.random.default_rng(9)
     law = AvailabilityCheckIn(generator.random((300, 24)) < generator.random(24), 8, 0.7)
-    runs = [joined(list(draw_run(law, 300, SimulationStreams(seed)))) for seed in range(400)]
+    runs = [
+        joined_schedules(list(draw_run(law, 300, SimulationStreams(seed)))) for seed in range(400)
+    ]
     counts = np.array([run.counts() for run in runs])
     for step, expected in enumerate(expected_check_ins(law, 300)):
         assert_mean(counts[:, step], expected, 1e-9 / law.steps)

@@ -9,8 +9,8 @@ from looks import faults, legends
 from turnout.accounting import price
 from turnout.accounting.meaning.explanation import explain
 from turnout.accounting.published.comparison import METHODS, SHUFFLE_METHODS, Quote
-from turnout.estimation.private.answers import Cost, Frequencies, Mean
-from turnout.plans.sweeps import Comparison, Curve, sweep
+from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean
+from turnout.plans.sweeps import ComparisonCurve, SweepComparison, sweep
 from turnout.reporting.comparison import comparison_picture
 from turnout.reporting.drawing import LOOKS, Picture
 from turnout.reporting.estimates import frequency_picture, mean_picture
@@ -33,10 +33,10 @@ def compared(flags, methods) -> Picture:
     asked = sweep(flags)
     values = asked.values()
     curves = [
-        Curve(method, [Quote(2.0**i / value, 1.9**i / value) for value in values])
+        ComparisonCurve(method, [Quote(2.0**i / value, 1.9**i / value) for value in values])
         for i, method in enumerate(methods)
     ]
-    return comparison_picture(Comparison(asked, values, curves, 0.0))
+    return comparison_picture(SweepComparison(asked, values, curves, 0.0))
 
 
 def explained(law, relation) -> Picture:
@@ -69,7 +69,7 @@ def test_the_pictures_of_runs_are_drawn_by_the_rules(summary, traced_summary):
 
 def estimates() -> tuple[Picture, Picture]:
     """Of three values, with room for sampling beside the noise."""
-    one, cost = np.ones(3), Cost(1.0, 0.0, "pure", "replace-one", "local", "a", "b")
+    one, cost = np.ones(3), EstimateCost(1.0, 0.0, "pure", "replace-one", "local", "a", "b")
     limits = (-one, one, -2 * one, 2 * one)
     shares = Frequencies(one, one, one, 2 * one, *limits, 0.95, 10, 10.0, cost)
     about = Mean(one, one, 2 * one, "rows", 1.0, 10, 10.0, cost)

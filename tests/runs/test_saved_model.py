@@ -29,7 +29,7 @@ def run(tmp_path_factory):
 
 def test_a_loaded_model_is_the_one_that_was_trained(run):
     model = tn.load(run.folder)
-    test = datasets.load("digits").test
+    test = datasets.load_images("digits").test
     assert np.array_equal(model.parameters, run.parameters)
     assert np.mean(model.predict(test.inputs) == test.labels) == pytest.approx(run.accuracy)
     assert not np.array_equal(model.saved.parameters[LAST], model.saved.parameters[AVERAGED])
@@ -82,7 +82,7 @@ def test_a_folder_without_a_model_says_how_to_get_one(tmp_path):
 
 def test_inputs_that_do_not_fit_are_refused(run):
     model = tn.load(run.folder)
-    inputs = datasets.load("digits").test.inputs[:3].astype(float)
+    inputs = datasets.load_images("digits").test.inputs[:3].astype(float)
     inputs[1].flat[0] = np.nan
     with pytest.raises(ParameterError, match="row 1"):
         model.scores(inputs)
@@ -93,7 +93,7 @@ def test_inputs_that_do_not_fit_are_refused(run):
 
 
 def test_the_command_prints_or_writes_classes_and_scores(run, tmp_path):
-    inputs = datasets.load("digits").test.inputs[:4]
+    inputs = datasets.load_images("digits").test.inputs[:4]
     np.save(tmp_path / "inputs.npy", inputs)
     answer = CliRunner().invoke(predict, [str(run.folder), str(tmp_path / "inputs.npy")])
     rows = [line.split(",") for line in answer.stdout.splitlines()]

@@ -14,7 +14,7 @@ from turnout.accounting import selected
 from turnout.api.trained import load
 from turnout.api.tuning import tune
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.data import ClientData, Records, Target, digits
+from turnout.data import ClientData, PredictionTarget, Records, digits
 from turnout.learning.examples import Holdings
 from turnout.plans import Plan
 from turnout.runs import InterruptedRunError, Unwatched
@@ -205,7 +205,7 @@ def numbers():
     rng = np.random.default_rng(1)
     inputs = rng.random((60, 3), dtype=np.float32)
     records = Records(inputs, rng.random((60, 1), dtype=np.float32))
-    return ClientData("numbers", records, records, 1, Target.NUMBERS)
+    return ClientData("numbers", records, records, 1, PredictionTarget.NUMBERS)
 
 
 @pytest.mark.parametrize(

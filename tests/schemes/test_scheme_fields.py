@@ -9,7 +9,7 @@ import pytest
 
 from turnout import schemes as spec
 from turnout.accounting import price
-from turnout.accounting.budgets.plan import Terms
+from turnout.accounting.budgets.plan import BudgetTerms
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import (
@@ -100,10 +100,14 @@ def test_words_are_priced_as_members(relation, release, expected):
 
 
 def test_a_ledgers_terms_take_words_too():
-    assert Terms("zero-out") == Terms.of(scheme()) == Terms.from_dict(Terms("zero-out").to_dict())
+    assert (
+        BudgetTerms("zero-out")
+        == BudgetTerms.of(scheme())
+        == BudgetTerms.from_dict(BudgetTerms("zero-out").to_dict())
+    )
     for wrong in ({"relation": "zero_out"}, {"unit": "record"}, {"trust": None}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
-            Terms(**({"relation": "zero-out"} | wrong))
+            BudgetTerms(**({"relation": "zero-out"} | wrong))
 
 
 OPEN = (

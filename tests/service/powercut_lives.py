@@ -278,4 +278,4 @@ def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Stor
     for name, data in files.items():
         (folder / name).write_bytes(data)
     layer.log.clear()
-    return sqlite.opened(folder / FILE, serving=True, vfs=NAME)
+    return sqlite.open_sqlite(folder / FILE, serving=True, vfs=NAME)

@@ -19,7 +19,7 @@ from turnout.service.web.conductor import Conductor
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import Running
 from turnout.service.web.signed import HeadsRoute
-from turnout.service.witness.app import WitnessStore, create_app
+from turnout.service.witness.app import WitnessStore, create_witness_app
 from turnout.service.witness.client import Witness
 
 DATABASE, HEAD_FILE, WITNESS = "database", "head file", "witness"
@@ -133,7 +133,7 @@ class Task:
         store = WitnessStore(self.files.witness)
         undo.callback(store.close)
         self.key = self.key or store.key.public
-        transport = httpx.ASGITransport(app=create_app(store))
+        transport = httpx.ASGITransport(app=create_witness_app(store))
         return Witness("http://127.0.0.1", self.key, transport=transport)
 
     async def run(self, until: int, at=lambda point, steps: None, tell: str = "") -> tuple:

@@ -185,7 +185,7 @@ def test_a_graph_and_vectors_of_classes_are_not_those_of_other_labels():
     with pytest.raises(RemoteProtocolError, match="does not take"):
         require_update_face(graph, DIMENSION, labels)
     with pytest.raises(RemoteProtocolError, match="update-vectors-2"):
-        task_graphs.decoded(VECTORS, labels)
+        task_graphs.decode_vectors(VECTORS, labels)
     with pytest.raises(ParameterError, match="onnx-update-2 alone"):
         replace(COMPUTATION, labels=labels)
     made = replace(COMPUTATION, architecture="onnx-update-2", labels=labels)

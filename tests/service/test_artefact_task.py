@@ -17,7 +17,7 @@ from turnout.service.contract.charter import Charter
 from turnout.service.contract.wire import artefact_path
 from turnout.service.coordinator import new_task as founding
 from turnout.service.coordinator.new_task import new_task
-from turnout.service.device.trainer import _task, own_records, trainer_on
+from turnout.service.device.trainer import _task, npz_records, trainer_on
 from turnout.service.graphs.updates import GraphUpdates
 from turnout.service.storage.opening import open_storage
 
@@ -162,7 +162,7 @@ def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
 def test_a_file_of_records_is_what_a_device_trains_on(new, tmp_path):
     np.savez(tmp_path / "mine.npz", inputs=np.zeros((2, 8, 8), np.uint8), labels=np.array([1, 10]))
     with pytest.raises(ParameterError, match="classes 0 to 9"):
-        trainer_on(own_records(tmp_path / "mine.npz"), 7)(new.charter)
+        trainer_on(npz_records(tmp_path / "mine.npz"), 7)(new.charter)
     names = json.loads(new.charter.canonical())["model"]
     assert names["architecture"]["format"] == "onnx-update-1"
     assert names["features"] == {"format": "standardized-1", "input_shape": [8, 8]}

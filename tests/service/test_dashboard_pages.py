@@ -23,7 +23,7 @@ from turnout.service.dashboard import charts, mounting, pages
 from turnout.service.dashboard.charts import band
 from turnout.service.dashboard.mounting import mount
 from turnout.service.dashboard.pages import operator_facts, public_facts
-from turnout.service.storage.interface import Event
+from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, StepCount
 
 STATIC = Path(str(resources.files("turnout.service.dashboard").joinpath("static")))
@@ -170,7 +170,7 @@ def with_sentinels() -> tuple[OperatorView, list[str]]:
         counts=tuple(StepCount(i, next(s), next(s), 100.0) for i in range(2)),
         waiting_jobs=next(s),
         waiting_bytes=0,
-        events=(Event(0.0, "error", "sentinel event"),),
+        events=(LogEvent(0.0, "error", "sentinel event"),),
     )
     forms = [f for n in sentinels for f in (str(n), f"{n:,}")]
     return view, [*forms, "sentinel event", "Check-ins a step", "checked_in", "served", "enrolled"]
@@ -286,10 +286,10 @@ def test_pages_keep_to_the_policy(number: int) -> None:
 def test_hostile_texts_stay_texts() -> None:
     plain = sample.operator_view()
     public = sample.public_view(title=HOSTILE, plan=HOSTILE, phase=HOSTILE, head=f"1:{HOSTILE}")
-    events = (Event(0.0, HOSTILE, HOSTILE),)
+    events = (LogEvent(0.0, HOSTILE, HOSTILE),)
     view = replace(plain, public=public, events=events)
     quiet_public = sample.public_view(title="a", plan="b", phase="c", head="1:d")
-    quiet = replace(plain, public=quiet_public, events=(Event(0.0, "info", "e"),))
+    quiet = replace(plain, public=quiet_public, events=(LogEvent(0.0, "info", "e"),))
     for hostile, calm in zip(all_pages(view), all_pages(quiet), strict=True):
         assert "<img" not in hostile
         assert "49" not in set(re.findall(r"\d+", hostile)) - set(re.findall(r"\d+", calm))

@@ -13,7 +13,7 @@ from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors import L1Randomizer
 from turnout.schemes import CheckIn
-from turnout.service.contract.wire import Answer, Receipt
+from turnout.service.contract.wire import WireAnswer, WireReceipt
 from turnout.service.device.fleet import tokens_from
 
 CHARTER = charter_of(
@@ -160,8 +160,8 @@ def test_a_fleet_that_slept_through_the_end_says_so_and_ends(tmp_path, capsys, t
 
 def test_a_fleet_is_warned_where_its_turns_come_late(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 6, tmp_path / "states") as served:
-        served.coordinator._wrong_time = lambda client, step, phase: Receipt(
-            Answer.LATE, CHARTER.task, client, step
+        served.coordinator._wrong_time = lambda client, step, phase: WireReceipt(
+            WireAnswer.LATE, CHARTER.task, client, step
         )
         arguments = ("--tokens", tokens, "--folder", tmp_path / "states")
         code, out, err = ran(capsys, "fleet", served.url, *arguments)

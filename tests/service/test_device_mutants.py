@@ -140,7 +140,7 @@ UNLOCKED = "os.open(lock_path, os.O_RDWR | os.O_CREAT)"
 MUTANTS = {
     "draws after the first contact": (
         slots_are_durable_before_the_first_contact,
-        (device.Device, "run", REDRAW, REDRAW
+        (device.TaskDevice, "run", REDRAW, REDRAW
          + "\n    from turnout.service.device import Memory"
          "\n    self._diary.memory = Memory.drawn(self._invitation)\n    self._diary.keep()"),
     ),
@@ -200,7 +200,7 @@ MUTANTS = {
     ),
     "sleeps by an old status": (
         turning.test_an_update_that_arrives_late_is_lost_and_that_is_all,
-        (device.Device, "_step", "elif after is After.DONE:", "else:"),
+        (device.TaskDevice, "_step", "elif after is After.DONE:", "else:"),
     ),
     "covers its own step as well": (
         turning.test_with_cover_every_step_looks_alike,
@@ -270,7 +270,7 @@ MUTANTS = {
     ),
     "takes part without being enrolled": (
         one_invitation_one_key,
-        (device.Device, "_enrol", "receipt.answer is not Answer.ACCEPTED", "False"),
+        (device.TaskDevice, "_enrol", "receipt.answer is not Answer.ACCEPTED", "False"),
     ),
 }  # fmt: skip
 GUARANTEES = {function.__name__: function for function, *_ in MUTANTS.values()}

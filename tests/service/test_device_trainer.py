@@ -15,7 +15,7 @@ from turnout.runs.workload import gather
 from turnout.schemes import CheckIn
 from turnout.service.contract.computation import Computation
 from turnout.service.device.trainer import (
-    own_records,
+    npz_records,
     trainer_on,
     trainer_on_dealt,
     trainer_on_file,
@@ -131,7 +131,7 @@ def test_a_file_of_records_reads_back(tmp_path):
     path = tmp_path / "mine.npz"
     inputs, labels = np.ones((3, 8, 8), np.uint8), np.array([1, 2, 3], np.int32)
     np.savez(path, inputs=inputs, labels=labels)
-    own, classes = own_records(path)
+    own, classes = npz_records(path)
     assert np.array_equal(own, inputs)
     assert classes.tolist() == [1, 2, 3]
 
@@ -139,9 +139,9 @@ def test_a_file_of_records_reads_back(tmp_path):
 def test_a_file_that_holds_something_else_is_refused(tmp_path):
     path = tmp_path / "mine.npz"
     with pytest.raises(ParameterError, match="that exists"):
-        own_records(path)
+        npz_records(path)
     with pytest.raises(StorageError, match="cannot be read"):
-        own_records(tmp_path)
+        npz_records(tmp_path)
     good = np.ones((2, 8, 8), np.float32)
     for arrays in (
         {"inputs": good},
@@ -153,11 +153,11 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
     ):
         np.savez(path, **arrays)
         with pytest.raises(ParameterError):
-            own_records(path)
+            npz_records(path)
     for content in (b"", b"nothing", path.read_bytes()[:-30]):
         path.write_bytes(content)
         with pytest.raises(ParameterError, match="inputs and labels"):
-            own_records(path)
+            npz_records(path)
 
 
 @pytest.mark.parametrize(

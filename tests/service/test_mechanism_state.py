@@ -21,7 +21,7 @@ from turnout.core.errors import StorageError
 from turnout.protocol.mechanisms import Aggregated
 from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.contract.charter import Charter
-from turnout.service.contract.wire import Answer
+from turnout.service.contract.wire import WireAnswer
 from turnout.service.coordinator.engine import Engine
 from turnout.service.coordinator.releases import _packed, _unpacked
 from turnout.service.storage import postgres, sqlite
@@ -59,12 +59,12 @@ def go_on(engine: Engine, storage, came: bool) -> None:
     with storage.transaction() as tx:
         if engine.charter.asks_one:
             if not came:
-                assert engine.check_in(tx, client, step).answer is Answer.ACCEPTED
+                assert engine.check_in(tx, client, step).answer is WireAnswer.ACCEPTED
             engine.close_check_ins(tx)
         elif came:
             assert tx.arrived(step).tolist() == [client]
     with storage.transaction() as tx:
-        assert engine.update(tx, client, step, upload).answer is Answer.ACCEPTED
+        assert engine.update(tx, client, step, upload).answer is WireAnswer.ACCEPTED
         engine.close_step(tx)
     engine.publish()
 

@@ -12,7 +12,7 @@ from memory_storage import MemoryStorage
 
 from turnout.accounting import price
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
-from turnout.device import priced, require_price
+from turnout.device import require_price, within_promise
 from turnout.learning.tasks import SupervisedTask
 from turnout.participation.drawing import draw_run
 from turnout.plans import Plan, prepare
@@ -22,7 +22,7 @@ from turnout.runs.building import build_algorithm
 from turnout.runs.workload import gather
 from turnout.schemes import CheckIn, EveryStep, KSubset
 from turnout.service.contract.charter import Timing
-from turnout.service.contract.wire import Answer
+from turnout.service.contract.wire import WireAnswer
 from turnout.service.coordinator import releases
 from turnout.service.coordinator.engine import Engine
 from turnout.service.coordinator.new_task import new_task
@@ -160,7 +160,7 @@ class Served:
         for client in schedule.at(step).tolist():
             body = self.message(client, step)
             self.sent[step][body] += 1
-            assert self.send(client, step, body).answer is Answer.ACCEPTED
+            assert self.send(client, step, body).answer is WireAnswer.ACCEPTED
         self.close()
 
     def close(self):
@@ -206,16 +206,16 @@ def test_messages_are_refused_or_counted_once():
         with pytest.raises(RemoteProtocolError):
             served.engine.inspect(wrong)
     receipt = served.send(1, 0, body)
-    assert receipt.answer is Answer.ACCEPTED
+    assert receipt.answer is WireAnswer.ACCEPTED
     assert served.send(1, 0, body) == receipt
     other = bytes([body[0] ^ 1]) + body[1:]
-    assert served.send(1, 0, other).answer is Answer.CONFLICT
+    assert served.send(1, 0, other).answer is WireAnswer.CONFLICT
     served.open()
-    assert served.send(1, 0, other).answer is Answer.CONFLICT
-    assert served.send(1, 1, other).answer is Answer.EARLY
+    assert served.send(1, 0, other).answer is WireAnswer.CONFLICT
+    assert served.send(1, 1, other).answer is WireAnswer.EARLY
     served.close()
-    assert served.send(1, 1, other).answer is Answer.CONFLICT  # once a window
-    assert served.send(2, 0, body).answer is Answer.LATE
+    assert served.send(1, 1, other).answer is WireAnswer.CONFLICT  # once a window
+    assert served.send(2, 0, body).answer is WireAnswer.LATE
     with served.storage.snapshot() as view:
         release = view.release_at(0)
     total = randomizer.mean(randomizer.total(randomizer.unpack(body, 1)), 1)
@@ -294,9 +294,9 @@ def test_a_device_works_its_price_out_itself():
         require_price(liar)
     built = []
     with pytest.raises(RemoteProtocolError, match="are worth"):
-        priced(built.append)(liar)
+        within_promise(built.append)(liar)
     assert built == []
-    assert priced(lambda given: given)(charter) is charter
+    assert within_promise(lambda given: given)(charter) is charter
 
 
 @pytest.mark.parametrize("norm", KINDS)

@@ -75,7 +75,7 @@ def forgeries(w, path, other_path, client, body):
         "another format": good | {FORMAT_HEADER: "int32-lattice-9"},
         "no format's name": good | {FORMAT_HEADER: "A format"},
         "an empty head": good | {HEAD_HEADER: ""},
-        "another head": good | {HEAD_HEADER: str(heads.signed(task, Head(0, bytes(32)), KEY))},
+        "another head": good | {HEAD_HEADER: str(heads.signed_head(task, Head(0, bytes(32)), KEY))},
         "capitals": good | {SIGNATURE_HEADER: good[SIGNATURE_HEADER].upper() + ""},
         "a sign": good | {CLIENT_HEADER: f"+{client}"},
         "zeros before it": good | {CLIENT_HEADER: f"0{client}"},
@@ -302,7 +302,7 @@ def test_a_model_is_published_on_the_schedule_and_not_before(tmp_path, rule):
 def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
     async def main():
         async with world(tmp_path) as w:
-            later = str(heads.signed(w.task, Head(3, bytes(range(32))), KEY))
+            later = str(heads.signed_head(w.task, Head(3, bytes(range(32))), KEY))
             answer = await w.update(1, 0, head=later)
             assert answer.status_code == 503
             assert [code for code, _ in w.ends.calls] == [SET_BACK]

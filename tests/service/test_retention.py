@@ -15,7 +15,7 @@ from storage_samples import START, check_in, create_task, digest, key, released,
 from web_world import charter_of, world
 
 from turnout.schemes import CheckIn
-from turnout.service.contract.wire import Answer
+from turnout.service.contract.wire import WireAnswer
 from turnout.service.coordinator.engine import Upload
 from turnout.service.storage import sqlite
 from turnout.service.storage.interface import Participation
@@ -54,7 +54,7 @@ class Task:
                     tx, client, step, upload
                 )
             )
-            assert receipt.answer is Answer.ACCEPTED
+            assert receipt.answer is WireAnswer.ACCEPTED
 
     async def run(self, steps: int, w) -> None:
         for _ in range(steps):

@@ -15,7 +15,7 @@ from storage_samples import CHARTER, START, TASK, check_in, create_task, release
 from turnout.core.errors import MissingExtraError, StorageError
 from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.database import Storage, migrations, pending
-from turnout.service.storage.interface import Event, Participation, Scored
+from turnout.service.storage.interface import LogEvent, Participation, Scored
 from turnout.service.storage.opening import open_storage
 
 FOR_EVER = ("task", "invitations", "enrolments", "releases", "models", "counts", "scores")
@@ -45,7 +45,7 @@ def filled(url: str) -> Storage:
         tx.answer(2, 1, bytes(32), b"x")
         tx.request(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))
-        tx.log(Event(0.0, "info", "filled"))
+        tx.log(LogEvent(0.0, "info", "filled"))
     return storage
 
 
@@ -269,7 +269,7 @@ def test_a_database_file_is_its_owners_alone(path):
     filled(str(path)).close()
     storage = served(path)
     with storage.transaction() as tx:
-        tx.log(Event(0.0, "info", ""))
+        tx.log(LogEvent(0.0, "info", ""))
     beside = list(path.parent.iterdir())
     assert len(beside) == 4
     for file in beside:

@@ -122,7 +122,7 @@ def test_an_enroller_does_not_migrate_under_a_coordinator(tmp_path):
     path = str(tmp_path / "task.sqlite")
     old(path, releases=STEPS)
     first = migrations("sqlite")[:1]
-    coordinator = sqlite.opened(path, serving=True, scripts=first)
+    coordinator = sqlite.open_sqlite(path, serving=True, scripts=first)
     with pytest.raises(StorageError, match="another coordinator serves"):
         open_storage(path, serving=False)
     coordinator.close()

@@ -170,16 +170,16 @@ def test_heads_are_read_strictly(tmp_path):
         for text, reason in (
             ("", "does not hold"),
             (f"{task} 5:x", "does not hold"),
-            (f"{'0' * 64} {heads.signed(task, zero, KEY)}", "another task"),
+            (f"{'0' * 64} {heads.signed_head(task, zero, KEY)}", "another task"),
             (f"{task} {SignedHead(zero, bytes(64))}", "signature"),
-            (f"{task} {heads.signed(task, Head(1, bytes(32)), KEY)}", "old copy"),
-            (f"{task} {heads.signed(task, Head(0, bytes(32)), KEY)}", "old copy"),
+            (f"{task} {heads.signed_head(task, Head(1, bytes(32)), KEY)}", "old copy"),
+            (f"{task} {heads.signed_head(task, Head(0, bytes(32)), KEY)}", "old copy"),
         ):
             path.write_text(text)
             with pytest.raises(StorageError, match=reason):
                 check()
         path.unlink()
-        HeadFile(path).export(task, heads.signed(task, zero, KEY))
+        HeadFile(path).export(task, heads.signed_head(task, zero, KEY))
         check()
         with pytest.raises(StorageError, match="empty"):
             heads.require_none_exported(path, str(tmp_path / "other"))

@@ -9,7 +9,7 @@ import pytest
 
 from turnout.core.errors import UnsupportedError
 from turnout.randomizers import (
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LaplaceRandomizer,
     LocalHashing,
@@ -24,7 +24,7 @@ from turnout.testing import assert_randomizer
 ITEMS = [
     *(make(1.0, 4) for make in all_mechanisms().values()),
     KaryRandomizedResponse(3.0, 2),
-    HadamardResponse(2.5, 4, blocks=2),
+    HadamardRandomizer(2.5, 4, blocks=2),
     OneBitHadamard(1.0, 3, public=True),
     LocalHashing(1.0, 3, public=True),
     SubsetSelection(2.0, 4, size=2),

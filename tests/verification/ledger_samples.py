@@ -17,7 +17,7 @@ from turnout.service.contract.charter import Charter, Timing
 from turnout.service.contract.ledger import Head, Record, SigningKey
 from turnout.service.contract.wire import head_bytes
 from turnout.service.coordinator.export import ledger_lines
-from turnout.service.storage.interface import Release
+from turnout.service.storage.interface import ReleaseRow
 
 KEY = SigningKey(bytes(range(32)))
 OTHER_KEY = SigningKey(bytes(range(1, 33)))
@@ -92,9 +92,9 @@ class FakeTransaction:
             if step >= first_step:
                 yield record
 
-    def release_at(self, step: int) -> Release | None:
+    def release_at(self, step: int) -> ReleaseRow | None:
         record = list(self.records())[step]
-        return Release(record, self.model(step), b"", b"", 3, 3)
+        return ReleaseRow(record, self.model(step), b"", b"", 3, 3)
 
 
 def exported(transaction: FakeTransaction) -> bytes:

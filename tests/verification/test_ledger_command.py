@@ -21,7 +21,7 @@ from ledger_samples import (
 from turnout.cli.main import main
 from turnout.schemes import AvailabilityCheckIn, GaussianNoise
 from turnout.service.coordinator.export import export_models
-from turnout.service.storage.interface import Release
+from turnout.service.storage.interface import ReleaseRow
 from turnout.service.storage.opening import open_storage
 
 
@@ -96,7 +96,7 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
         transaction.create_task(charter().canonical(), KEY.private, parameters(-1))
     for record in fake.records():
         with storage.transaction() as transaction:
-            release = Release(record, parameters(record.step), b"", b"", 3, 3)
+            release = ReleaseRow(record, parameters(record.step), b"", b"", 3, 3)
             transaction.release(release, block_ends=record.step + 1)
     out, models = tmp_path / "task.ledger", tmp_path / "models"
     assert ended("export", "--db", database, "--out", out, "--models", models) == 0

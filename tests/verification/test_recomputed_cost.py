@@ -31,7 +31,14 @@ from turnout.schemes import (
 )
 from turnout.verification import windows
 from turnout.verification.cost import least, recomputed
-from turnout.verification.windows import Law, Side, added, epsilon, multiplied, remove_delta
+from turnout.verification.windows import (
+    Law,
+    OrderSide,
+    added,
+    epsilon_of_windows,
+    multiplied,
+    remove_delta,
+)
 
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 
@@ -223,7 +230,7 @@ def prices(law: Law, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return law.masses @ np.maximum(gaps, 0) + law.infinity_mass, law.masses @ np.maximum(-gaps, 0)
 
 
-def bracketed(joined, operation, one, other, lower=Side.LOWER, upper=Side.UPPER) -> bool:
+def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderSide.UPPER) -> bool:
     values = operation.outer(one.values, other.values).ravel()
     truth = Law(values, np.multiply.outer(one.masses, other.masses).ravel())
     thresholds = np.linspace(0, values.max() + 1, 97)
@@ -255,15 +262,15 @@ def test_laws_on_the_wrong_side_are_noticed():
         patch.setattr(windows, "CELLS", 12)
         for joined, operation in ((added, np.add), (multiplied, np.multiply)):
             assert bracketed(joined, operation, law, law)
-            assert not bracketed(joined, operation, law, law, lower=Side.UPPER)
-            assert not bracketed(joined, operation, law, law, upper=Side.LOWER)
+            assert not bracketed(joined, operation, law, law, lower=OrderSide.UPPER)
+            assert not bracketed(joined, operation, law, law, upper=OrderSide.LOWER)
 
 
 def test_rounding_and_what_tells_for_sure_are_charged():
-    plain = windows.gaussian(1.0, Side.UPPER)
-    for side, sign in ((Side.UPPER, 1), (Side.LOWER, -1)):
+    plain = windows.gaussian(1.0, OrderSide.UPPER)
+    for side, sign in ((OrderSide.UPPER, 1), (OrderSide.LOWER, -1)):
         free, values, both = (
-            epsilon(dataclasses.replace(plain, value_error=v, mass_error=m), side, 1e-6)
+            epsilon_of_windows(dataclasses.replace(plain, value_error=v, mass_error=m), side, 1e-6)
             for v, m in ((0.0, 0.0), (0.01, 0.0), (0.01, 0.1))
         )
         assert sign * (values - free) == pytest.approx(0.01)
@@ -272,9 +279,9 @@ def test_rounding_and_what_tells_for_sure_are_charged():
 
 
 def test_rounding_is_counted():
-    one = windows.gaussian(1.0, Side.UPPER)
+    one = windows.gaussian(1.0, OrderSide.UPPER)
     assert 0 < one.value_error < 1e-8
-    two = multiplied(one, one, Side.UPPER, 1e-15)
+    two = multiplied(one, one, OrderSide.UPPER, 1e-15)
     assert two.value_error > 2 * one.value_error
     assert two.mass_error > 2 * one.mass_error
     assert abs(one.masses.sum() - 1) < one.mass_error

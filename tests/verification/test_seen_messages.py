@@ -31,7 +31,7 @@ from turnout.schemes import (
 )
 from turnout.verification import cost
 from turnout.verification.cost import least, recomputed
-from turnout.verification.document import Outcome
+from turnout.verification.document import VerificationOutcome
 from turnout.verification.verifying import verify
 
 DELTA = 1e-4
@@ -117,12 +117,12 @@ def told(randomizer, law=WINDOWS, **changes):
 def test_a_ledger_of_messages_is_verified_and_one_that_claims_too_little_is_not(kind):
     honest = told(kind)
     found = verify(exported(FakeTransaction(honest, released=12)))
-    assert found.outcome is Outcome.GOOD, found.faults
+    assert found.outcome is VerificationOutcome.GOOD, found.faults
     assert found.method == cost.METHOD
     assert "local trust" in found.relation
     less = tuple(0.97 * e for e in honest.charged)
     found = verify(exported(FakeTransaction(told(kind, charged=less), released=12)))
-    assert found.outcome is Outcome.BAD
+    assert found.outcome is VerificationOutcome.BAD
     assert "claims too little" in str(found.faults[0])
 
 
@@ -130,5 +130,5 @@ def test_a_cost_under_a_law_without_an_analysis_is_not_recomputed():
     law = AvailabilityCheckIn(np.ones((20, 12), bool), 6)
     terms = told(LInfRandomizer(5, 0.8), law, charged=(0.0, 1.0, 2.0, 3.0))
     found = verify(exported(FakeTransaction(terms)))
-    assert found.outcome is Outcome.COST_NOT_RECOMPUTED
+    assert found.outcome is VerificationOutcome.COST_NOT_RECOMPUTED
     assert "AvailabilityCheckIn" in found.not_recomputed

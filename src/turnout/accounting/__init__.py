@@ -16,11 +16,11 @@ from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.accounting.budgets import (
+        BudgetTerms,
         Ledger,
         Odometer,
         Remaining,
         RenyiFilter,
-        Terms,
         remaining,
         running,
         spent,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 __getattr__ = loaded_on_demand(
     __name__,
     {
-        "budgets": "Ledger Odometer Remaining RenyiFilter Terms remaining running spent",
+        "budgets": "Ledger Odometer Remaining RenyiFilter BudgetTerms remaining running spent",
         "calibration": "Calibration UNKNOWNS Unknown calibrate calibrate_delta calibrate_noise",
         "divergence.curves": "Side",
         "divergence.pairs": "MonotonePair Pair pair_of_table",
@@ -73,6 +73,7 @@ __getattr__ = loaded_on_demand(
 
 __all__ = [
     "UNKNOWNS",
+    "BudgetTerms",
     "Calibration",
     "ClientGuarantees",
     "Guarantee",
@@ -85,7 +86,6 @@ __all__ = [
     "RenyiFilter",
     "Side",
     "Stopping",
-    "Terms",
     "Unknown",
     "calibrate",
     "calibrate_delta",

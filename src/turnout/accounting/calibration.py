@@ -48,10 +48,10 @@ __all__ = [
     "calibrate",
     "calibrate_delta",
     "calibrate_noise",
-    "guessed",
     "guessed_delta",
     "log_gaussian_mu",
     "most_deviation",
+    "with_guessed_start",
 ]
 
 
@@ -162,7 +162,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CostTarget:
     """A bound at a value, and the ε that it must not exceed.
 
     Attributes:
@@ -194,7 +194,7 @@ class CostModel:
     """ln μ over positions as a line, with a slope, through the point nearest to the target."""
 
     unknown: Unknown
-    target: Target
+    target: CostTarget
     slope: float
 
     def learn(self, one: Tried, other: Tried) -> None:
@@ -251,7 +251,7 @@ _PATIENCE, _NO_PATIENCE = 2, 4  # steps on one side before they get longer, befo
 
 
 @dataclass(slots=True)
-class Search:
+class BisectionSearch:
     """One search: the tightest bracket so far, and where to look next.
 
     Attributes:
@@ -271,18 +271,18 @@ class Search:
     _same_side: int = 0
 
     @classmethod
-    def of(cls, target: Target, unknown: Unknown, tolerance: float) -> Search:
+    def of(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
         """A search that has not begun, with the unknown's known power as the first slope."""
         return cls(CostModel(unknown, target, -unknown.power), tolerance)
 
     @classmethod
-    def to_the_end(cls, target: Target, unknown: Unknown, tolerance: float) -> Search:
+    def to_the_end(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
         """A search that ended where its bracket is closed, or its limit met the target."""
         search = cls.of(target, unknown, tolerance)
         search.run(lambda _: False, unknown.start)
         return search
 
-    def run(self, ended: Callable[[Search], bool], start: float | None = None) -> None:
+    def run(self, ended: Callable[[BisectionSearch], bool], start: float | None = None) -> None:
         """Tries one value after the other until one says enough, or none is left to try."""
         unknown = self.model.unknown
         value = self._next() if start is None else unknown.value(unknown.position(start))
@@ -385,7 +385,7 @@ _LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # where δ is looked for first
 _LARGEST_JUMP = 4.0  # from a value that is about right
 
 
-def guessed(
+def with_guessed_start(
     scheme_for: Callable[[float], Scheme], unknown: Unknown, epsilon: float, delta: float
 ) -> Unknown:
     """The unknown with a start and a power of its own: those of the rule of thumb."""
@@ -543,8 +543,10 @@ def calibrate_noise(
     checks.open_unit(delta=delta)
     digits = max(6, 2 + math.ceil(-math.log10(relative_tolerance)))
     unknown = replace(UNKNOWNS["noise-multiplier"], digits=digits)
-    target = Target(lambda sigma: epsilon_upper(scheme_for(sigma), delta), epsilon, lambda _: delta)
-    return _met(Search.to_the_end(target, unknown, relative_tolerance)).value
+    target = CostTarget(
+        lambda sigma: epsilon_upper(scheme_for(sigma), delta), epsilon, lambda _: delta
+    )
+    return _met(BisectionSearch.to_the_end(target, unknown, relative_tolerance)).value
 
 
 def _calibrated(
@@ -560,7 +562,7 @@ def _calibrated(
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
 
-    search = Search.of(Target(quick, epsilon, delta_of), unknown, _TOLERANCE)
+    search = BisectionSearch.of(CostTarget(quick, epsilon, delta_of), unknown, _TOLERANCE)
     quick_ones = MOST_EVALUATIONS - (tolerance is not None)
     search.run(lambda search: _used_up(search, quick_ones), unknown.start)
     try:
@@ -580,25 +582,25 @@ def _calibrated(
                 raise NumericalError(str(error)) from error
             return guarantees[value].epsilon.upper
 
-        search = _polished(search, Target(sharp, epsilon, delta_of))
+        search = _polished(search, CostTarget(sharp, epsilon, delta_of))
         found = _met(search)
     refused = None if search.missed is None else search.missed.value
     guarantee = guarantees.get(found.value)
     return Calibration(unknown, found.value, found.epsilon, refused, search.evaluations, guarantee)
 
 
-def _used_up(search: Search, evaluations: int = MOST_EVALUATIONS) -> bool:
+def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bool:
     return search.met is not None and search.evaluations >= evaluations
 
 
-def _polished(search: Search, target: Target) -> Search:
+def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
     """The same search with a sharper bound, begun at the value that the first one found.
 
     The first one itself where the bound is hardly sharper there, or refuses to be so.
     """
     found, unknown = _met(search), search.model.unknown
     model = CostModel(unknown, target, search.model.slope)
-    final = Search(model, search.tolerance, evaluations=search.evaluations)
+    final = BisectionSearch(model, search.tolerance, evaluations=search.evaluations)
     final.run(lambda _: True, found.value)
     if final.met is None or final.met.epsilon > (1 - _GAIN) * found.epsilon:
         search.evaluations = final.evaluations
@@ -608,7 +610,7 @@ def _polished(search: Search, target: Target) -> Search:
     return final
 
 
-def _met(search: Search) -> Tried:
+def _met(search: BisectionSearch) -> Tried:
     """The value that was found; refuses where even the most private one costs too much."""
     unknown, met, missed = search.model.unknown, search.met, search.missed
     if met is not None:

@@ -13,7 +13,7 @@ from turnout.accounting.divergence.blocks import (
     FixedSizeBlock,
     NeighbourBound,
     PairBlock,
-    joined,
+    joined_decompositions,
 )
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.participation.neighbours import blocks_of, repeated
@@ -46,7 +46,7 @@ from turnout.schemes.normal_form import (
     KOf,
     OneOf,
     OneOfOwn,
-    Released,
+    ReleasedSteps,
     Staggered,
     normal_form,
 )
@@ -75,12 +75,12 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     return _in_a_row([_of_draw(scheme, part) for part in parts])
 
 
-def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
+def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """The blocks of the steps that one draw decided, which are independent of all others."""
     if scheme.trust is TrustModel.SHUFFLED:
-        from turnout.accounting.shuffling.schemes import shuffled
+        from turnout.accounting.shuffling.schemes import shuffled_blocks
 
-        return shuffled(scheme, part, scheme.randomizer)
+        return shuffled_blocks(scheme, part, scheme.randomizer)
     if scheme.trust is TrustModel.LOCAL:
         return _local(scheme, part)
     if scheme.release is ReleaseRule.AVERAGED:
@@ -112,7 +112,7 @@ _ATTAINED = (
 """Randomizers whose dominating pair two records have, or are allowed to have."""
 
 
-def _local(scheme: Scheme, part: Released) -> Decomposition:
+def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """Messages that everybody sees with their senders."""
     from turnout.accounting.participation.neighbours import seen_blocks
 
@@ -132,7 +132,7 @@ def _local(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(seen_blocks(part, worst, attained, messages))
 
 
-def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
+def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     replaced = scheme.relation is Relation.REPLACE_ONE
     if isinstance(part.draw, Always):
         # With no chance involved the neighbours differ by up to 2C in each step: exact.
@@ -146,7 +146,7 @@ def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(bound, bound) if _is_long(part) else _replaced(scheme, part.draw, bound)
 
 
-def _one_client(scheme: Scheme, part: Released) -> Decomposition:
+def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """The client may displace another one's update, 2C; alone it moves C."""
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
@@ -168,7 +168,7 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
 
 
-def _is_long(part: Released) -> bool:
+def _is_long(part: ReleasedSteps) -> bool:
     """Whether replace-one is bounded over the null record for the number of draws alone."""
     return part.full > _MOST_COUPLED
 
@@ -229,7 +229,7 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
 
 
 def _averaged(
-    scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
+    scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
     """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
 
@@ -270,7 +270,7 @@ def _averaged(
 
 
 def _averaged_shuffle(
-    randomizer: object, part: Released, population: int, sensitivity: float
+    randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
     from turnout.accounting.shuffling.schemes import averaged_window, message_cap
 
@@ -299,14 +299,14 @@ def published(scheme: Scheme) -> Decomposition | None:
     if not isinstance(randomizer, PureRandomizer):
         return None
     from turnout.accounting.shuffling.messages import PublishedRandomizer
-    from turnout.accounting.shuffling.schemes import shuffled
+    from turnout.accounting.shuffling.schemes import shuffled_blocks
 
     in_print, form = PublishedRandomizer(randomizer.epsilon0), normal_form(scheme.participation)
     parts = form.released(form.steps)
     if scheme.trust is TrustModel.SHUFFLED:
         if not is_adaptive(randomizer):
             return None
-        return _in_a_row([shuffled(scheme, part, in_print) for part in parts])
+        return _in_a_row([shuffled_blocks(scheme, part, in_print) for part in parts])
     if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
         return _in_a_row([_averaged(scheme, part, in_print) for part in parts])
     return None
@@ -314,7 +314,7 @@ def published(scheme: Scheme) -> Decomposition | None:
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
     """The parts of one run as a whole."""
-    return parts[0] if len(parts) == 1 else joined(parts)
+    return parts[0] if len(parts) == 1 else joined_decompositions(parts)
 
 
 def require_central(scheme: Scheme) -> None:

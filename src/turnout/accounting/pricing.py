@@ -29,7 +29,7 @@ from turnout.accounting.divergence.blocks import (
     NeighbourBound,
     PairBlock,
     Run,
-    merged,
+    merged_runs,
 )
 from turnout.accounting.divergence.composition import (
     GridTooLargeError,
@@ -411,7 +411,7 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 
 @lru_cache(maxsize=1024)
 def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
-    run = merged([(one_round(law, n).upper, count) for law, count in laws])
+    run = merged_runs([(one_round(law, n).upper, count) for law, count in laws])
     cap = sum(count * law.epsilon0 for law, count in laws)
     bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
     return decomposition_upper(Decomposition(bound), delta)

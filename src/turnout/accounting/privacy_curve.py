@@ -20,7 +20,7 @@ from turnout.accounting.divergence.blocks import (
     Decomposition,
     LossLaw,
     NeighbourBound,
-    joined,
+    joined_decompositions,
     loss_law,
     reach_of,
 )
@@ -134,7 +134,12 @@ class PrivacyCurve:
         """
         if is_per_client(scheme):
             raise UnsupportedError("windows cut from a trace differ by client; price them alone")
-        return cls(joined([decompose(scheme, steps)]), scheme.relation, scheme.unit, scheme.trust)
+        return cls(
+            joined_decompositions([decompose(scheme, steps)]),
+            scheme.relation,
+            scheme.unit,
+            scheme.trust,
+        )
 
     @classmethod
     def from_dp_accounting(
@@ -174,14 +179,18 @@ class PrivacyCurve:
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
         if mine != yours:
             raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
-        return PrivacyCurve(joined([self.parts, other.parts]), self.relation, self.unit, self.trust)
+        return PrivacyCurve(
+            joined_decompositions([self.parts, other.parts]), self.relation, self.unit, self.trust
+        )
 
     def __mul__(self, times: int) -> PrivacyCurve:
         """The same ``times`` times, adaptively."""
         checks.count(times=times)
         times = int(times)  # of numpy's smaller types a product of counts may not be one
         return PrivacyCurve(
-            joined([self.parts] * times) if times < 2 else _repeated(self.parts, times),
+            joined_decompositions([self.parts] * times)
+            if times < 2
+            else _repeated(self.parts, times),
             self.relation,
             self.unit,
             self.trust,

@@ -19,7 +19,7 @@ from turnout.schemes import Relation, Scheme, TrustModel
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.auditing import Findings, Game, OneRun, Statement
-    from turnout.bandits import Mechanism as BanditMechanism
+    from turnout.bandits import BatchMechanism as BanditMechanism
     from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
     from turnout.protocol.mechanisms import Mechanism, SensitivityBound
@@ -291,7 +291,7 @@ def of_outputs(
         projection_of,
         released_by,
     )
-    from turnout.bandits.mechanisms import Mechanism as BanditMechanism
+    from turnout.bandits.mechanisms import BatchMechanism as BanditMechanism
 
     projected = None
     if isinstance(of, BanditMechanism):

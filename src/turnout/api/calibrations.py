@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
-from turnout.accounting.calibration import UNKNOWNS, Unknown, guessed, most_deviation
+from turnout.accounting.calibration import UNKNOWNS, Unknown, most_deviation, with_guessed_start
 from turnout.api.prices import Price
 from turnout.core.errors import ParameterError
 from turnout.schemes import (
@@ -106,7 +106,7 @@ def limited(
     """
     law = scheme.participation
     if scheme.trust is TrustModel.SHUFFLED:
-        return guessed(made, _shuffled(unknown, scheme, epsilon), epsilon, delta)
+        return with_guessed_start(made, _shuffled(unknown, scheme, epsilon), epsilon, delta)
     for each in _parameters(law):
         if each.at_most and _dashed(each.key) == unknown.name:
             return replace(unknown, most=min(unknown.most, getattr(law, each.at_most)))
@@ -230,7 +230,7 @@ def calibrate(
         found = _least_delta(base, epsilon, tolerance)
         solved, delta = base, found.value
     else:
-        found = _found(base, name, made, Target(epsilon, delta, tolerance))
+        found = _found(base, name, made, CalibrationTarget(epsilon, delta, tolerance))
         solved = made(int(found.value) if found.unknown.whole else found.value)
     guarantee = found.guarantee or price(solved, delta, tolerance)
     seconds = time.perf_counter() - started
@@ -256,7 +256,7 @@ def _asked(
     return base, name, lambda value: with_value(base, name, value)
 
 
-class Target(NamedTuple):
+class CalibrationTarget(NamedTuple):
     """A privacy target: the (ε, δ) that must hold, and how closely it is priced."""
 
     epsilon: float
@@ -264,7 +264,7 @@ class Target(NamedTuple):
     tolerance: float
 
 
-def _found(base: Scheme, name: str, made: SchemeOf, target: Target) -> Calibration:
+def _found(base: Scheme, name: str, made: SchemeOf, target: CalibrationTarget) -> Calibration:
     """The value of a parameter of the scheme."""
     from turnout.accounting.calibration import calibrate as calibrated
 

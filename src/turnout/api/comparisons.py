@@ -40,7 +40,7 @@ def _unwatched(done: int, of: int) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Result, sweeps.Comparison):
+class Comparison(Result, sweeps.SweepComparison):
     """ε by every method at every value; equal if they say the same, running times apart."""
 
     @classmethod

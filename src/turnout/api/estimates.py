@@ -21,7 +21,7 @@ from turnout.api.prices import Result
 from turnout.core.errors import ParameterError
 from turnout.core.optional import require
 from turnout.estimation.private import estimates
-from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
+from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean, PrivacyRequest
 from turnout.estimation.private.columns import Rows, array_entries, array_vectors, chosen_columns
 from turnout.randomness import OSRandomness, Source
 from turnout.reporting.words import rounded_up
@@ -409,7 +409,7 @@ def _distinct(categories: object) -> tuple[str, ...]:
 
 def _described(found: Frequencies | Mean, what: str) -> str:
     """An estimate and its cost, in one line."""
-    cost: Cost = found.cost
+    cost: EstimateCost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
     about = "about " if found.clients is None else ""

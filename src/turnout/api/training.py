@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.data import ClientData
     from turnout.learning.algorithm import Algorithm
-    from turnout.learning.tasks import Engine
+    from turnout.learning.tasks import Executor
     from turnout.plans import Plan
     from turnout.randomizers.vectors import VectorRandomizer
     from turnout.reporting.drawing import Picture
@@ -143,7 +143,7 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     data: ClientData | None = None,
     module: Any = None,
-    engine: Engine | None = None,
+    engine: Executor | None = None,
     baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:

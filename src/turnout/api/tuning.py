@@ -135,7 +135,7 @@ def tune(
     watcher, beside = Console() if progress else Unwatched(), training.Beside(data, module)
     if resume is not None:
         folder = Path(resume)
-        return Tuning(tuning.resume(folder, watcher, beside, public_data), folder)
+        return Tuning(tuning.resume_tuning(folder, watcher, beside, public_data), folder)
     settings = {"ranges": ranges, "candidates": candidates, "held_out": held_out}
     source = _source(plan, {key: value for key, value in settings.items() if value is not None})
     folder = None if out is None else Path(out)

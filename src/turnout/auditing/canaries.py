@@ -160,7 +160,9 @@ class Guessed:
     gaussian_mu: float
 
 
-def guessed(scores: FloatArray, inside: NDArray[np.bool_], delta: float, error: float) -> Guessed:
+def bounds_by_guesses(
+    scores: FloatArray, inside: NDArray[np.bool_], delta: float, error: float
+) -> Guessed:
     """The bounds by guesses that follow scores.
 
     The highest scores are guessed to be in the run, and of some tries the lowest to be out.
@@ -187,7 +189,7 @@ def guessed(scores: FloatArray, inside: NDArray[np.bool_], delta: float, error: 
 
 
 def largest_bound(canaries: int, delta: float, error: float) -> float:
-    """The bound of `guessed` where every guess is right: no run of so many canaries gives more."""
+    """The largest bound of `bounds_by_guesses` for so many canaries: every guess is right."""
     tries = _tries(np.ones(canaries, np.bool_))
     share = error / len(tries)
     return max(epsilon_by_guesses(canaries, r, r, delta, share) for r, _ in tries)
@@ -372,7 +374,7 @@ def play_one_run(
         scheme, inside, clip_norm, expected_check_ins, seed, beside=beside, tell=tell
     )
     scores = log_ratios(scheme, seen)
-    found = guessed(scores, inside, stated.delta, 1.0 - confidence)
+    found = bounds_by_guesses(scores, inside, stated.delta, 1.0 - confidence)
     return OneRun(
         words, stated, found, scores, inside, confidence, seed,
         time.perf_counter() - started, metrics,

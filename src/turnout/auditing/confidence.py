@@ -268,7 +268,7 @@ def counted(
     return Counted(event, *sides, likely.size, epsilon, mu)
 
 
-def merged(parts: Iterable[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+def merged_scores(parts: Iterable[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
     """Scores of several groups of trials as those of one."""
     groups = list(parts)
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.confidence import merged
-from turnout.bandits import Batch, Mechanism, Policy, Problem, Release
+from turnout.auditing.confidence import merged_scores
+from turnout.bandits import Batch, BatchMechanism, BatchRelease, Policy, Problem
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
@@ -58,7 +58,7 @@ class OutputGame:
     ) -> dict[str, FloatArray]:
         """Statistics by name: learned ratios, and what is seen itself where it is one number."""
         learned = self._learned(streams)
-        return merged(
+        return merged_scores(
             self._named(learned, columns) for columns in self._seen(world, trials, streams, *name)
         )
 
@@ -235,7 +235,7 @@ class RewardGame:
         horizon: pulls of a run.
     """
 
-    mechanism: Mechanism
+    mechanism: BatchMechanism
     policy: Policy[Any]
     horizon: int = 48
 
@@ -263,7 +263,7 @@ class RewardGame:
                 continue
             different, which = np.unique(sums, axis=0, return_inverse=True)
             for number, row in enumerate(different):
-                release = Release(batch, row, self.mechanism.channels(batch.pulls))
+                release = BatchRelease(batch, row, self.mechanism.channels(batch.pulls))
                 chosen = members[which.ravel() == number]
                 groups.append((policy.update(state, release), chosen, pulled))
         return views

@@ -25,19 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.auditing.canaries import require_independent, simulated
-from turnout.auditing.confidence import LOG_RATIOS, Statistics, merged
+from turnout.auditing.confidence import LOG_RATIOS, Statistics, merged_scores
 from turnout.core import checks
 from turnout.core.aggregates import Noise
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import SAMPLERS
-from turnout.participation.schedule import Block, Schedule, blocks
+from turnout.participation.schedule import Schedule, ScheduleBlock, blocks
 from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.randomness import SimulationStreams, Source, rounded_gaussian
 from turnout.schemes import GaussianNoise, Relation, Scheme, TrustModel
 from turnout.schemes.normal_form import Cohort, Draw, OneOfOwn, Staggered, normal_form
 
-Sampler = Callable[[Draw, int, Block, Source, int], Schedule]
+Sampler = Callable[[Draw, int, ScheduleBlock, Source, int], Schedule]
 """The canary's steps of a block in each of so many trials: a schedule whose clients are trials. Its
 last argument is the first step of the draw's span."""
 
@@ -47,7 +47,7 @@ _FAR = 1e3  # times C: an update that clipping must shorten
 
 
 def canary_steps(
-    draw: Draw, trials: int, block: Block, source: Source, first_step: int
+    draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """The draws of so many clients in the canary's place, by the sampler of every run.
 
@@ -69,7 +69,9 @@ def canary_steps(
     return Schedule(drawn.first_step, drawn.offsets, drawn.clients - clients.start)
 
 
-def _cohorts(draw: Cohort, trials: int, block: Block, source: Source, first_step: int) -> Schedule:
+def _cohorts(
+    draw: Cohort, trials: int, block: ScheduleBlock, source: Source, first_step: int
+) -> Schedule:
     """Whether client 0 is in a cohort; every trial draws a whole one."""
     everybody = range(draw.population)
     hits = [
@@ -158,7 +160,7 @@ class ReleaseGame:
         longest = max(_shown(span.draw) for span in form.spans)
         group = int(np.clip(_CELLS // longest, _FEWEST, _MOST))
         starts = range(0, trials, group)
-        return merged(
+        return merged_scores(
             self._group(world, min(group, trials - start), streams, (*name, world, start))
             for start in starts
         )
@@ -182,7 +184,7 @@ def _shown(draw: Draw) -> int:
     return min(draw.window, draw.steps) if isinstance(draw, Staggered) else draw.steps
 
 
-def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, Block, int]]:
+def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, ScheduleBlock, int]]:
     """The blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
     form = normal_form(scheme.participation)
     rows = {id(s.draw): costliest_row(s.draw) for s in form.spans if isinstance(s.draw, OneOfOwn)}
@@ -217,7 +219,7 @@ class _Playing:
         self._source = streams.source("audit", "participation", *name)
         self._noise = game.noise(streams.generator("audit", "noise", *name))
 
-    def block(self, draw: Draw, block: Block, first_step: int) -> FloatArray:
+    def block(self, draw: Draw, block: ScheduleBlock, first_step: int) -> FloatArray:
         """The canary's coordinate in the steps that can hold it, in units of C, NaN where a step is
         skipped; shape (steps, trials).
         """
@@ -322,7 +324,7 @@ class SimulationGame:
         seeds = streams.generator("audit", "simulations", *name, world).integers(
             _SEEDS, size=len(starts)
         )
-        return merged(
+        return merged_scores(
             self._group(world, min(group, trials - start), int(seed))
             for start, seed in zip(starts, seeds, strict=True)
         )

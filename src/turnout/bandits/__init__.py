@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     )
     from turnout.bandits.mechanisms import (
         BareSums,
+        BatchMechanism,
         CentralSums,
         Channels,
         LocalBits,
-        Mechanism,
         ShuffledBits,
     )
-    from turnout.bandits.policy import Batch, Policy, Problem, Release
+    from turnout.bandits.policy import Batch, BatchRelease, Policy, Problem
     from turnout.bandits.private_ucb import PrivateLinUCB
-    from turnout.bandits.simulation import Run, simulate
+    from turnout.bandits.simulation import Run, simulate_bandit
     from turnout.bandits.thompson import BatchedThompson
 
 __getattr__ = loaded_on_demand(
@@ -50,10 +50,10 @@ __getattr__ = loaded_on_demand(
             "contextual_environment parameter_net read_log rounded_rewards sphere_environment "
             "two_best_environment"
         ),
-        "mechanisms": "BareSums CentralSums Channels LocalBits Mechanism ShuffledBits",
-        "policy": "Batch Policy Problem Release",
+        "mechanisms": "BareSums CentralSums Channels LocalBits BatchMechanism ShuffledBits",
+        "policy": "Batch Policy Problem BatchRelease",
         "private_ucb": "PrivateLinUCB",
-        "simulation": "Run simulate",
+        "simulation": "Run simulate_bandit",
         "thompson": "BatchedThompson",
     },
 )
@@ -61,6 +61,8 @@ __getattr__ = loaded_on_demand(
 __all__ = [
     "BareSums",
     "Batch",
+    "BatchMechanism",
+    "BatchRelease",
     "BatchedThompson",
     "CentralSums",
     "Channels",
@@ -71,11 +73,9 @@ __all__ = [
     "LinearEnvironment",
     "LocalBits",
     "LoggedEnvironment",
-    "Mechanism",
     "Policy",
     "PrivateLinUCB",
     "Problem",
-    "Release",
     "Run",
     "ShuffledBits",
     "best_features",
@@ -85,7 +85,7 @@ __all__ = [
     "phased_elimination",
     "read_log",
     "rounded_rewards",
-    "simulate",
+    "simulate_bandit",
     "sphere_environment",
     "two_best_environment",
 ]

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from turnout.bandits.policy import (
     Batch,
-    Evidence,
+    BatchEvidence,
+    BatchRelease,
     Problem,
-    Release,
     Widths,
     check_growth,
     whole_batch,
@@ -212,7 +212,7 @@ class EliminationState:
 
     problem: Problem
     active: IntArray
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[BatchEvidence, ...] = ()
 
     @property
     def done(self) -> int:
@@ -274,7 +274,7 @@ class Elimination:
         design = self._design(state)
         return whole_batch(state.active[design.actions], design.shares, size, state.left)
 
-    def update(self, state: EliminationState, release: Release) -> EliminationState:
+    def update(self, state: EliminationState, release: BatchRelease) -> EliminationState:
         """Drops what another action beats for sure."""
         known = replace(state, evidence=(*state.evidence, self._evidence(state, release)))
         if state.active.size == 1 or known.left == 0:
@@ -320,7 +320,7 @@ class Elimination:
     def _failure(self, horizon: int) -> float:
         return 1.0 / (horizon + 1) if self.failure is None else self.failure
 
-    def _evidence(self, state: EliminationState, release: Release) -> Evidence:
+    def _evidence(self, state: EliminationState, release: BatchRelease) -> BatchEvidence:
         """A batch with bounds on its actions' means, from the batches before."""
         features = state.problem.actions[release.batch.actions]
         low, high = -np.ones(len(features)), np.ones(len(features))
@@ -333,7 +333,7 @@ class Elimination:
             low = np.clip(up.values - up.radii, -1.0, 1.0)
             high = np.clip(-down.values + down.radii, -1.0, 1.0)
             low, high = np.minimum(low, high), np.maximum(low, high)
-        return Evidence(features, release, low, high)
+        return BatchEvidence(features, release, low, high)
 
     def _design(self, state: EliminationState) -> CoreSet:
         features = state.problem.actions[state.active]
@@ -417,7 +417,7 @@ class LinUCB:
         pulls = min(pulls, state.problem.horizon - state.pulled)
         return Batch(np.array([best]), np.array([pulls]))
 
-    def update(self, state: LinUCBState, release: Release) -> LinUCBState:
+    def update(self, state: LinUCBState, release: BatchRelease) -> LinUCBState:
         """Adds pulls and rewards."""
         action = state.problem.actions[int(release.batch.actions[0])]
         pulls = release.batch.size

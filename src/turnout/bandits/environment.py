@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from turnout.bandits.mechanisms import Mechanism
+from turnout.bandits.mechanisms import BatchMechanism
 from turnout.bandits.policy import Batch
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
@@ -39,7 +39,7 @@ from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 from turnout.randomness import Source
 
 if TYPE_CHECKING:
-    from turnout.bandits.mechanisms import Mechanism
+    from turnout.bandits.mechanisms import BatchMechanism
     from turnout.bandits.policy import Batch
 
 _BALL = 1.0 + 1e-9  # norms up to here are 1 but for rounding
@@ -110,7 +110,7 @@ class LinearEnvironment:
         return int(np.argmax(self.means))
 
     def sums(
-        self, mechanism: Mechanism, batch: Batch, first: int, source: Source
+        self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source
     ) -> NDArray[np.int64]:
         """A batch's released sums, drawn at once; the number of its first pull does not matter."""
         del first
@@ -311,7 +311,7 @@ class LoggedEnvironment:
         """The number of an action of the largest mean."""
         return int(np.argmax(self.means))
 
-    def sums(self, mechanism: Mechanism, batch: Batch, first: int, source: Source) -> IntArray:
+    def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
         """A batch's released sums; its clients are those from row ``first`` on, in random order.
 
         Raises:

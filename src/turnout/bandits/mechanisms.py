@@ -152,7 +152,7 @@ _MOST_LOCAL = 9.0  # ε₀ from which on a bit is true but for one in 8,000, unl
 _SEARCH_WIDTH, _SLACK, _TRIES = 1e-3, 0.01, 30
 
 
-class Mechanism(ABC):
+class BatchMechanism(ABC):
     """One way to release the sums of a batch: a reward randomizer and an aggregator.
 
     Rewards are ±1 (`rounded_rewards`). `messages` and `release` are what clients and learner run;
@@ -204,7 +204,7 @@ class Mechanism(ABC):
 
 
 @dataclass(frozen=True)
-class BareSums(Mechanism):
+class BareSums(BatchMechanism):
     """No privacy: sums as they are."""
 
     word = "none"
@@ -228,7 +228,7 @@ class BareSums(Mechanism):
 
 
 @dataclass(frozen=True)
-class CentralSums(Mechanism):
+class CentralSums(BatchMechanism):
     """Each action's sum with discrete Laplace noise of ℓ1 sensitivity 2, once in the whole run.
 
     Source: thesis, Algorithm 6.3.1, whose Lap(1/ε) takes the sensitivity for 1 and is 2ε-DP
@@ -282,7 +282,7 @@ class CentralSums(Mechanism):
 
 
 @dataclass(frozen=True)
-class LocalBits(Mechanism):
+class LocalBits(BatchMechanism):
     """Each client sends one randomized bit.
 
     Source: thesis, Algorithm 6.3.2, with Warner's response in place of Laplace noise: rewards are
@@ -323,7 +323,7 @@ class LocalBits(Mechanism):
 
 
 @dataclass(frozen=True)
-class ShuffledBits(Mechanism):
+class ShuffledBits(BatchMechanism):
     """The same bit, at the largest ε₀ that the pulls of the client's own action allow.
 
     Messages show the action, so only the n pulls of that action in that batch hide a client; ε₀ is

@@ -3,8 +3,8 @@
 `Policy` is the interface; its `init`, `plan` and `update` are pure: a state is never changed, and
 equal states, releases and generators give equal results. A policy reads public actions and released
 sums alone, so whatever it computes is postprocessing of what the mechanism released. `Widths`
-bounds how far estimates (`Estimates`, from `Evidence`) are off, over all batches, however they were
-chosen.
+bounds how far estimates (`Estimates`, from `BatchEvidence`) are off, over all batches, however they
+were chosen.
 
 Notation: batch j pulled actions a with nⱼₐ pulls and gave estimates ȳⱼₐ of their means; c ∈ ℝᵈ a
 contrast (a difference of two actions, or one action); Xⱼ the least squares estimate of ⟨c, θ⟩ from
@@ -75,7 +75,7 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class BatchRelease:
     """The part of a batch that a policy sees.
 
     Attributes:
@@ -105,7 +105,7 @@ class Policy(Protocol[State]):
         """The next batch, of at most the pulls that are left."""
         ...
 
-    def update(self, state: State, release: Release) -> State:
+    def update(self, state: State, release: BatchRelease) -> State:
         """The state that also knows a release."""
         ...
 
@@ -138,7 +138,7 @@ _BLOCK = 2**16  # contrasts times sums at once: half a MiB, so that temporaries 
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class BatchEvidence:
     """One batch's sums, and bounds on its actions' means that were known before it.
 
     Attributes:
@@ -148,7 +148,7 @@ class Evidence:
     """
 
     features: FloatArray
-    release: Release
+    release: BatchRelease
     low: FloatArray
     high: FloatArray
 
@@ -220,7 +220,7 @@ class Widths:
     horizon: int
     pooled: bool = True
 
-    def lower(self, evidence: Sequence[Evidence], contrasts: FloatArray) -> Estimates:
+    def lower(self, evidence: Sequence[BatchEvidence], contrasts: FloatArray) -> Estimates:
         """Estimates of ⟨c, θ⟩ with radii below which the truth does not lie.
 
         Args:
@@ -237,7 +237,7 @@ class Widths:
         values = np.concatenate([part.values for part in parts])
         return Estimates(values, np.concatenate([part.radii for part in parts]))
 
-    def _block(self, evidence: Sequence[Evidence], contrasts: FloatArray) -> Estimates:
+    def _block(self, evidence: Sequence[BatchEvidence], contrasts: FloatArray) -> Estimates:
         levels = self._levels(evidence[0].release.batch.size)
         price = math.log(self.contrasts * levels / self._share(len(evidence)))
         with np.errstate(divide="ignore"):

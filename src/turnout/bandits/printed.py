@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 
 from turnout.bandits.elimination import core_set
-from turnout.bandits.mechanisms import Channels, Mechanism
-from turnout.bandits.policy import Batch, Problem, Release, whole_batch
+from turnout.bandits.mechanisms import BatchMechanism, Channels
+from turnout.bandits.policy import Batch, BatchRelease, Problem, whole_batch
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
@@ -31,7 +31,7 @@ Model = Literal["none", "central", "local", "shuffled"]
 
 
 @dataclass(frozen=True)
-class PrintedSums(Mechanism):
+class PrintedSums(BatchMechanism):
     """Sums with continuous Laplace noise as printed.
 
     Attributes:
@@ -155,7 +155,7 @@ class PrintedElimination:
         design = core_set(features)
         return whole_batch(state.active[design.actions], design.shares, size, left)
 
-    def update(self, state: PrintedState, release: Release) -> PrintedState:
+    def update(self, state: PrintedState, release: BatchRelease) -> PrintedState:
         """Drops what looks worse than the best by 2γᵢ."""
         batch, features = release.batch, state.problem.actions
         pulled = features[batch.actions]

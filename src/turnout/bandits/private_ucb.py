@@ -26,7 +26,7 @@ import numpy as np
 
 from turnout.accounting import gaussian_epsilon, price, shuffled_price
 from turnout.bandits.mechanisms import BareSums, attenuation
-from turnout.bandits.policy import Batch, Problem, Release
+from turnout.bandits.policy import Batch, BatchRelease, Problem
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
@@ -157,7 +157,7 @@ class PrivateLinUCB:
         left = state.problem.horizon - state.pulled
         return Batch(np.array([best]), np.array([min(self.batch, left)]))
 
-    def update(self, state: PrivateState, release: Release) -> PrivateState:
+    def update(self, state: PrivateState, release: BatchRelease) -> PrivateState:
         """Adds the batch, and the noise of the node that it closes.
 
         The noise is a pure function of the sums so far, which are pseudo-random enough for a

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.bandits.elimination import Elimination, EliminationState, core_set
-from turnout.bandits.policy import Batch, Evidence, Problem, Release, check_growth, whole_batch
+from turnout.bandits.policy import (
+    Batch,
+    BatchEvidence,
+    BatchRelease,
+    Problem,
+    check_growth,
+    whole_batch,
+)
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 
@@ -44,7 +51,7 @@ class ThompsonState:
     """
 
     problem: Problem
-    releases: tuple[Release, ...]
+    releases: tuple[BatchRelease, ...]
     posterior: Posterior
     guard: EliminationState | None = None
 
@@ -105,7 +112,7 @@ class BatchedThompson:
         kept = shares >= min(self.least, float(shares.max()))
         return whole_batch(active[kept], shares[kept] / shares[kept].sum(), size, state.left)
 
-    def update(self, state: ThompsonState, release: Release) -> ThompsonState:
+    def update(self, state: ThompsonState, release: BatchRelease) -> ThompsonState:
         """The posterior of all sums, and what the guard drops."""
         releases = (*state.releases, release)
         posterior = posterior_of(state.problem.actions, releases)
@@ -128,7 +135,7 @@ class BatchedThompson:
         return np.bincount(np.concatenate(best), minlength=len(features)) / self.samples
 
 
-def posterior_of(actions: FloatArray, releases: tuple[Release, ...]) -> Posterior:
+def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
     """The posterior of a standard normal prior, with variances of rewards at its own means."""
     dimension = actions.shape[1]
     posterior = Posterior(np.zeros(dimension), np.eye(dimension))
@@ -139,7 +146,7 @@ def posterior_of(actions: FloatArray, releases: tuple[Release, ...]) -> Posterio
             means = features @ posterior.mean
             spread = np.linalg.norm(features @ posterior.root, axis=1)
             low, high = np.clip(means - spread, -1, 1), np.clip(means + spread, -1, 1)
-            evidence = Evidence(features, release, low, high)
+            evidence = BatchEvidence(features, release, low, high)
             information = information + evidence.information
             moment = moment + evidence.moment
         values, vectors = np.linalg.eigh(information)

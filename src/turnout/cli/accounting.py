@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from turnout.api.calibrations import CalibratedPrice
 
 
-def priced(question: Question) -> Price:
+def answered(question: Question) -> Price:
     """The price of the scheme that a question is about.
 
     Raises:
@@ -105,7 +105,7 @@ def account(
 
     path = picture_path(picture)
     with spinner("pricing"):
-        found = priced(parse_query(flags))
+        found = answered(parse_query(flags))
         found = explained(found, prior=prior) if explain else found
     if path is not None:
         found.plot().write(path)

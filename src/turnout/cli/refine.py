@@ -16,7 +16,7 @@ from turnout.core.errors import ParameterError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from turnout.refinement import Key, Release
+    from turnout.refinement import Key, LayeredRelease
     from turnout.refinement.multilevel import Mechanism
 
 _ENCODE_EXAMPLES = """\b
@@ -253,7 +253,7 @@ def decode(
         estimates.show_level(estimate, confidence, rows, top)
 
 
-def _check_level(release: Release, key: Key | None, epsilon: float) -> None:
+def _check_level(release: LayeredRelease, key: Key | None, epsilon: float) -> None:
     """The level that is meant is the one that there is a key for."""
     level = release.levels.level_of(epsilon)
     if key is None and level != len(release.levels.epsilons) - 1:
@@ -262,7 +262,7 @@ def _check_level(release: Release, key: Key | None, epsilon: float) -> None:
         raise ParameterError("key", key.epsilon, f"the key for epsilon = {epsilon:g}")
 
 
-def _write_values(release: Release, key: Key | None, path: Path) -> None:
+def _write_values(release: LayeredRelease, key: Key | None, path: Path) -> None:
     import numpy as np
 
     from turnout.core.files import write

@@ -240,9 +240,9 @@ def join(
     require("device", what="turnout join")
     import asyncio
 
-    from turnout.device import priced
+    from turnout.device import within_promise
     from turnout.service.contract.wire import Invitation
-    from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
+    from turnout.service.device import Diary, Link, StateFile, TaskDevice, connection, default_place
     from turnout.service.device.trainer import trainer_on_file
 
     invitation = Invitation.decoded(token)
@@ -251,7 +251,9 @@ def join(
     async def take_part(diary: Diary) -> Counter[str]:
         async with connection(ca) as http:
             link = Link(http, url, allow_http=allow_http)
-            return await Device(invitation, diary, link, priced(trainer_of), cover=cover).run()
+            return await TaskDevice(
+                invitation, diary, link, within_promise(trainer_of), cover=cover
+            ).run()
 
     from rich.console import Console
 

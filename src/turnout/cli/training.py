@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from turnout.api.audits import Audit
-    from turnout.learning.tasks import Engine
+    from turnout.learning.tasks import Executor
 
 
 @click.command(cls=Command)
@@ -116,7 +116,7 @@ def train(
 
 def _engine(
     name: str, address: str | None, workers: int | None
-) -> AbstractContextManager[Engine | None]:
+) -> AbstractContextManager[Executor | None]:
     """The engine of that name, running inside."""
     if name == "local":
         return nullcontext()
@@ -254,7 +254,7 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
 
     if data in _BUILT_IN:
         try:
-            return datasets.load(data).test.inputs
+            return datasets.load_images(data).test.inputs
         except datasets.MissingFileError as error:
             raise InputFileError(str(error)) from None
     if Path(data).suffix not in (".npy", ".npz"):

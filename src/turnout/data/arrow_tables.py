@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.optional import require
 from turnout.data.images import pixels
-from turnout.data.tables import BATCH_NUMBERS, Batch, Column, Kind, any_of_row, text_column
+from turnout.data.tables import BATCH_NUMBERS, Column, Kind, TableBatch, any_of_row, text_column
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of the arrays of a column, as its first rows had them."""
@@ -216,7 +216,7 @@ class ArrowTable:
         """The names of the columns."""
         return self._names
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All rows of these columns; types are the table's own."""
         start, names, step = 0, list(kinds), _FIRST_ROWS
         with arrow_errors(self._where):
@@ -231,7 +231,7 @@ class ArrowTable:
                     start += part.num_rows
                     numbers = sum(column.values[:1].size for column in columns.values())
                     step = max(1, BATCH_NUMBERS // max(1, numbers))
-                    yield Batch(rows, columns)
+                    yield TableBatch(rows, columns)
 
 
 def parquet_table(path: Path) -> ArrowTable:
@@ -325,7 +325,7 @@ class CsvTable:
         """The names in the first line."""
         return self._names
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All rows of these columns, of the kinds asked for; an empty cell is missing."""
         start, names = 0, list(kinds)
         with self._errors(kinds, lambda: start):
@@ -337,7 +337,7 @@ class CsvTable:
                     name: column_of(name, held.column(place), rows, {})
                     for place, name in enumerate(names)
                 }
-                yield Batch(rows, columns)
+                yield TableBatch(rows, columns)
                 start += held.num_rows
 
     def _reader(self, kinds: Mapping[str, Kind] | None) -> Any:

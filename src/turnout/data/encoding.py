@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.data.records import Target
-from turnout.data.tables import Batch, Column, Kind, Table, any_of_row, refuse_rows
+from turnout.data.records import PredictionTarget
+from turnout.data.tables import Column, Kind, Table, TableBatch, any_of_row, refuse_rows
 from turnout.plans.data_sections import DataSection
 
 _SPLIT_KEY = b"turnout test clients 1"
@@ -51,7 +51,7 @@ class Census:
         """Rows of all clients."""
         return int(self.offsets[-1])
 
-    def placed(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def placed(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The client's number of each row, and which rows are held out."""
         number = self.number_of[self.ids.seen(batch)]
         return number, self.split.held_out(batch) | (number < 0)
@@ -71,7 +71,7 @@ class Ids:
     def __len__(self) -> int:
         return len(self._places)
 
-    def seen(self, batch: Batch) -> NDArray[np.int64]:
+    def seen(self, batch: TableBatch) -> NDArray[np.int64]:
         """The place of each row's client among all that have appeared.
 
         Raises:
@@ -107,7 +107,7 @@ class Split:
     column: str | None = None
     by_row: bool = False
 
-    def held_out(self, batch: Batch) -> NDArray[np.bool_]:
+    def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
         """Which rows are held out by the column, or by their own numbers."""
         if self.column is not None:
             column = batch.columns[self.column]
@@ -161,7 +161,7 @@ def take_census(
     return _numbered(names, counts, test_counts, ids, split)
 
 
-def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[Batch]:
+def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[TableBatch]:
     """The batches of the columns that a census needs; of any column where it needs none."""
     kinds = {client: Kind.TEXT} if client is not None else {}
     if split.column is not None:
@@ -240,7 +240,7 @@ class Encoder:
         ParameterError: a label whose kind its type leaves in doubt.
     """
 
-    def __init__(self, data: DataSection, first: Batch) -> None:
+    def __init__(self, data: DataSection, first: TableBatch) -> None:
         self._inputs: Sequence[str] = data.inputs or ()
         self._label: Sequence[str] = data.label or ()
         self._categories = data.categories or {}
@@ -248,21 +248,21 @@ class Encoder:
         vocabulary = data.vocabulary
         self._tokens = len(vocabulary) if isinstance(vocabulary, str) else vocabulary
         labels = [first.columns[name] for name in self._label]
-        self.target = Target(data.stated_target or guessed_target(self._label, labels))
+        self.target = PredictionTarget(data.stated_target or guessed_target(self._label, labels))
         self._classes = data.classes
         self.names = data.classes if isinstance(data.classes, tuple) else ()
 
     def outputs(self, labels: NDArray) -> int:
         """Classes, tags, numbers or tokens of the vocabulary."""
-        if self.target is Target.TOKENS:
+        if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return self._tokens
-        if self.target is Target.CLASS:
+        if self.target is PredictionTarget.CLASS:
             assert self._classes is not None
             return self._classes if isinstance(self._classes, int) else len(self._classes)
         return labels.shape[1]
 
-    def records(self, batch: Batch) -> tuple[NDArray, NDArray]:
+    def records(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
         """Inputs and labels of a batch, as `turnout.data.Records` has them.
 
         Raises:
@@ -272,12 +272,12 @@ class Encoder:
         if not self._label:
             return self._next_tokens(batch)
         inputs, labels = self._seen(batch), self._predicted(batch)
-        if self.target is Target.TOKENS and labels.shape != inputs.shape:
+        if self.target is PredictionTarget.TOKENS and labels.shape != inputs.shape:
             expected = f"a token for each of the inputs', of shape {inputs.shape[1:]}"
             raise ParameterError("label", labels.shape[1:], expected)
         return inputs, labels
 
-    def _seen(self, batch: Batch) -> NDArray:
+    def _seen(self, batch: TableBatch) -> NDArray:
         parts = [self._input(name, batch) for name in self._inputs]
         if self._tokens is not None:
             return parts[0].reshape(len(batch), -1)
@@ -286,7 +286,7 @@ class Encoder:
         flat = [_floats(part).reshape(len(batch), -1) for part in parts]
         return np.concatenate(flat, axis=1, dtype=np.float32)
 
-    def _input(self, name: str, batch: Batch) -> NDArray:
+    def _input(self, name: str, batch: TableBatch) -> NDArray:
         """One input column: a row of one-hot codes, tokens, or numbers."""
         column = _present("inputs", name, batch)
         if self._tokens is not None:
@@ -314,24 +314,24 @@ class Encoder:
         _finite(key, name, values, rows)
         return values.astype(np.float32)
 
-    def _predicted(self, batch: Batch) -> NDArray:
+    def _predicted(self, batch: TableBatch) -> NDArray:
         """The labels, as the target says."""
         name = self._label[0]
         column = _present("label", name, batch)
-        if self.target is Target.CLASS:
+        if self.target is PredictionTarget.CLASS:
             return self._class_numbers(name, column, batch.rows)
-        if self.target is Target.TOKENS:
+        if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return _whole("label", name, column, batch.rows, range(-1, self._tokens))
         columns = [column] + [_present("label", one, batch) for one in self._label[1:]]
         parts = [
             self._tags(one, held, batch.rows)
-            if self.target is Target.TAGS
+            if self.target is PredictionTarget.TAGS
             else self._scaled("label", one, _number_values(one, held), batch.rows)
             for one, held in zip(self._label, columns, strict=True)
         ]
         joined = np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
-        return joined.astype(np.uint8 if self.target is Target.TAGS else np.float32)
+        return joined.astype(np.uint8 if self.target is PredictionTarget.TAGS else np.float32)
 
     def _class_numbers(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
         classes = self._classes
@@ -348,7 +348,7 @@ class Encoder:
     def _tags(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
         return _whole("label", name, column, rows, range(2))
 
-    def _next_tokens(self, batch: Batch) -> tuple[NDArray, NDArray]:
+    def _next_tokens(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
         """Each token beside the one after it; −1 stands for no token."""
         assert self._tokens is not None
         name = self._inputs[0]
@@ -395,7 +395,7 @@ def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
     raise ParameterError("target", None, expected)
 
 
-def _present(key: str, name: str, batch: Batch) -> Column:
+def _present(key: str, name: str, batch: TableBatch) -> Column:
     """The column, without missing entries."""
     column = batch.columns[name]
     refuse_rows(key, name, "a value in every row", column.missing, batch.rows)

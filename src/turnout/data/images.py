@@ -20,7 +20,7 @@ from turnout.core.errors import InputFileError, ParameterError, StorageError
 from turnout.core.optional import require
 from turnout.data.files import DataFile, contents
 from turnout.data.records import ClientData, Records
-from turnout.data.tables import BATCH_NUMBERS, Batch, Column, Kind, text_column
+from turnout.data.tables import BATCH_NUMBERS, Column, Kind, TableBatch, text_column
 
 _GREY = ("1", "L", "I", "I;16", "F")
 
@@ -115,7 +115,7 @@ LOADERS: dict[str, Callable[[], ClientData]] = {
 """Data sets by the name that a plan gives them."""
 
 
-def load(name: str) -> ClientData:
+def load_images(name: str) -> ClientData:
     """The data set of that name."""
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
@@ -190,7 +190,7 @@ class ImageFolderTable:
         """The image, its class, and its client if it has one."""
         return [*self._levels, "image"]
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All images in the order of their paths.
 
         Raises:
@@ -212,7 +212,7 @@ class ImageFolderTable:
                 _refuse_shapes(part, images, shape)
                 columns["image"] = Column(np.stack(images))
                 step = max(1, BATCH_NUMBERS // max(1, images[0].size))
-            yield Batch(np.arange(start, start + len(part)), columns)
+            yield TableBatch(np.arange(start, start + len(part)), columns)
             start += len(part)
 
 

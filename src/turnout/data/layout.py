@@ -35,8 +35,8 @@ from turnout.core.errors import InputFileError, ParameterError, StorageError, Tu
 from turnout.core.files import locked, sync_folder
 from turnout.data.encoding import Census, Encoder, Split, kinds_of, take_census
 from turnout.data.files import cache_folder
-from turnout.data.records import ClientData, Records, Target
-from turnout.data.tables import Batch, Kind, Table, columns_of
+from turnout.data.records import ClientData, PredictionTarget, Records
+from turnout.data.tables import Kind, Table, TableBatch, columns_of
 from turnout.learning.examples import Holdings
 from turnout.plans.data_sections import DataSection
 
@@ -49,7 +49,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class ShelfContents:
     """The contents of a shelf.
 
     Attributes:
@@ -83,16 +83,16 @@ class Shelf:
     def __post_init__(self) -> None:
         self._partial = self.folder.with_name(self.folder.name + ".partial")
 
-    def kept(self) -> Kept | None:
+    def kept(self) -> ShelfContents | None:
         """The contents; None for nothing, or for what cannot be read."""
         try:
             about = json.loads((self.folder / _ABOUT).read_text("utf-8"))
             arrays = {name: _mapped(self.folder / f"{name}.npy") for name in about["arrays"]}
-            return Kept(arrays, about["about"])
+            return ShelfContents(arrays, about["about"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, make: Callable[[Allocate], Kept]) -> tuple[Kept, bool]:
+    def keep(self, make: Callable[[Allocate], ShelfContents]) -> tuple[ShelfContents, bool]:
         """The contents, and whether they were made now; of two processes one makes them.
 
         Args:
@@ -158,7 +158,7 @@ class Shelf:
                 file.truncate(file.tell() + size)
         return np.load(path, mmap_mode="r+")
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: ShelfContents) -> None:
         """The arrays that are no files yet, and the rest."""
         for name, array in kept.arrays.items():
             if isinstance(array, np.memmap):
@@ -212,7 +212,7 @@ class Layout:
     """
 
     arrays: Mapping[str, NDArray[Any]]
-    target: Target
+    target: PredictionTarget
     outputs: int
     names: tuple[str, ...]
 
@@ -323,7 +323,7 @@ class _Writer:
         self._written = 0
         self._arrays: dict[str, NDArray[Any]] = {}
 
-    def encoded(self, batch: Batch) -> dict[str, NDArray[Any]]:
+    def encoded(self, batch: TableBatch) -> dict[str, NDArray[Any]]:
         """Inputs and labels of a batch, of the shapes that the first batch had.
 
         Raises:
@@ -337,7 +337,7 @@ class _Writer:
                 raise ParameterError(name, part.shape[1:], f"arrays of one shape, {shape} before")
         return parts
 
-    def write(self, batch: Batch, tell: Tell) -> None:
+    def write(self, batch: TableBatch, tell: Tell) -> None:
         """Writes the rows of a batch."""
         parts = self.encoded(batch)
         number, out = self._census.placed(batch)
@@ -503,10 +503,10 @@ def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[La
     shelf = Shelf.of(ROOM, made_of)
     kept, made = shelf.keep(lambda allocate: _described(make(allocate)))
     about = kept.about
-    said = (Target(about["target"]), int(about["outputs"]), tuple(about["names"]))
+    said = (PredictionTarget(about["target"]), int(about["outputs"]), tuple(about["names"]))
     return Layout(kept.arrays, *said), shelf, made
 
 
-def _described(layout: Layout) -> Kept:
+def _described(layout: Layout) -> ShelfContents:
     said = {"target": layout.target.value, "outputs": layout.outputs, "names": list(layout.names)}
-    return Kept(layout.arrays, said)
+    return ShelfContents(layout.arrays, said)

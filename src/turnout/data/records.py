@@ -15,7 +15,7 @@ from turnout.learning.examples import Holdings
 from turnout.plans.data_sections import DataSection
 
 
-class Target(StrEnum):
+class PredictionTarget(StrEnum):
     """The kind of label that a record has."""
 
     CLASS = "class"
@@ -35,7 +35,7 @@ class Records:
     Attributes:
         inputs: float32, float16, uint8 that stands for fractions of 255, or int64 tokens; shape
             ``(records, …)``.
-        labels: shape ``(records, …)``, as the `Target` says.
+        labels: shape ``(records, …)``, as the `PredictionTarget` says.
     """
 
     inputs: NDArray[Any]
@@ -70,7 +70,7 @@ class ClientData:
     train: Records
     test: Records
     outputs: int = 10
-    target: Target = Target.CLASS
+    target: PredictionTarget = PredictionTarget.CLASS
     holdings: Holdings | None = None
     names: tuple[str, ...] = ()
     section: DataSection | None = None

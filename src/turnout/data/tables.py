@@ -50,7 +50,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class TableBatch:
     """Some rows of a table.
 
     Attributes:
@@ -79,7 +79,7 @@ class Table(Protocol):
         """The names of all columns."""
         ...
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All rows, with these columns; the same rows in the same order every time.
 
         Args:
@@ -171,14 +171,14 @@ class ArrayTable:
         """The names of the arrays."""
         return list(self._arrays)
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All rows of these arrays."""
         wide = max(self._arrays[name][:1].size for name in kinds)
         step = max(1, BATCH_NUMBERS // max(1, wide))
         for start in range(0, self._rows, step):
             rows = np.arange(start, min(start + step, self._rows))
             parts = {name: self._arrays[name][start : start + step] for name in kinds}
-            yield Batch(rows, {name: numpy_column(name, part) for name, part in parts.items()})
+            yield TableBatch(rows, {name: numpy_column(name, part) for name, part in parts.items()})
 
 
 def numpy_column(name: str, array: NDArray[Any]) -> Column:
@@ -267,7 +267,7 @@ class CharacterTable:
         """Those of the table."""
         return self._table.names
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """The records of all rows; the column of text holds arrays of length + 1 tokens.
 
         Raises:
@@ -284,9 +284,9 @@ class CharacterTable:
             }
             if source.size:
                 columns[self._text] = Column(self._cut(tokens, lengths, pieces))
-                yield Batch(batch.rows[source], columns)
+                yield TableBatch(batch.rows[source], columns)
 
-    def _tokens(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _tokens(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens of all texts one after another, and how many each has."""
         column = batch.columns[self._text]
         if column.texts is None:

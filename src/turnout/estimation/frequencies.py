@@ -1,7 +1,7 @@
 """Frequencies of k items among n clients, from one randomized message a client.
 
 `estimate_frequencies` turns a tally into a `FrequencyEstimate`: values, standard errors,
-`FrequencyIntervals` that hold at every number of clients, and the items that `heavy_hitters` names.
+`FrequencyIntervals` that hold at every number of clients, and the items that `items_above` names.
 `shrink` is the empirical-Bayes post-processing. The functions read tallies
 (`turnout.estimation.tallies`) alone, so nothing here costs privacy.
 
@@ -282,7 +282,7 @@ def _bernstein(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], ND
     return (mean - radius) / gain, (mean + radius) / gain
 
 
-def heavy_hitters(evidence: Evidence, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
+def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
     """Items whose frequency is above ``threshold``, the surest first.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Stat. 1979,
@@ -406,7 +406,7 @@ class FrequencyEstimate:
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
         """Items above ``threshold``; one wrong among them with probability ``error`` at most."""
-        return heavy_hitters(self.evidence, threshold, error)
+        return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:
         """The estimate as text: its size and its privacy."""

@@ -413,7 +413,7 @@ class TailAverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Averaged:
+class AveragedOptimizer:
     """An optimiser whose iterates are averaged; the average is what is released.
 
     The optimiser itself goes on from the last iterate.

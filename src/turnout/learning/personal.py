@@ -46,7 +46,7 @@ Models = Callable[[NDArray[np.int64]], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ClientGroup:
     """Some clients' examples, padded to a rectangle by each one's own.
 
     Attributes:
@@ -110,7 +110,7 @@ class PersonalTask(SupervisedTask):
         size = max(1, min(_LARGEST_MODELS // self.dimension, _LARGEST_EXAMPLES // most))
         return (clients[start : start + size] for start in range(0, clients.size, size))
 
-    def held(self, clients: NDArray[np.int64]) -> Group:
+    def held(self, clients: NDArray[np.int64]) -> ClientGroup:
         """The examples that some clients learn from."""
         return _group(self._examples, self._holdings, clients)
 
@@ -174,12 +174,12 @@ def judged_on_own_classes(
     return Holdings(np.array(offsets), np.concatenate(chosen))
 
 
-def _group(examples: Examples, holdings: Holdings, clients: NDArray[np.int64]) -> Group:
+def _group(examples: Examples, holdings: Holdings, clients: NDArray[np.int64]) -> ClientGroup:
     """Some clients' examples as a rectangle."""
     records, weights = holdings.padded(clients)
     index = records.reshape(-1)
     inputs, labels = as_floats(rows(examples.inputs, index)), rows(examples.labels, index)
-    return Group(
+    return ClientGroup(
         inputs.view(*records.shape, *inputs.shape[1:]),
         labels.view(records.shape),
         torch.from_numpy(weights),
@@ -316,18 +316,18 @@ class _PersonalModels:
         held = self.task.held(clients)
 
         def last_steps(model: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-            return self._descended(model, shared, Group(inputs, labels, weights), self.finish)
+            return self._descended(model, shared, ClientGroup(inputs, labels, weights), self.finish)
 
         return vmap(last_steps)(models, held.inputs, held.labels, held.weights).detach()
 
-    def _descended(self, model: Tensor, shared: Tensor, held: Group, steps: int) -> Tensor:
+    def _descended(self, model: Tensor, shared: Tensor, held: ClientGroup, steps: int) -> Tensor:
         """A personal model after local steps beside a shared one that stays as it is."""
         for _ in range(steps):
             slope = grad(self._objective)(model, shared, held)
             model = model - self.local.learning_rate * slope
         return model
 
-    def _objective(self, model: Tensor, shared: Tensor, held: Group) -> Tensor:
+    def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
         """What a personal model lowers: a client's mean loss, and what draws it to the others."""
         return self._fit(model, held)
 
@@ -337,7 +337,7 @@ class _PersonalModels:
         """One client's personal model after its local steps, and its message."""
         raise NotImplementedError
 
-    def _fit(self, model: Tensor, held: Group) -> Tensor:
+    def _fit(self, model: Tensor, held: ClientGroup) -> Tensor:
         """A client's mean loss."""
         outputs = self.task.model.logits(model, held.inputs)
         return (self.task.objective.loss.each(outputs, held.labels) * held.weights).sum()
@@ -430,7 +430,7 @@ class AdaPeD(_PersonalModels):
         moved = self.psi_weight * (shared[-1] - psi)
         return model, torch.cat([way, moved.unsqueeze(0)])
 
-    def _objective(self, model: Tensor, shared: Tensor, held: Group) -> Tensor:
+    def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
         own, theirs = (self.task.model.logits(each, held.inputs) for each in (model, shared[:-1]))
         fit = (self.task.objective.loss.each(own, held.labels) * held.weights).sum()
         return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
@@ -466,11 +466,11 @@ class Ridge(_PersonalModels):
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        held = Group(inputs, labels, weights)
+        held = ClientGroup(inputs, labels, weights)
         model = self._descended(model, shared, held, self.local.steps)
         return model, shared - model
 
-    def _objective(self, model: Tensor, shared: Tensor, held: Group) -> Tensor:
+    def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
         return self._fit(model, held) + self.strength / 2 * (model - shared).square().sum()
 
 
@@ -495,7 +495,7 @@ class Alone(_PersonalModels):
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        held = Group(inputs, labels, weights)
+        held = ClientGroup(inputs, labels, weights)
         return self._descended(model, shared, held, self.local.steps), model.new_zeros(1)
 
 

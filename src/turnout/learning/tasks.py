@@ -34,7 +34,7 @@ BLOCKS = 256
 """Of one sum, at most: so many vectors of d numbers travel where another machine computes them."""
 
 
-class Engine(Protocol):
+class Executor(Protocol):
     """Computes the blocks of a task's sums somewhere else.
 
     Guarantee: block i's result is `SupervisedTask.block_sum` of block i, once, in the order of the
@@ -95,12 +95,12 @@ class SupervisedTask:
             model, local or LocalTraining(), objective.loss, made_up_batch(examples), compute
         )
         self._compute = compute
-        self._engine: Engine | None = None
+        self._engine: Executor | None = None
         self._holdings = holdings
         self._counts = holdings.sizes
         self._examples, self._held_out = examples, held_out
 
-    def computed_by(self, engine: Engine | None) -> Self:
+    def computed_by(self, engine: Executor | None) -> Self:
         """The same task, whose sums an engine computes; None for threads of this process.
 
         Raises:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation.schedule import Block, Schedule, blocks, grouped, numbered
+from turnout.participation.schedule import Schedule, ScheduleBlock, blocks, grouped, numbered
 from turnout.randomness import Source
 from turnout.schemes import ParticipationLaw
 from turnout.schemes.normal_form import (
@@ -52,34 +52,40 @@ _CELLS = 2**22
 
 
 def everybody(
-    draw: Always, clients: range, block: Block, source: Source, first_step: int
+    draw: Always, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """Everybody, without a draw."""
     return _one_step(block, clients, np.arange(len(clients)))
 
 
 def coins(
-    draw: Bernoulli, clients: range, block: Block, source: Source, first_step: int
+    draw: Bernoulli, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """A coin each. Whose hand tosses it, the server's or the client's, is not seen in the law."""
     return _one_step(block, clients, _who_came(len(clients), draw.rate, source))
 
 
-def cohort(draw: Cohort, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+def cohort(
+    draw: Cohort, clients: range, block: ScheduleBlock, source: Source, first_step: int
+) -> Schedule:
     """A uniform subset, drawn by the server."""
     if len(clients) != draw.population:
         raise UnsupportedError("under FixedSize no client can draw its own steps: sizes are fixed")
     return _one_step(block, clients, source.subset(draw.population, draw.size))
 
 
-def one_of(draw: OneOf, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+def one_of(
+    draw: OneOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
+) -> Schedule:
     """One coin, then one uniform step of the block."""
     came = _who_came(len(clients), draw.probability, source)
     slots = source.below(block.steps, len(came))
     return grouped(block.first_step, block.steps, slots, numbered(clients, came))
 
 
-def kept(draw: Kept, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+def kept(
+    draw: Kept, clients: range, block: ScheduleBlock, source: Source, first_step: int
+) -> Schedule:
     """One coin and one uniform slot, which the client keeps in every epoch."""
     came = _who_came(len(clients), draw.slot.probability, source)
     slots = source.below(draw.slot.steps, len(came))
@@ -88,7 +94,9 @@ def kept(draw: Kept, clients: range, block: Block, source: Source, first_step: i
     return grouped(block.first_step, block.steps, steps, who)
 
 
-def k_of(draw: KOf, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+def k_of(
+    draw: KOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
+) -> Schedule:
     """A uniform subset of the block for each client."""
     slots = _subset_each(len(clients), block.steps, draw.picks, source)
     who = np.repeat(numbered(clients, np.arange(len(clients))), draw.picks)
@@ -96,7 +104,7 @@ def k_of(draw: KOf, clients: range, block: Block, source: Source, first_step: in
 
 
 def staggered(
-    draw: Staggered, clients: range, block: Block, source: Source, first_step: int
+    draw: Staggered, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """Check-in paper §4.2. Step 0 is slot ``window − 1``: those before it are the warm-up."""
     positions = np.arange(len(clients))
@@ -108,7 +116,7 @@ def staggered(
 
 
 def among_available(
-    draw: OneOfOwn, clients: range, block: Block, source: Source, first_step: int
+    draw: OneOfOwn, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """Each client draws the rank of its step among *its own* ones in the block."""
     begin = block.first_step - first_step
@@ -125,7 +133,7 @@ def among_available(
     return grouped(block.first_step, block.steps, slots, numbered(clients, came))
 
 
-def _one_step(block: Block, clients: range, came: NDArray[np.int64]) -> Schedule:
+def _one_step(block: ScheduleBlock, clients: range, came: NDArray[np.int64]) -> Schedule:
     """The schedule of a block of one step."""
     offsets = np.array([0, len(came)], dtype=np.int64)
     return Schedule(block.first_step, offsets, numbered(clients, came))
@@ -185,7 +193,7 @@ def _complement(drawn: NDArray[np.int32], window: int) -> NDArray[np.integer]:
     return np.nonzero(free)[1].reshape(clients, window - picks)
 
 
-SAMPLERS: DrawTable[Callable[[Any, range, Block, Source, int], Schedule]] = DrawTable(
+SAMPLERS: DrawTable[Callable[[Any, range, ScheduleBlock, Source, int], Schedule]] = DrawTable(
     "a sampler",
     {
         Always: everybody,
@@ -204,7 +212,7 @@ SAMPLERS: DrawTable[Callable[[Any, range, Block, Source, int], Schedule]] = Draw
 def draw(
     law: ParticipationLaw,
     population: int,
-    block: Block,
+    block: ScheduleBlock,
     source: Source,
     *,
     client: int | None = None,

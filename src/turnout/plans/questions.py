@@ -53,7 +53,7 @@ KIND = "what protects one contribution"
 _COLUMNS = ("present", "absent")
 
 
-class RandomizerSection(Section):
+class RandomizerQuestion(Section):
     """The parameters of a randomizer that a question names."""
 
     kind: ClassVar[type[Any]]
@@ -66,17 +66,17 @@ class RandomizerSection(Section):
         return getattr(made, "law", made)
 
 
-def _section_of(word: str, kind: type[Any]) -> type[RandomizerSection]:
+def _section_of(word: str, kind: type[Any]) -> type[RandomizerQuestion]:
     """The section of a randomizer's class, made of what it says of its parameters."""
     keys = {"randomizer": (Literal[word], Field(description=KIND)), **section_keys(kind)}
-    section = create_model(f"{kind.__name__}Section", __base__=RandomizerSection, **keys)
+    section = create_model(f"{kind.__name__}Section", __base__=RandomizerQuestion, **keys)
     section.kind, section.__doc__ = kind, kind.__doc__
     levels = [each.key for each in parameters(kind) if each.domain is Domain.POSITIVE]
     section.noise = levels[0].replace("_", "-") if levels else None
     return section
 
 
-class TableSection(RandomizerSection):
+class TableSection(RandomizerQuestion):
     """A mechanism with finitely many outcomes, by a table of their probabilities."""
 
     noise: ClassVar[str | None] = None
@@ -92,7 +92,7 @@ class TableSection(RandomizerSection):
 
 
 all_mechanisms()  # whose files register what questions may ask
-RANDOMIZERS = Sections[RandomizerSection](
+RANDOMIZERS = Sections[RandomizerQuestion](
     {word: partial(_section_of, word, kind) for word, kind in asked_randomizers().items()}
     | {"table": lambda: TableSection}
 )
@@ -281,12 +281,12 @@ class PrivacyTarget(Section):
 class Question(Section):
     """A randomizer, a participation law and a privacy target."""
 
-    randomizer: RandomizerSection
+    randomizer: RandomizerQuestion
     participation: LawSection | Shuffled
     target: PrivacyTarget
 
     @classmethod
-    def among(cls, randomizer: type[RandomizerSection], law: type[BaseModel]) -> type[Self]:
+    def among(cls, randomizer: type[RandomizerQuestion], law: type[BaseModel]) -> type[Self]:
         """The questions about one kind of randomizer under one kind of law."""
         return create_model(
             cls.__name__, __base__=cls, randomizer=(randomizer, ...), participation=(law, ...)

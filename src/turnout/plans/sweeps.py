@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, ValidationError, field_validator
 
-from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
+from turnout.accounting import BudgetTerms, Ledger, Odometer, Remaining, RenyiFilter, remaining
 from turnout.core import checks
 from turnout.core.errors import (
     NumericalError,
@@ -250,7 +250,7 @@ def _flag(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ComparisonCurve:
     """One method's quotes over the sweep; a text says why there is none."""
 
     method: Method[Any]
@@ -268,12 +268,12 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class SweepComparison:
     """ε at every value of what is swept, a curve for each method."""
 
     asked: Sweep
     values: Sequence[float]
-    curves: Sequence[Curve]
+    curves: Sequence[ComparisonCurve]
     seconds: float
 
     def relation(self, method: Method[Any]) -> Relation:
@@ -281,7 +281,9 @@ class Comparison:
         return method.relation or self.asked.relation
 
 
-def compared(asked: Sweep, watch: Callable[[int, int], None] = lambda done, of: None) -> Comparison:
+def compared(
+    asked: Sweep, watch: Callable[[int, int], None] = lambda done, of: None
+) -> SweepComparison:
     """Every method at every value of a sweep.
 
     ``watch`` is told how many of how many points are done.
@@ -293,8 +295,8 @@ def compared(asked: Sweep, watch: Callable[[int, int], None] = lambda done, of: 
         for index, method in enumerate(methods):
             watch(done * len(methods) + index, len(settings) * len(methods))
             quotes[index].append(_quoted(method, setting))
-    curves = [Curve(method, row) for method, row in zip(methods, quotes, strict=True)]
-    return Comparison(asked, values, curves, time.perf_counter() - started)
+    curves = [ComparisonCurve(method, row) for method, row in zip(methods, quotes, strict=True)]
+    return SweepComparison(asked, values, curves, time.perf_counter() - started)
 
 
 def _family(asked: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
@@ -369,7 +371,7 @@ class Account:
             ParameterError: so small an ε allows nothing at this δ.
             UnsupportedError: the window has no Rényi divergence (adaptive runs).
         """
-        terms = Terms.of(expected)
+        terms = BudgetTerms.of(expected)
         if not adaptive:
             return cls(Ledger(terms), delta, epsilon)
         if epsilon is None:
@@ -378,7 +380,7 @@ class Account:
         return cls(book, delta, epsilon)
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> BudgetTerms:
         """Relation, unit and trust of everything in the account."""
         return self.book.terms
 
@@ -487,14 +489,14 @@ def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
     return account.fits(_asked(account, flags))
 
 
-def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, Terms]:
+def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms]:
     """The state of a plan after ``done`` steps, and the terms that its bounds are about."""
     question = parse_query(flags)
     target = question.target
     if target.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
     found = remaining(question.scheme, done, target.epsilon, target.delta)
-    return found, Terms.of(question.scheme)
+    return found, BudgetTerms.of(question.scheme)
 
 
 def read_account(path: Path) -> Account:

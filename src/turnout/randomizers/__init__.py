@@ -1,6 +1,6 @@
 """Randomizers: a client's messages, with their exact privacy level and their bytes."""
 
-from turnout.randomizers.hadamard import HadamardResponse, OneBitHadamard
+from turnout.randomizers.hadamard import HadamardRandomizer, OneBitHadamard
 from turnout.randomizers.hashing import LocalHashing
 from turnout.randomizers.indexed import KaryRandomizedResponse
 from turnout.randomizers.interface import FrequencyRandomizer
@@ -10,7 +10,7 @@ from turnout.randomizers.subset import SubsetSelection, UnaryEncoding
 __all__ = [
     "FrequencyRandomizer",
     "GaussianRandomizer",
-    "HadamardResponse",
+    "HadamardRandomizer",
     "KaryRandomizedResponse",
     "LaplaceRandomizer",
     "LocalHashing",

@@ -90,7 +90,7 @@ class OneBitHadamard(IndexedRandomizer):
 
 @mechanism("hadamard", rank=5)
 @dataclass(frozen=True)
-class HadamardResponse(IndexedRandomizer):
+class HadamardRandomizer(IndexedRandomizer):
     """A row of the item's block, where its Hadamard column is +1 more likely than elsewhere.
 
     Item v is dealt to block v mod B, where it has column ⌊v/B⌋ + 1 of at most b − 1; the messages

@@ -260,7 +260,7 @@ class LaplaceRandomizer(NoisyNumber):
         """Variance of `decode` where a value lies half-way between steps; on one, step²/4 less."""
         m = self.halving
         levels = np.arange(m) + 0.5
-        shares = level_weights(m) / LARGEST_RANGE
+        shares = geometric_weights(m) / LARGEST_RANGE
         # a is geometric with a fair coin: E a = 1 and E a² = 3.
         noise = 3 * m**2 + 2 * m * float(shares @ levels) + float(shares @ levels**2)
         return (noise + 0.25) * self.step**2
@@ -275,13 +275,13 @@ class LaplaceRandomizer(NoisyNumber):
         places = on_lattice(values, self.clip, self.steps, source)
         levels = _halvings(places.size, source) * self.halving
         drawn = source.below(LARGEST_RANGE, places.size)
-        levels += np.searchsorted(np.cumsum(level_weights(self.halving)), drawn, side="right")
+        levels += np.searchsorted(np.cumsum(geometric_weights(self.halving)), drawn, side="right")
         signs = 2 * source.below(2, places.size) - 1
         return 2 * places + signs * (2 * levels + 1)
 
 
 @cache
-def level_weights(halving: int) -> NDArray[np.int64]:
+def geometric_weights(halving: int) -> NDArray[np.int64]:
     """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶²: falling, by half within m steps."""
     shares = np.exp2(-np.arange(halving) / halving)
     shares *= LARGEST_RANGE / shares.sum()
@@ -304,7 +304,7 @@ def shift_ratio(halving: int, steps: int) -> Fraction:
     The probabilities never rise with the level, so no smaller shift has a larger ratio; and they
     halve every m levels, so g = 0, …, m − 1 are all there is to see.
     """
-    weights = level_weights(halving)
+    weights = geometric_weights(halving)
     whole, rest = divmod(steps, halving)
     later = np.roll(weights, -rest)
     halved = whole + (np.arange(halving) >= halving - rest)

@@ -11,19 +11,19 @@ from turnout.refinement.cascade import (
 from turnout.refinement.designs import Direct, OneBit, hadamard, projective, spread
 from turnout.refinement.limited import LimitedAnswers, enough_randomness
 from turnout.refinement.multilevel import LevelEstimate, MultiLevel, estimate, multi_level
-from turnout.refinement.release import Key, KeyMismatchError, Release, refine
+from turnout.refinement.release import Key, KeyMismatchError, LayeredRelease, refine
 
 __all__ = [
     "Cascade",
     "Direct",
     "Key",
     "KeyMismatchError",
+    "LayeredRelease",
     "Level",
     "LevelEstimate",
     "LimitedAnswers",
     "MultiLevel",
     "OneBit",
-    "Release",
     "Step",
     "enough_randomness",
     "estimate",

@@ -20,7 +20,7 @@ from turnout.randomizers.interface import check_level
 from turnout.refinement.cascade import Level
 from turnout.refinement.hadamard import (
     LARGEST_ORDER,
-    Group,
+    AbelianGroup,
     Questions,
     Variant,
     bent_set,
@@ -62,9 +62,9 @@ class OneBit:
         return "one-bit"
 
     @property
-    def group(self) -> Group:
+    def group(self) -> AbelianGroup:
         """Bits under exclusive or."""
-        return Group(2)
+        return AbelianGroup(2)
 
     @property
     def heavy(self) -> NDArray[np.int64]:
@@ -149,12 +149,12 @@ class Direct:
         self.heavy  # noqa: B018 - refuses what does not fit when built
 
     @cached_property
-    def group(self) -> Group:
+    def group(self) -> AbelianGroup:
         """The group of values, noise and messages; values are its first ``size`` elements."""
         if self.family == "projective":
             singer_set(self.prime, self.dimension)  # Refuses what is no space.
-            return Group(points(self.prime, self.dimension))
-        return Group(-(-self.size >> self.place_bits), self.place_bits)
+            return AbelianGroup(points(self.prime, self.dimension))
+        return AbelianGroup(-(-self.size >> self.place_bits), self.place_bits)
 
     @cached_property
     def heavy(self) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
 """Groups, Hadamard questions and difference sets: the algebra under successive refinement.
 
-`Group` is the finite Abelian group in which values, noise and messages are added. `Questions` asks
-each client one yes-no question of a Hadamard matrix and inverts the answers. `singer_set` and
-`bent_set` build sets any two shifts of which share equally many elements.
+`AbelianGroup` is the finite Abelian group in which values, noise and messages are added.
+`Questions` asks each client one yes-no question of a Hadamard matrix and inverts the answers.
+`singer_set` and `bent_set` build sets any two shifts of which share equally many elements.
 
 **Groups.** A message is a value plus noise, and the holder of the noise subtracts it. Every group
 is ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add modulo B and
@@ -40,7 +40,7 @@ LARGEST_ORDER = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AbelianGroup:
     """ℤ_blocks × ℤ_2^place_bits.
 
     >>> Group(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))

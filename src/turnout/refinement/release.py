@@ -1,8 +1,8 @@
 """A public release and the keys that belong to it: as objects, as bytes, in a folder.
 
-`refine` makes a `Release` and its `Key` objects; `write_release`, `read_release` and `read_key` are
-the folder of a public file and one key file an analyst; `packed` and `unpacked` are the file
-format.
+`refine` makes a `LayeredRelease` and its `Key` objects; `write_release`, `read_release` and
+`read_key` are the folder of a public file and one key file an analyst; `pack_release` and
+`unpack_release` are the file format.
 
 A key names its release by the SHA-256 of the whole public file, so a key of another release, or an
 altered release, is refused. The checksum finds accidents; it is no signature, and a public file
@@ -40,14 +40,14 @@ VERSION = 1
 _DIGEST_BYTES = 32
 
 
-def packed(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
+def pack_release(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
     """The bytes of a file."""
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     body = _first_line(kind, VERSION) + len(text).to_bytes(8, "little") + text + payload
     return body + hashlib.sha256(body).digest()
 
 
-def unpacked(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+def unpack_release(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
     """Header and payload of a file.
 
     Raises:
@@ -88,7 +88,7 @@ class KeyMismatchError(StorageError):
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class LayeredRelease:
     """The public part of a release.
 
     Attributes:
@@ -118,7 +118,7 @@ class Release:
             "labels": list(self.labels),
             "weights": [[step.heavy, step.light] for step in self.levels.cascade.steps],
         }
-        return packed(
+        return pack_release(
             "release", header, pack_codes(self.messages.astype(np.int64), self.levels.message_bits)
         )
 
@@ -128,13 +128,13 @@ class Release:
         return hashlib.sha256(self.data).hexdigest()
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str = "release") -> Release:
+    def from_bytes(cls, data: bytes, name: str = "release") -> LayeredRelease:
         """The release that a public file holds.
 
         Raises:
             StorageError: damaged, of another kind, or not what this version computes.
         """
-        header, payload = unpacked("release", data, name)
+        header, payload = unpack_release("release", data, name)
         try:
             levels = MultiLevel(
                 _design_from(header["design"]),
@@ -198,7 +198,7 @@ class Key:
     """The secret of one analyst.
 
     Attributes:
-        release: `Release.digest` of the release that it opens.
+        release: `LayeredRelease.digest` of the release that it opens.
         noise: the noise to take off, packed.
     """
 
@@ -223,7 +223,7 @@ class Key:
             "release": self.release,
             "width": self.width,
         }
-        return packed("key", header, self.noise)
+        return pack_release("key", header, self.noise)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "key") -> Key:
@@ -232,7 +232,7 @@ class Key:
         Raises:
             StorageError: damaged or of another kind.
         """
-        header, payload = unpacked("key", data, name)
+        header, payload = unpack_release("key", data, name)
         try:
             return cls(
                 str(header["release"]),
@@ -252,7 +252,7 @@ def refine(
     *,
     labels: Sequence[str] = (),
     source: Source | None = None,
-) -> tuple[Release, list[Key]]:
+) -> tuple[LayeredRelease, list[Key]]:
     """The public release of all clients, and one key for each level but the public one.
 
     Args:
@@ -268,7 +268,7 @@ def refine(
     if not held.size:
         raise ParameterError("values", 0, "at least one client")
     messages, noise = levels.encode(held, source)
-    release = Release(levels, messages, tuple(labels))
+    release = LayeredRelease(levels, messages, tuple(labels))
     width = levels.message_bits
     keys = [
         Key(
@@ -339,7 +339,7 @@ def key_name(epsilon: float) -> str:
     return f"key-{epsilon!r}".removesuffix(".0")
 
 
-def write_release(folder: Path, release: Release, keys: Sequence[Key]) -> list[Path]:
+def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) -> list[Path]:
     """Writes all files and returns their paths, the public one first.
 
     Raises:
@@ -369,9 +369,9 @@ def write_release(folder: Path, release: Release, keys: Sequence[Key]) -> list[P
     return paths
 
 
-def read_release(path: Path) -> Release:
+def read_release(path: Path) -> LayeredRelease:
     """The release in a public file, or in the folder that holds it."""
-    return Release.from_bytes(_content(path / PUBLIC if path.is_dir() else path), str(path))
+    return LayeredRelease.from_bytes(_content(path / PUBLIC if path.is_dir() else path), str(path))
 
 
 def read_key(path: Path) -> Key:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from turnout.accounting import Remaining, Terms
+from turnout.accounting import BudgetTerms, Remaining
 from turnout.plans.sweeps import Account
 from turnout.reporting.words import kind_rows, rounded_up
 
@@ -49,7 +49,7 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
     _show(record, rows, account.terms, as_json)
 
 
-def show_left(found: Remaining, terms: Terms, *, as_json: bool) -> None:
+def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
     """Prints where a plan stands."""
     record = {
         "steps": found.steps,
@@ -77,12 +77,12 @@ def show_left(found: Remaining, terms: Terms, *, as_json: bool) -> None:
     _show(record, rows, terms, as_json)
 
 
-def _terms_record(terms: Terms) -> dict[str, str]:
+def _terms_record(terms: BudgetTerms) -> dict[str, str]:
     words = terms.to_dict()
     return {"relation": words["relation"], "unit": words["unit"], "trust_model": words["trust"]}
 
 
-def _show(record: dict[str, Any], rows: dict[str, str], terms: Terms, as_json: bool) -> None:
+def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_json: bool) -> None:
     if as_json:
         print(json.dumps(record, indent=2, allow_nan=False))
         return

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from turnout.accounting import Side
 from turnout.accounting.published import Status
-from turnout.plans.sweeps import Comparison, Curve, ShuffleSweep
+from turnout.plans.sweeps import ComparisonCurve, ShuffleSweep, SweepComparison
 from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Picture
 from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_down, rounded_up
 from turnout.schemes import PrivacyUnit
@@ -41,7 +41,7 @@ _NAMES = {
 _NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
 
 
-def comparison_text(comparison: Comparison) -> Group:
+def comparison_text(comparison: SweepComparison) -> Group:
     """A comparison: the tables and everything that they do not say."""
     parts: list[RenderableType] = []
     if not isinstance(comparison.asked, ShuffleSweep):
@@ -55,7 +55,7 @@ def comparison_text(comparison: Comparison) -> Group:
 class _ByMethod:
     """Tables that are as wide as what they are printed on."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: SweepComparison) -> None:
         self._comparison = comparison
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -64,7 +64,7 @@ class _ByMethod:
             yield table
 
 
-def comparison_record(comparison: Comparison) -> dict[str, Any]:
+def comparison_record(comparison: SweepComparison) -> dict[str, Any]:
     """The comparison as JSON-ready values."""
     return {
         "against": comparison.asked.against,
@@ -78,7 +78,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _curve_record(comparison: Comparison, curve: Curve) -> dict[str, Any]:
+def _curve_record(comparison: SweepComparison, curve: ComparisonCurve) -> dict[str, Any]:
     method = curve.method
     return {
         "name": method.name,
@@ -96,7 +96,7 @@ def _curve_record(comparison: Comparison, curve: Curve) -> dict[str, Any]:
     }
 
 
-def _by_method(comparison: Comparison, width: int) -> Iterable[Table]:
+def _by_method(comparison: SweepComparison, width: int) -> Iterable[Table]:
     """One table, or several where the values do not fit beside each other."""
     if comparison.asked.against is None:
         yield _of_a_point(comparison)
@@ -114,7 +114,7 @@ def _plain() -> Table:
     return Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, title_justify="left")
 
 
-def _of_a_point(comparison: Comparison) -> Table:
+def _of_a_point(comparison: SweepComparison) -> Table:
     """A row for each method: ε from above and from below."""
     table = _plain()
     table.add_column("bound", no_wrap=True)
@@ -128,7 +128,7 @@ def _of_a_point(comparison: Comparison) -> Table:
     return table
 
 
-def _of_values(comparison: Comparison, columns: Sequence[int]) -> Table:
+def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
     """A row for each method, a column for each of some values."""
     table = _plain()
     table.add_column(f"{comparison.asked.against} =", no_wrap=True)
@@ -151,7 +151,7 @@ def _below(quote: Quote | str) -> str:
     return "" if isinstance(quote, str) or not quote.epsilon_lower else _down(quote)
 
 
-def _by_value(comparison: Comparison) -> Table:
+def _by_value(comparison: SweepComparison) -> Table:
     """ε by value and method; methods without any number are left to the lines below."""
     asked = comparison.asked
     table = _plain()
@@ -171,7 +171,7 @@ def _by_value(comparison: Comparison) -> Table:
     return table
 
 
-def _title(comparison: Comparison) -> str:
+def _title(comparison: SweepComparison) -> str:
     asked = comparison.asked
     fixed = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in asked.fixed().items())
     clients = "" if asked.clients is None else f", {asked.clients:,} clients"
@@ -195,7 +195,7 @@ def _heading(method: Method[Any]) -> str:
     return method.name if len(method.directions) > 1 else f"{method.name}\n(remove)"
 
 
-def _notes(comparison: Comparison) -> Iterable[str]:
+def _notes(comparison: SweepComparison) -> Iterable[str]:
     """The legend of the columns: what each bounds, and which relation it is about."""
     asked = comparison.asked
     for curve in comparison.curves:
@@ -213,7 +213,7 @@ def _notes(comparison: Comparison) -> Iterable[str]:
         yield f"trust model {trust.value} ({names}): {TRUST[trust]}"
 
 
-def _blanks(comparison: Comparison) -> Iterable[str]:
+def _blanks(comparison: SweepComparison) -> Iterable[str]:
     """Why there are blanks: one line for each method and kind of reason."""
     for curve in comparison.curves:
         kinds: dict[str, list[tuple[float, str]]] = {}
@@ -228,7 +228,7 @@ def _blanks(comparison: Comparison) -> Iterable[str]:
             yield f"{_BLANK} {curve.method.name}, {place}: {blanks[0][1]}"
 
 
-def _said(comparison: Comparison, value: float) -> str:
+def _said(comparison: SweepComparison, value: float) -> str:
     return f"{value:,}" if comparison.asked.whole else f"{value:g}"
 
 
@@ -243,7 +243,7 @@ def _down(quote: Quote | str) -> str:
 _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multiplier σ"}
 
 
-def comparison_picture(comparison: Comparison) -> Picture:
+def comparison_picture(comparison: SweepComparison) -> Picture:
     """ε against what was swept, in one panel; in the other, over the first method's ε."""
     asked, swept = comparison.asked, (comparison.asked.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
@@ -273,7 +273,7 @@ def comparison_picture(comparison: Comparison) -> Picture:
     return Picture("comparison", title, text, draw, panels=2)
 
 
-def _setting(comparison: Comparison) -> str:
+def _setting(comparison: SweepComparison) -> str:
     """What stays fixed, in one line."""
     asked = comparison.asked
     fixed = asked.fixed() | ({"clients": asked.clients} if asked.clients else {})
@@ -285,7 +285,9 @@ def _setting(comparison: Comparison) -> str:
     return f"ε{delta}, {asked.relation.value}: {', '.join(told)}"
 
 
-def _draw(axis: Axes, comparison: Comparison, curve: Curve, divisor: np.ndarray) -> None:
+def _draw(
+    axis: Axes, comparison: SweepComparison, curve: ComparisonCurve, divisor: np.ndarray
+) -> None:
     """One method's line and its bracket; `palette` has what kinds of line say."""
     method, values = curve.method, np.array(comparison.values, dtype=float)
     kind, note, look = SOLID, "", LOOKS[method.name]
@@ -304,7 +306,7 @@ def _draw(axis: Axes, comparison: Comparison, curve: Curve, divisor: np.ndarray)
     axis.fill_between(values, low, high, color=look.colour, alpha=0.25, linewidth=0)
 
 
-def _vacuous_above(comparison: Comparison) -> np.ndarray:
+def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
     """The ε of shuffled messages without any shuffler: more than that need not be drawn."""
     if not isinstance(comparison.asked, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
@@ -322,7 +324,7 @@ def _scale(axis: Axes) -> None:
         side.set_minor_formatter(NullFormatter())
 
 
-def _epsilons(curve: Curve, *, lower: bool = False) -> np.ndarray:
+def _epsilons(curve: ComparisonCurve, *, lower: bool = False) -> np.ndarray:
     """Upper (lower) bounds, NaN where there is none or it is 0, which no logarithm has."""
     found = [
         None if isinstance(quote, str) else quote.epsilon_lower if lower else quote.epsilon

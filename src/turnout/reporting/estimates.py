@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from turnout.core.files import write
-from turnout.estimation.private.answers import Cost, Frequencies, Mean
+from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean
 from turnout.estimation.private.searches import HeavyHitters
 from turnout.refinement import LevelEstimate
 from turnout.reporting.drawing import LOOKS, Picture
@@ -194,7 +194,7 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
     return rows
 
 
-def _trust(cost: Cost) -> str:
+def _trust(cost: EstimateCost) -> str:
     if cost.trust == "central":
         return "the holder of the file is trusted"
     return TRUST[TrustModel(cost.trust)]

@@ -14,19 +14,19 @@ from turnout.accounting import Guarantee
 from turnout.bandits import (
     BareSums,
     BatchedThompson,
+    BatchMechanism,
     CentralSums,
     Elimination,
     LinearEnvironment,
     LinUCB,
     LocalBits,
     LoggedEnvironment,
-    Mechanism,
     Policy,
     PrivateLinUCB,
     ShuffledBits,
     phased_elimination,
     read_log,
-    simulate,
+    simulate_bandit,
     sphere_environment,
     two_best_environment,
 )
@@ -128,7 +128,7 @@ def resume_bandit(folder: Path, tell: Tell) -> BanditSummary:
     return _finished(plan, text, logged(plan, place_of(folder)), folder, tell)
 
 
-def mechanism_of(plan: BanditPlan) -> Mechanism:
+def mechanism_of(plan: BanditPlan) -> BatchMechanism:
     """The mechanism that a plan names.
 
     Raises:
@@ -290,7 +290,7 @@ def _one_run(
     """One run: its regret curve and what it costs in privacy."""
     environment, mechanism = environment_of(plan, streams, log), mechanism_of(plan)
     horizon = plan.environment.horizon
-    run = simulate(policy_of(plan), environment, mechanism, horizon, streams)
+    run = simulate_bandit(policy_of(plan), environment, mechanism, horizon, streams)
     places = np.linspace(0, horizon, POINTS + 1)[1:]
     curve = np.interp(places, np.append(0, run.pulled), np.append(0.0, run.regret))
     epsilon = mechanism.epsilon([batch.pulls for batch in run.batches])
@@ -302,7 +302,7 @@ def _one_run(
     )
 
 
-def _guarantee(mechanism: Mechanism, results: Results) -> Guarantee | None:
+def _guarantee(mechanism: BatchMechanism, results: Results) -> Guarantee | None:
     """The guarantee of the costliest run; None without privacy."""
     if mechanism.trust is None:
         return None

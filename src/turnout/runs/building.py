@@ -22,7 +22,7 @@ from turnout.learning.metrics import build_objective
 from turnout.learning.models import Layered, build_model
 from turnout.learning.modules import Adapters, ModuleModel, build_module
 from turnout.learning.optimizers import (
-    Averaged,
+    AveragedOptimizer,
     Optimizer,
     Projected,
     build_averaging,
@@ -34,7 +34,7 @@ from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
 from turnout.plans.sections import ONE_MODEL, OptimizerSection
 from turnout.randomness import SimulationStreams
-from turnout.runs.workload import Phase, UnseenPhase, Workload, features_of
+from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload, features_of
 
 
 def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
@@ -50,7 +50,7 @@ def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
     averaging = build_averaging(
         section.averaging, steps, section.averaging_decay, section.averaging_tail
     )
-    return Averaged(optimizer, averaging)
+    return AveragedOptimizer(optimizer, averaging)
 
 
 JUDGED = 50
@@ -58,7 +58,7 @@ JUDGED = 50
 
 
 def build_algorithm(
-    workload: Workload, module: nn.Module | None = None, phase: Phase | None = None
+    workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
 ) -> Algorithm:
     """The plan's algorithm on the clients' data, with its optimiser; else as `build_task`."""
     plan = workload.plan
@@ -86,7 +86,7 @@ def build_algorithm(
 
 
 def build_task(
-    workload: Workload, module: nn.Module | None = None, phase: Phase | None = None
+    workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
 ) -> SupervisedTask:
     """The clients' data and the model.
 
@@ -182,7 +182,9 @@ def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
         raise ParameterError("model.name", name, expected) from None
 
 
-def _examples(features: FeatureMap | None, split: Records, target: str, phase: Phase) -> Examples:
+def _examples(
+    features: FeatureMap | None, split: Records, target: str, phase: ProgressPhase
+) -> Examples:
     """One side of the split as the model sees it."""
     examples = Examples(split.inputs, split.labels, target)
     try:

@@ -16,12 +16,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data import Target
+from turnout.data import PredictionTarget
 from turnout.participation.drawing import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
 from turnout.plans.preparation import costliest_clients
 from turnout.reporting.summary import Outcome, TestSet
-from turnout.runs.workload import Phase, UnseenPhase, Workload
+from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload
 from turnout.schemes import AvailabilityCheckIn, GaussianNoise, Scheme, TrustModel
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
 
@@ -35,7 +35,7 @@ EVALUATIONS = 60
 class Watcher(Protocol):
     """The observer that is told the progress of a run."""
 
-    def phase(self, what: str) -> AbstractContextManager[Phase]:
+    def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
         """Something that may take a while; yields what it tells its state."""
         ...
 
@@ -49,7 +49,7 @@ class Watcher(Protocol):
 class Unwatched:
     """A watcher that tells nobody."""
 
-    def phase(self, what: str) -> AbstractContextManager[Phase]:
+    def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
         """Nothing."""
         return nullcontext(UnseenPhase())
 
@@ -78,7 +78,7 @@ class ReadyRun:
     test: TestSet
 
     @classmethod
-    def of(cls, workload: Workload, prepared: PreparedPlan, phase: Phase) -> ReadyRun:
+    def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> ReadyRun:
         """The run of a plan whose data are at hand; the phase is told where features are kept.
 
         Raises:
@@ -144,7 +144,7 @@ class BaselineRun:
     simulation: Simulation
 
     @classmethod
-    def of(cls, workload: Workload, prepared: PreparedPlan, phase: Phase) -> BaselineRun:
+    def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> BaselineRun:
         """The baseline of a plan whose data are at hand."""
         from turnout.runs.building import build_algorithm
 
@@ -200,7 +200,7 @@ def _finished(
 def _test_set(workload: Workload) -> TestSet:
     """The test records in numbers."""
     data = workload.data
-    if data.target is not Target.CLASS or workload.plan.client.rule != "fedsgd":
+    if data.target is not PredictionTarget.CLASS or workload.plan.client.rule != "fedsgd":
         return TestSet(len(data.test))
     return TestSet(len(data.test), float(np.bincount(data.test.labels).max() / len(data.test)))
 

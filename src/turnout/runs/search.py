@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.files import write
-from turnout.data import ClientData, Records, Target
+from turnout.data import ClientData, PredictionTarget, Records
 from turnout.learning.examples import Holdings
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
 from turnout.plans.data_sections import DataSection
@@ -87,7 +87,7 @@ class HeldOut:
         mean by at most one in ``clients``.
         """
         data = self.workload.data
-        assert data.target is Target.CLASS
+        assert data.target is PredictionTarget.CLASS
         right = predicted() == data.test.labels
         totals = np.bincount(self.owners, minlength=self.clients)
         shares = np.bincount(self.owners, right, self.clients) / np.maximum(totals, 1)
@@ -425,7 +425,9 @@ def _check_private(held: HeldOut) -> None:
     if held.workload.plan.client.rule != "fedsgd":
         raise UnsupportedError("a search on private clients compares one model for all, not theirs")
     metrics = held.workload.plan.model.metrics
-    if held.workload.data.target is not Target.CLASS or (metrics and metrics[0] != "accuracy"):
+    if held.workload.data.target is not PredictionTarget.CLASS or (
+        metrics and metrics[0] != "accuracy"
+    ):
         raise UnsupportedError(
             "a search on private clients compares accuracies of classes; use public data "
             "([tune.data]) for other metrics"

@@ -34,11 +34,11 @@ from turnout.reporting.summary import (
 from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR, write_report
 from turnout.reporting.words import guarantee_record
 from turnout.runs.execution import BaselineRun, ReadyRun, Watcher
-from turnout.runs.workload import BUILT_IN_TRACE, Phase, Workload, gather
+from turnout.runs.workload import BUILT_IN_TRACE, ProgressPhase, Workload, gather
 from turnout.schemes import AvailabilityCheckIn
 
 if TYPE_CHECKING:
-    from turnout.learning.tasks import Engine
+    from turnout.learning.tasks import Executor
 
 PLACE = "place.txt"
 """The folder to which paths in a plan are relative; not for release either."""
@@ -70,9 +70,9 @@ class Beside:
 
     data: ClientData | None = None
     module: Any = None
-    engine: Engine | None = None
+    engine: Executor | None = None
 
-    def gathered(self, plan: Plan, folder: Path, phase: Phase, place: Path) -> Workload:
+    def gathered(self, plan: Plan, folder: Path, phase: ProgressPhase, place: Path) -> Workload:
         """The workload of a plan, whose paths are relative to a place."""
         if self.module is not None:
             plan = self._named(plan)
@@ -158,7 +158,7 @@ def place_of(folder: Path) -> Path:
     return Path(begun.read_text("utf-8")) if begun.is_file() else folder
 
 
-def _job(gathered: Callable[[Phase], Workload], watcher: Watcher, baseline: bool) -> _Job:
+def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseline: bool) -> _Job:
     """Everything that can be refused is refused here."""
     with watcher.phase("reading the data") as phase:
         workload = gathered(phase)

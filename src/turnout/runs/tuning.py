@@ -49,7 +49,7 @@ def tune(
     return _finished(search, folder, watcher)
 
 
-def resume(
+def resume_tuning(
     folder: Path,
     watcher: Watcher,
     beside: Beside | None = None,

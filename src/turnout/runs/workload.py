@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from turnout import data as datasets
 from turnout.core.errors import ParameterError
 from turnout.data import ClientData, MissingFileError, Records, own_data
-from turnout.data.layout import Allocate, Kept, Shelf
+from turnout.data.layout import Allocate, Shelf, ShelfContents
 from turnout.learning.features import FeatureMap, apply_features, first_features
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
@@ -27,7 +27,7 @@ from turnout.plans.refusals import MISSING
 from turnout.schemes import ParticipationLaw, PrivacyUnit
 
 if TYPE_CHECKING:
-    from turnout.learning.tasks import Engine
+    from turnout.learning.tasks import Executor
 
 BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
@@ -50,14 +50,14 @@ class Workload:
     trace: NDArray[np.float64] | None = None
     folder: Path = Path()
     module: Any = None
-    engine: Engine | None = None
+    engine: Executor | None = None
 
 
 def gather(
     plan: Plan,
     folder: Path,
     beside: ClientData | None = None,
-    phase: Phase | None = None,
+    phase: ProgressPhase | None = None,
     data_folder: Path | None = None,
 ) -> Workload:
     """The plan's data, trace (its path relative to the folder), population and law.
@@ -95,7 +95,7 @@ def gather(
     return Workload(plan, data, population, law, trace, own_folder)
 
 
-class Phase(Protocol):
+class ProgressPhase(Protocol):
     """Something that takes a while, as whoever does it sees it."""
 
     def rows(self, what: str, done: int) -> None:
@@ -118,7 +118,7 @@ class UnseenPhase:
 
 
 def _data(
-    section: DataSection, folder: Path, beside: ClientData | None, phase: Phase
+    section: DataSection, folder: Path, beside: ClientData | None, phase: ProgressPhase
 ) -> ClientData:
     """The data set by its name, by its path, or beside the plan."""
     if beside is not None:
@@ -146,7 +146,7 @@ def _data(
         )
         raise ParameterError("data.path", MISSING, expected)
     try:
-        return datasets.load(section.name)
+        return datasets.load_images(section.name)
     except MissingFileError as error:
         raise ParameterError("data.name", section.name, f"data at hand, but {error}") from None
 
@@ -204,7 +204,9 @@ _ROOM, _NAME, _MIB = "features", "features", 2**20
 _DIGESTED_AT_ONCE = 2**24
 
 
-def features_of(features: FeatureMap | None, inputs: NDArray[Any], phase: Phase) -> NDArray[Any]:
+def features_of(
+    features: FeatureMap | None, inputs: NDArray[Any], phase: ProgressPhase
+) -> NDArray[Any]:
     """The features of inputs, as `apply_features` gives them; large ones are memory-mapped.
 
     What is kept is found by digests of the inputs, of the user's code and by the versions of
@@ -225,8 +227,8 @@ def features_of(features: FeatureMap | None, inputs: NDArray[Any], phase: Phase)
     if found is not None and not np.array_equal(found.arrays[_NAME][: len(first)], first):
         shelf.clear()
 
-    def make(allocate: Allocate) -> Kept:
-        return Kept({_NAME: apply_features(features, inputs, allocate)}, {})
+    def make(allocate: Allocate) -> ShelfContents:
+        return ShelfContents({_NAME: apply_features(features, inputs, allocate)}, {})
 
     kept, made = shelf.keep(make)
     if made:

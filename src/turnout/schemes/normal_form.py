@@ -199,7 +199,7 @@ class Span:
         return -(-self.steps // self.draw.steps)
 
 
-class Released(NamedTuple):
+class ReleasedSteps(NamedTuple):
     """The released steps of a draw's blocks: whole ones, and steps of the one that was begun."""
 
     draw: Draw
@@ -304,16 +304,16 @@ class Form:
         within = (index - self._first_blocks[i]) * span.draw.steps
         return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
 
-    def released(self, steps: int) -> Sequence[Released]:
+    def released(self, steps: int) -> Sequence[ReleasedSteps]:
         """The parts of the first ``steps`` steps by their draws; at least one, be it empty."""
-        parts: dict[Draw, Released] = {}
+        parts: dict[Draw, ReleasedSteps] = {}
         for span, first in zip(self.spans, self._first_steps, strict=False):
             part = min(steps - first, span.steps)
             if part <= 0 and parts:
                 break
             full, rest = divmod(max(part, 0), span.draw.steps)
-            before = parts.get(span.draw, Released(span.draw, 0, 0))
-            parts[span.draw] = Released(span.draw, before.full + full, before.rest + rest)
+            before = parts.get(span.draw, ReleasedSteps(span.draw, 0, 0))
+            parts[span.draw] = ReleasedSteps(span.draw, before.full + full, before.rest + rest)
         return list(parts.values())
 
 

@@ -4,7 +4,19 @@ Shares nothing with what wrote the file but `turnout.schemes` and `turnout.core`
 signature and the accountant are written here once more, so that one error is not made twice.
 """
 
-from turnout.verification.document import Cost, Fault, Outcome, Verdict
+from turnout.verification.document import (
+    Cost,
+    LedgerFault,
+    VerificationOutcome,
+    VerificationVerdict,
+)
 from turnout.verification.verifying import KnownHead, verify
 
-__all__ = ["Cost", "Fault", "KnownHead", "Outcome", "Verdict", "verify"]
+__all__ = [
+    "Cost",
+    "KnownHead",
+    "LedgerFault",
+    "VerificationOutcome",
+    "VerificationVerdict",
+    "verify",
+]

@@ -49,11 +49,11 @@ from turnout.schemes.normal_form import (
     normal_form,
 )
 from turnout.verification.windows import (
+    OrderSide,
     Run,
     SeenMessage,
-    Side,
     Window,
-    epsilon,
+    epsilon_of_windows,
     run_law,
     two_bound_epsilon,
 )
@@ -184,7 +184,7 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
 def least(scheme: Scheme, steps: int, delta: float) -> float:
     """The lower of the two bounds alone; raises as `recomputed`."""
     bounds = [
-        epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta)
+        epsilon_of_windows(run_law(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
         for run in analysis(scheme, steps).lowers
         if run
     ]
@@ -202,15 +202,19 @@ def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
     if len(found.bounds) != 1:
         raise UnsupportedError("two runs bound this scheme's epsilon, one after the other")
     run = found.bounds[0]
-    return epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta) if run else 0.0
+    return (
+        epsilon_of_windows(run_law(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
+        if run
+        else 0.0
+    )
 
 
 def _most(found: Analysis, delta: float) -> float:
     if not found.bounds[0]:
         return 0.0
-    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.bounds)}
+    uppers = {run: run_law(run, OrderSide.UPPER, delta) for run in set(found.bounds)}
     if len(found.bounds) == 1:
-        return epsilon(uppers[found.bounds[0]], Side.UPPER, delta)
+        return epsilon_of_windows(uppers[found.bounds[0]], OrderSide.UPPER, delta)
     first, second = (uppers[run] for run in found.bounds)
     return max(two_bound_epsilon(first, second, delta), two_bound_epsilon(second, first, delta))
 

@@ -1,8 +1,8 @@
 """The lines of an exported ledger and its charter, read strictly, and the findings about them.
 
-`Document` is the parsed file, `Terms` the charter as far as a verifier needs it, by a decoder of
-its own; `Verdict` holds the findings (`Fault`, `Cost`). A function that parses a line or a value
-raises ValueError for anything but what its docstring says.
+`Document` is the parsed file, `DocumentTerms` the charter as far as a verifier needs it, by a
+decoder of its own; `VerificationVerdict` holds the findings (`LedgerFault`, `Cost`). A function
+that parses a line or a value raises ValueError for anything but what its docstring says.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnout.schemes import Scheme, TrustModel
 from turnout.schemes.registry import law_class
 
 
-class Outcome(Enum):
+class VerificationOutcome(Enum):
     """The verdict in a word; the value is the exit code of ``turnout ledger verify``."""
 
     GOOD = 0
@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LedgerFault:
     """Something that must not be, in one line; ``step`` is None for the charter and the head."""
 
     what: str
@@ -65,7 +65,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerificationVerdict:
     """All that was found.
 
     Attributes:
@@ -85,7 +85,7 @@ class Verdict:
     epsilon: float | None = None
     delta: float | None = None
     relation: str = ""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[LedgerFault, ...] = ()
     costs: tuple[Cost, ...] = ()
     method: str = ""
     not_recomputed: str = ""
@@ -93,11 +93,15 @@ class Verdict:
     remarks: tuple[str, ...] = ()
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VerificationOutcome:
         """Good, bad, or sound as far as it goes."""
         if self.faults:
-            return Outcome.BAD
-        return Outcome.COST_NOT_RECOMPUTED if self.not_recomputed else Outcome.GOOD
+            return VerificationOutcome.BAD
+        return (
+            VerificationOutcome.COST_NOT_RECOMPUTED
+            if self.not_recomputed
+            else VerificationOutcome.GOOD
+        )
 
     def document(self) -> dict[str, Any]:
         """The verdict as JSON has it."""
@@ -122,11 +126,11 @@ _PREFIX, _SUFFIX = b'{"charter":', b"}"
 
 
 class DamagedError(Exception):
-    """The error of a file that is no ledger; carries the `Fault`."""
+    """The error of a file that is no ledger; carries the `LedgerFault`."""
 
     def __init__(self, what: str, step: int | None = None) -> None:
         super().__init__(what)
-        self.fault = Fault(what, step)
+        self.fault = LedgerFault(what, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +329,7 @@ _CLASSES: Mapping[str, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DocumentTerms:
     """The terms that a charter states.
 
     Attributes:
@@ -354,7 +358,7 @@ class Terms:
         return self.charged[bisect_left(self.charged_steps, steps)]
 
 
-def decoded(charter: bytes) -> Terms:
+def decode_terms(charter: bytes) -> DocumentTerms:
     """The terms in a charter's bytes.
 
     Raises:
@@ -370,7 +374,7 @@ def decoded(charter: bytes) -> Terms:
         if not isinstance(scheme, Scheme):
             raise ValueError("the scheme is none")
         _require_trust(fields, scheme)
-        terms = Terms(
+        terms = DocumentTerms(
             scheme,
             number_of(fields["delta"]),
             number_of(fields["target"]),
@@ -404,7 +408,7 @@ def _require_trust(fields: dict[str, Any], scheme: Scheme) -> None:
         raise ValueError(f"updates of the format {update} are not sent under {scheme.trust} trust")
 
 
-def _require_consistent(terms: Terms) -> None:
+def _require_consistent(terms: DocumentTerms) -> None:
     if not 0.0 < terms.delta < 1.0:
         raise ValueError(f"delta = {terms.delta!r} is not between 0 and 1")
     if not (terms.target > 0.0 and terms.dimension > 0):

@@ -26,18 +26,18 @@ from turnout.verification.document import (
     Cost,
     DamagedError,
     Document,
-    Fault,
-    Outcome,
+    DocumentTerms,
+    LedgerFault,
     RecordLine,
-    Terms,
-    Verdict,
-    decoded,
+    VerificationOutcome,
+    VerificationVerdict,
+    decode_terms,
     head_of,
     parsed,
 )
 
 
-def chain_faults(document: Document, terms: Terms) -> Iterator[Fault]:
+def chain_faults(document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
     """The faults of the records and the head, in the order of the file."""
     due, previous, spent = 0, bytes.fromhex(document.task), 0.0
     seen: set[int] = set()
@@ -51,47 +51,47 @@ def chain_faults(document: Document, terms: Terms) -> Iterator[Fault]:
 
 def _place_faults(
     record: RecordLine, task: str, due: int, previous: bytes, seen: set[int]
-) -> Iterator[Fault]:
+) -> Iterator[LedgerFault]:
     step = record.step
     if record.task != task:
-        yield Fault(f"belongs to the task {record.task[:16]}…, not to this charter", step)
+        yield LedgerFault(f"belongs to the task {record.task[:16]}…, not to this charter", step)
     if step in seen:
-        yield Fault("stands in the ledger twice", step)
+        yield LedgerFault("stands in the ledger twice", step)
     elif step > due:
-        yield Fault(f"is missing: step {step} comes in its place", due)
+        yield LedgerFault(f"is missing: step {step} comes in its place", due)
     elif step < due:
-        yield Fault(f"comes where step {due} is due", step)
+        yield LedgerFault(f"comes where step {due} is due", step)
     if record.previous != previous:
         before = "the charter" if step == 0 else "the record before it"
-        yield Fault(f"does not hold the digest of {before}", step)
+        yield LedgerFault(f"does not hold the digest of {before}", step)
 
 
-def _charge_faults(record: RecordLine, terms: Terms, spent: float) -> Iterator[Fault]:
+def _charge_faults(record: RecordLine, terms: DocumentTerms, spent: float) -> Iterator[LedgerFault]:
     step, epsilon = record.step, record.epsilon
     if record.delta != terms.delta:
-        yield Fault(f"delta = {record.delta!r}, the charter says {terms.delta!r}", step)
+        yield LedgerFault(f"delta = {record.delta!r}, the charter says {terms.delta!r}", step)
     if epsilon < spent:
-        yield Fault(f"epsilon falls from {spent!r} to {epsilon!r}", step)
+        yield LedgerFault(f"epsilon falls from {spent!r} to {epsilon!r}", step)
     if epsilon > terms.target:
-        yield Fault(f"epsilon = {epsilon!r} is above the target {terms.target!r}", step)
+        yield LedgerFault(f"epsilon = {epsilon!r} is above the target {terms.target!r}", step)
     if step >= terms.steps:
-        yield Fault(f"the run ends after {terms.steps} steps", step)
+        yield LedgerFault(f"the run ends after {terms.steps} steps", step)
     elif epsilon != (due := terms.charge(step + 1)):
-        yield Fault(f"epsilon = {epsilon!r}, the charter charges {due!r}", step)
+        yield LedgerFault(f"epsilon = {epsilon!r}, the charter charges {due!r}", step)
 
 
-def _head_faults(document: Document, terms: Terms, last: bytes) -> Iterator[Fault]:
+def _head_faults(document: Document, terms: DocumentTerms, last: bytes) -> Iterator[LedgerFault]:
     head, released = document.head, len(document.records)
     if head.steps != released:
-        yield Fault(
+        yield LedgerFault(
             f"the head says that {head.steps} steps are released, the ledger has {released}",
             min(head.steps, released),
         )
     elif head.digest != last:
-        yield Fault("the head holds another digest than the last record's", released - 1)
+        yield LedgerFault("the head holds another digest than the last record's", released - 1)
     if not _signed(terms.coordinator_key, head.signature, head.signed(document.task)):
         step = released - 1 if released else None
-        yield Fault("the head is not signed by the charter's coordinator", step)
+        yield LedgerFault("the head is not signed by the charter's coordinator", step)
 
 
 def _signed(key: bytes, signature: bytes, message: bytes) -> bool:
@@ -108,7 +108,7 @@ def _signed(key: bytes, signature: bytes, message: bytes) -> bool:
 _STEP_FILE = re.compile(r"step-(\d{6,})\.f32")
 
 
-def model_faults(folder: Path, document: Document, terms: Terms) -> Iterator[Fault]:
+def model_faults(folder: Path, document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
     """The faults of a folder that should hold the model after every released step."""
     expected = [("initial.f32", terms.initial_model, None)]
     expected += [(f"step-{r.step:06d}.f32", r.model_digest, r.step) for r in document.records]
@@ -116,24 +116,24 @@ def model_faults(folder: Path, document: Document, terms: Terms) -> Iterator[Fau
         try:
             data = (folder / name).read_bytes()
         except OSError:
-            yield Fault(f"its model file {name} is missing", step)
+            yield LedgerFault(f"its model file {name} is missing", step)
             continue
         yield from _content_faults(name, data, digest, terms.dimension, step)
     known = {name for name, _, _ in expected}
     for path in sorted(folder.iterdir()):
         if path.name not in known and (found := _STEP_FILE.fullmatch(path.name)):
-            yield Fault(f"{path.name} was released, but is not in the ledger", int(found[1]))
+            yield LedgerFault(f"{path.name} was released, but is not in the ledger", int(found[1]))
 
 
 def _content_faults(
     name: str, data: bytes, digest: bytes, dimension: int, step: int | None
-) -> Iterator[Fault]:
+) -> Iterator[LedgerFault]:
     if hashlib.sha256(data).digest() != digest:
-        yield Fault(f"{name} is not the model whose digest the ledger holds", step)
+        yield LedgerFault(f"{name} is not the model whose digest the ledger holds", step)
     elif len(data) != 4 * dimension:
-        yield Fault(f"{name} has {len(data)} bytes, {dimension} parameters take 4 each", step)
+        yield LedgerFault(f"{name} has {len(data)} bytes, {dimension} parameters take 4 each", step)
     elif not np.isfinite(np.frombuffer(data, "<f4")).all():
-        yield Fault(f"{name} has parameters that are NaN or infinite", step)
+        yield LedgerFault(f"{name} has parameters that are NaN or infinite", step)
 
 
 _EARLIER_POINTS = 3
@@ -160,7 +160,9 @@ class KnownHead:
             raise ParameterError("head", text, "steps:digest") from None
 
 
-def verify(data: bytes, known: KnownHead | None = None, models: Path | None = None) -> Verdict:
+def verify(
+    data: bytes, known: KnownHead | None = None, models: Path | None = None
+) -> VerificationVerdict:
     """The verdict on an exported ledger, from its bytes alone.
 
     The ledger must continue ``known``; ``models`` is a folder with the released models, to be
@@ -170,9 +172,9 @@ def verify(data: bytes, known: KnownHead | None = None, models: Path | None = No
     try:
         document = parsed(data)
         task = document.task
-        terms = decoded(document.charter)
+        terms = decode_terms(document.charter)
     except DamagedError as error:
-        return Verdict(task=task, faults=(error.fault,))
+        return VerificationVerdict(task=task, faults=(error.fault,))
     faults = list(chain_faults(document, terms))
     if known is not None:
         faults += _known_faults(document, known)
@@ -180,7 +182,7 @@ def verify(data: bytes, known: KnownHead | None = None, models: Path | None = No
         faults += model_faults(models, document, terms)
     last = document.records[-1] if document.records else None
     scheme = terms.scheme
-    found = Verdict(
+    found = VerificationVerdict(
         task=document.task,
         steps=len(document.records),
         head=f"{document.head.steps}:{document.head.digest.hex()}",
@@ -193,10 +195,10 @@ def verify(data: bytes, known: KnownHead | None = None, models: Path | None = No
     return found if faults else _priced(found, document, terms)
 
 
-def _known_faults(document: Document, known: KnownHead) -> Iterator[Fault]:
+def _known_faults(document: Document, known: KnownHead) -> Iterator[LedgerFault]:
     released = len(document.records)
     if known.steps > released:
-        yield Fault(
+        yield LedgerFault(
             f"this ledger is older than the head that you know: it has {released} steps, "
             f"you saw {known.steps}",
             released,
@@ -205,13 +207,15 @@ def _known_faults(document: Document, known: KnownHead) -> Iterator[Fault]:
     here = document.records[known.steps - 1].digest if known.steps else bytes.fromhex(document.task)
     if here != known.digest:
         place = f"step {known.steps - 1}" if known.steps else "the charter"
-        yield Fault(
+        yield LedgerFault(
             f"this ledger forks from the head that you know: it is not the same up to {place}",
             max(known.steps - 1, 0),
         )
 
 
-def _priced(found: Verdict, document: Document, terms: Terms) -> Verdict:
+def _priced(
+    found: VerificationVerdict, document: Document, terms: DocumentTerms
+) -> VerificationVerdict:
     """The verdict with the cost recomputed, where it can be."""
     if not document.records:
         return replace(found, method="nothing is released")
@@ -220,7 +224,7 @@ def _priced(found: Verdict, document: Document, terms: Terms) -> Verdict:
     except (UnsupportedError, NumericalError) as error:
         return replace(found, not_recomputed=str(error))
     faults = tuple(
-        Fault(
+        LedgerFault(
             f"claims too little: epsilon = {cost.claimed:.6g} after it, "
             f"but at least {cost.lower:.6g} is spent",
             cost.steps - 1,
@@ -237,7 +241,7 @@ def _priced(found: Verdict, document: Document, terms: Terms) -> Verdict:
     return replace(found, faults=faults, costs=tuple(costs), method=method, remarks=remarks)
 
 
-def _costs(document: Document, terms: Terms) -> tuple[list[Cost], str]:
+def _costs(document: Document, terms: DocumentTerms) -> tuple[list[Cost], str]:
     """Lower bounds at some charged steps, and both at the last one."""
     released = len(document.records)
     before = [steps for steps in terms.charged_steps if 0 < steps < released]
@@ -256,7 +260,7 @@ _SHOWN = 10
 """Faults that are printed; the others are counted."""
 
 
-def show(verdict: Verdict, console: Console | None = None) -> None:
+def show(verdict: VerificationVerdict, console: Console | None = None) -> None:
     """Prints a verdict; the last line is the verdict itself."""
     console = console or Console()
     if verdict.task:
@@ -272,7 +276,7 @@ def show(verdict: Verdict, console: Console | None = None) -> None:
     console.print(_last_line(verdict), soft_wrap=True, highlight=False)
 
 
-def _facts(verdict: Verdict) -> Table:
+def _facts(verdict: VerificationVerdict) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -281,7 +285,7 @@ def _facts(verdict: Verdict) -> Table:
     return table
 
 
-def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _rows(verdict: VerificationVerdict) -> Iterator[tuple[str, str]]:
     yield "task", verdict.task
     if verdict.head:
         yield "head", verdict.head
@@ -295,7 +299,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "recomputed", verdict.method
 
 
-def _cost_table(verdict: Verdict) -> Table:
+def _cost_table(verdict: VerificationVerdict) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in ("steps", "ε claimed", "ε lower bound", "ε upper bound", ""):
         table.add_column(name, justify="right")
@@ -312,12 +316,12 @@ def _mark(cost: Cost) -> str:
     return "loose" if cost.loose else "ok"
 
 
-def _last_line(verdict: Verdict) -> str:
+def _last_line(verdict: VerificationVerdict) -> str:
     match verdict.outcome:
-        case Outcome.GOOD:
+        case VerificationOutcome.GOOD:
             return "[green]good:[/green] the chain is whole and claims no less than was spent"
-        case Outcome.BAD:
+        case VerificationOutcome.BAD:
             return "[red]BAD:[/red] do not rely on this ledger"
-        case Outcome.COST_NOT_RECOMPUTED:
+        case VerificationOutcome.COST_NOT_RECOMPUTED:
             reason = escape(verdict.not_recomputed)
             return f"[yellow]sound, but cost not recomputed:[/yellow] {reason}"

@@ -1,7 +1,7 @@
 """ε of a row of independent windows, by laws of a likelihood ratio L in convex order.
 
-`run_law` composes windows, `epsilon` and `two_bound_epsilon` bound ε; `Law` holds L, kept below or
-above the true one.
+`run_law` composes windows, `epsilon_of_windows` and `two_bound_epsilon` bound ε; `Law` holds L,
+kept below or above the true one.
 
 L is how much likelier the adversary's view is with the client than without; all expectations here
 are without the client, where E L = 1. At ratio k an attack gains two convex expectations:
@@ -56,7 +56,7 @@ _LARGEST = 600.0  # logarithm of a ratio beyond which masses would underflow uns
 Floats = NDArray[np.float64]
 
 
-class Side(Enum):
+class OrderSide(Enum):
     """Below or above the true law in convex order."""
 
     LOWER = "lower"
@@ -94,7 +94,7 @@ class Law:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class AtomCells:
     """The sums of the atoms in each cell; the last cell is open above.
 
     Attributes:
@@ -108,11 +108,15 @@ class Cells:
     means: Floats
 
     def settled(
-        self, side: Side, infinity_mass: float, value_error: float = 0.0, mass_error: float = 0.0
+        self,
+        side: OrderSide,
+        infinity_mass: float,
+        value_error: float = 0.0,
+        mass_error: float = 0.0,
     ) -> Law:
         """A law with one atom a cell (lower) or one an end (upper)."""
         errors = value_error + _ROUNDING, mass_error + _ROUNDING
-        if side is Side.LOWER:
+        if side is OrderSide.LOWER:
             kept = self.masses > 0
             return Law(
                 self.means[kept] / self.masses[kept], self.masses[kept], infinity_mass, *errors
@@ -128,7 +132,7 @@ class Cells:
         return Law(self.edges[kept], masses[kept], infinity_mass, *errors)
 
 
-def gaussian(noise: float, side: Side) -> Law:
+def gaussian(noise: float, side: OrderSide) -> Law:
     """The ratio of one step: the client moves it by 1, its noise has standard deviation ``noise``.
 
     X = e^{z/σ − 1/(2σ²)}, z standard normal without the client and shifted by 1/σ with it.
@@ -140,10 +144,10 @@ def gaussian(noise: float, side: Side) -> Law:
     _require_noise(noise, (_REACH + shift) * shift - shift**2 / 2)
     z = np.linspace(-_REACH, _REACH + shift, CELLS - 1)
     edges = np.concatenate([[0.0], np.exp(z * shift - shift**2 / 2)])
-    return Cells(edges, _normal_cells(z), _normal_cells(z - shift)).settled(side, 0.0)
+    return AtomCells(edges, _normal_cells(z), _normal_cells(z - shift)).settled(side, 0.0)
 
 
-def opposed(noise: float, probability: float, side: Side) -> Law:
+def opposed(noise: float, probability: float, side: OrderSide) -> Law:
     """The ratio of one step between two records that move it by +1 and by −1.
 
     In both worlds the client takes the step with the given probability. The ratio rises with what
@@ -163,7 +167,7 @@ def opposed(noise: float, probability: float, side: Side) -> Law:
         (1 - probability) * _normal_cells(z) + probability * _normal_cells(z + sign * shift)
         for sign in (1, -1)
     )
-    return Cells(np.append(0.0, here / there), masses, means).settled(side, 0.0)
+    return AtomCells(np.append(0.0, here / there), masses, means).settled(side, 0.0)
 
 
 def message(epsilon0: float, total_variation: float, probability: float) -> Law:
@@ -192,20 +196,20 @@ def _normal_cells(edges: Floats) -> Floats:
     return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
 
-def added(one: Law, other: Law, side: Side, cut: float) -> Law:
+def added(one: Law, other: Law, side: OrderSide, cut: float) -> Law:
     """The sum of two independent laws; tails of probability below ``cut`` get one cell each."""
     value_error = max(one.value_error, other.value_error)
     return _combined(one, other, np.add, side, cut, value_error=value_error)
 
 
-def multiplied(one: Law, other: Law, side: Side, cut: float) -> Law:
+def multiplied(one: Law, other: Law, side: OrderSide, cut: float) -> Law:
     """The product of two independent laws of mean 1: two windows, one after the other."""
     value_error = one.value_error + other.value_error
     return _combined(one, other, np.multiply, side, cut, value_error=value_error)
 
 
 def _combined(
-    one: Law, other: Law, operation: np.ufunc, side: Side, cut: float, *, value_error: float
+    one: Law, other: Law, operation: np.ufunc, side: OrderSide, cut: float, *, value_error: float
 ) -> Law:
     with np.errstate(over="ignore"):
         table = operation.outer(one.values, other.values)
@@ -276,7 +280,7 @@ def _quantiles(law: Law) -> Floats:
     return law.values[np.minimum(np.searchsorted(cumulated, wanted), len(law.values) - 1)]
 
 
-def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Cells:
+def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> AtomCells:
     """Bins joined to at most `CELLS` cells, narrow where there is mass with or without the client.
 
     A third of the cells each goes by the mass without the client, by the mass with it, and evenly
@@ -295,7 +299,7 @@ def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Cell
     ends = np.exp(log_edges[bounds])
     apart = np.append(True, np.diff(ends) > 0)  # bins can be finer than float64
     starts = np.append(0, bounds[apart] + 1)
-    return Cells(
+    return AtomCells(
         np.append(0.0, ends[apart]),
         np.add.reduceat(np.append(masses, 0.0), starts),
         np.add.reduceat(np.append(means, 0.0), starts),
@@ -351,7 +355,7 @@ class SeenMessage:
 Run = tuple[Window | SeenMessage, ...]
 
 
-def run_law(run: Run, side: Side, delta: float) -> Law:
+def run_law(run: Run, side: OrderSide, delta: float) -> Law:
     """The ratio's law after all windows of a run that has at least one.
 
     Raises:
@@ -369,7 +373,7 @@ def run_law(run: Run, side: Side, delta: float) -> Law:
     return law
 
 
-def _window(window: Window | SeenMessage, side: Side, cut: float) -> Law:
+def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> Law:
     if isinstance(window, SeenMessage):
         return message(window.epsilon0, window.total_variation, window.probability)
     if window.opposed:
@@ -379,7 +383,11 @@ def _window(window: Window | SeenMessage, side: Side, cut: float) -> Law:
 
 
 def _power(
-    law: Law, times: int, joined: Callable[[Law, Law, Side, float], Law], side: Side, cut: float
+    law: Law,
+    times: int,
+    joined: Callable[[Law, Law, OrderSide, float], Law],
+    side: OrderSide,
+    cut: float,
 ) -> Law:
     """``times`` independent copies joined, by repeated squaring."""
     done: Law | None = None
@@ -404,9 +412,9 @@ def add_delta(law: Law, epsilon: float) -> float:
     return float(law.masses[:below] @ (1.0 - math.exp(epsilon) * law.values[:below]))
 
 
-def epsilon(law: Law, side: Side, delta: float) -> float:
+def epsilon_of_windows(law: Law, side: OrderSide, delta: float) -> float:
     """ε at δ of the worse direction, on its side of the truth, rounding charged."""
-    upper = side is Side.UPPER
+    upper = side is OrderSide.UPPER
     goal = delta / (1 + law.mass_error) if upper else delta * (1 + law.mass_error)
     crossings = [_crossing(partial(curve, law), goal) for curve in (remove_delta, add_delta)]
     if upper:

@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 from turnout.accounting import calibration, epsilon_upper, price
 from turnout.accounting.calibration import (
     UNKNOWNS,
-    Search,
+    BisectionSearch,
     Unknown,
     calibrate,
     calibrate_delta,
@@ -161,7 +161,7 @@ def test_a_search_that_only_halves_is_noticed(monkeypatch):
             return search.last.position + (1.0 if search.met is None else -1.0)
         return 0.5 * (search.met.position + search.missed.position)
 
-    monkeypatch.setattr(Search, "_aim", halves)
+    monkeypatch.setattr(BisectionSearch, "_aim", halves)
     assert "the refused one is not the next" in faults(CASES[0])
 
 

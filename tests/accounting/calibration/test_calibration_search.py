@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from turnout.accounting.calibration import (
     DELTA,
     UNKNOWNS,
+    BisectionSearch,
     CostModel,
-    Search,
-    Target,
+    CostTarget,
     Unknown,
     log_gaussian_mu,
 )
@@ -25,8 +25,8 @@ DEMO = Unknown("demo", False, 1e-6, 1e6, start=1.0, power=1.0)
 
 
 def searched(unknown, cost, epsilon=1.0, most=10):
-    model = CostModel(unknown, Target(cost, epsilon, lambda _: 1e-6), -unknown.power)
-    search = Search(model, TOLERANCE)
+    model = CostModel(unknown, CostTarget(cost, epsilon, lambda _: 1e-6), -unknown.power)
+    search = BisectionSearch(model, TOLERANCE)
     search.run(lambda s: s.met is not None and s.evaluations >= most, unknown.start)
     return search
 

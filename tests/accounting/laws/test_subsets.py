@@ -27,7 +27,7 @@ from turnout.accounting.participation import (
 from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
 from turnout.accounting.participation.k_subset import SubsetBlock, block_run
 from turnout.accounting.participation.k_subset_conditional import conditional_bound
-from turnout.accounting.participation.k_subset_levels import LevelLaw, Task
+from turnout.accounting.participation.k_subset_levels import LevelLaw, SubsetProblem
 from turnout.accounting.participation.k_subset_statistic import statistic_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
@@ -126,7 +126,7 @@ def test_long_windows_leave_nothing_to_gain(direction):
 def test_windows_of_a_remainder_belong_to_the_block_bound():
     """11 of 3: windows of 4, 4 and 3 steps, below three windows of ⌊11/3⌋ = 3."""
     pair = GaussianPair(1.0)
-    run = block_run(Task(pair, 11, 3, Direction.REMOVE, 1e-5))
+    run = block_run(SubsetProblem(pair, 11, 3, Direction.REMOVE, 1e-5))
     assert run == [(AllocationBlock(pair, 3), 1), (AllocationBlock(pair, 4), 2)]
 
 
@@ -251,7 +251,7 @@ def test_leaks_count_once_for_each_pick(direction):
 def test_general_bounds_hold_two_point_laws(odds, window, picks, k, direction):
     """The same law without being told of its atoms: spread onto levels, seen through bins."""
     truth = float(exact_delta(TwoPoints(odds), window, picks, direction, k))
-    task = Task(TwoPoints(odds), window, picks, direction, truth)
+    task = SubsetProblem(TwoPoints(odds), window, picks, direction, truth)
     upper = conditional_bound(task, 0).delta(float(k))
     lower = float(statistic_curve(task, 0).delta(np.array(float(k))))
     assert lower <= truth * (1 + 1e-12)
@@ -320,12 +320,12 @@ def test_parameters_out_of_range(arguments):
 
 def test_what_is_out_of_range_is_refused():
     """A σ so small that S² has no moment in floats: only the block bound is left, or nothing."""
-    task = Task(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
+    task = SubsetProblem(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
     with pytest.raises(NumericalError):
         conditional_bound(task, 0)
 
 
-TEST_TASK = Task(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
+TEST_TASK = SubsetProblem(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
 TRUTH = 0.003984 - 6.1 * 6e-6
 
 
@@ -376,7 +376,7 @@ def test_mutant_blocks_in_the_lower_bound(monkeypatch):
 def test_noise_so_large_that_all_ratios_are_about_one(direction):
     """The statistic finds the Gaussian limit: the mean of the steps moves by k/√t/σ."""
     drift = 2 / math.sqrt(8) / 3e4
-    curve = statistic_curve(Task(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
+    curve = statistic_curve(SubsetProblem(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
     limit = math.erf(drift / math.sqrt(8))
     assert 0.9 * limit < curve.value(1.0) <= limit * (1 + 1e-3)
 

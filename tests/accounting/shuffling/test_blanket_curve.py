@@ -20,7 +20,7 @@ from trinomial_cells import trinomial_cell
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling import blanket as blanket_curve
 from turnout.accounting.shuffling import blanket_pairs
-from turnout.accounting.shuffling.blanket import BlanketCurve, at_least, heads
+from turnout.accounting.shuffling.blanket import BlanketCurve, chance_of_at_least, heads
 from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     Cells,
@@ -276,4 +276,4 @@ def test_fair_coins(coins, count):
             pytest.fail("too many terms for a test")
     one = np.array([float(coins)]), np.array([float(count)])
     assert heads(*one)[0] == pytest.approx(float(mass), rel=1e-11)
-    assert at_least(*one)[0] == pytest.approx(float(tail), rel=1e-10)
+    assert chance_of_at_least(*one)[0] == pytest.approx(float(tail), rel=1e-10)

@@ -23,7 +23,7 @@ from turnout.accounting.shuffling.blanket_pairs import (
     kary_pair,
     worst_pair,
 )
-from turnout.accounting.shuffling.sampled_mixtures import Group, Mixture, groups
+from turnout.accounting.shuffling.sampled_mixtures import Mixture, RoundGroup, groups
 from turnout.accounting.shuffling.sampled_rounds import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 
@@ -285,7 +285,7 @@ def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
     """A mutant: N₁ and N₂ swapped."""
     pair, clients, rate = clones_pair(1.3), 7, 0.5
     block = SelfSamplingBlock(Messages(pair), clients, rate)
-    whole = [Group(1, 3, 0.0, 0.0), Group(4, 7, 0.0, 0.0)]
+    whole = [RoundGroup(1, 3, 0.0, 0.0), RoundGroup(4, 7, 0.0, 0.0)]
     masses = [math.comb(clients, m) * rate**clients for m in range(clients + 1)]
 
     def cut(side: Side, *, swapped: bool):
@@ -295,7 +295,7 @@ def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
             chance = sum(masses[m] for m in numbers)
             mean = sum(m * masses[m] for m in numbers) / chance
             first, last = (group.last, group.first) if swapped else (group.first, group.last)
-            found.append(Group(first, last, chance, mean))
+            found.append(RoundGroup(first, last, chance, mean))
         return found
 
     values = {}

@@ -16,7 +16,7 @@ from turnout.estimation.private.central import (
     _UNITS,
     _mean_noise,
     _whole,
-    clipped,
+    clip_rows,
     discrete_laplace,
     gaussian_noise,
     laplace_noise,
@@ -86,7 +86,7 @@ def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, privacy):
 def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
     radius = 0.7  # Below many rows' norm.
     rows = np.load(vectors)
-    truth, unclipped = clipped(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
+    truth, unclipped = clip_rows(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
     runs = [mean(vectors, norm, radius, privacy, source(i)) for i in range(3)]
     value = np.mean([found.value for found in runs], axis=0)
     # The bound's root over all coordinates bounds each coordinate's error.

@@ -7,15 +7,15 @@ take.
 """
 
 from turnout.accounting.budgets.odometer import Odometer, RenyiFilter, running, spent
-from turnout.accounting.budgets.plan import Ledger, Phase, Remaining, Terms, remaining
+from turnout.accounting.budgets.plan import BudgetPhase, BudgetTerms, Ledger, Remaining, remaining
 
 __all__ = [
+    "BudgetPhase",
+    "BudgetTerms",
     "Ledger",
     "Odometer",
-    "Phase",
     "Remaining",
     "RenyiFilter",
-    "Terms",
     "remaining",
     "running",
     "spent",

@@ -33,9 +33,9 @@ from typing import Any
 
 from turnout.accounting import pricing
 from turnout.accounting.budgets.plan import (
+    BudgetTerms,
     Entries,
     Entry,
-    Terms,
     entries_from,
     largest,
     require_kind,
@@ -81,7 +81,7 @@ class Odometer:
         most_windows: how many windows may be recorded; their cuts are paid for in advance.
     """
 
-    terms: Terms
+    terms: BudgetTerms
     orders: tuple[float, ...] = _ORDERS
     weights: tuple[float, ...] = (1.0 / len(_ORDERS),) * len(_ORDERS)
     left_out: float = 1e-11
@@ -121,7 +121,7 @@ class Odometer:
         """
         checks.open_unit(delta=delta)
         checks.count(windows=windows, most_windows=most_windows)
-        terms, left_out = Terms.of(expected), LEFT_OUT_SHARE * delta / most_windows
+        terms, left_out = BudgetTerms.of(expected), LEFT_OUT_SHARE * delta / most_windows
         curve = run_renyi(terms.run_of(expected), CANDIDATES, left_out)
         rates = map(max, curve.remove, curve.add)
         costs = [
@@ -205,7 +205,7 @@ class Odometer:
         """The odometer that `to_dict` wrote."""
         require_kind(data, _KIND)
         return cls(
-            Terms.from_dict(data["terms"]),
+            BudgetTerms.from_dict(data["terms"]),
             tuple(data["orders"]),
             tuple(data["weights"]),
             data["left_out"],
@@ -301,7 +301,7 @@ class RenyiFilter:
     @classmethod
     def of(
         cls,
-        terms: Terms,
+        terms: BudgetTerms,
         epsilon: float,
         delta: float,
         *,
@@ -333,7 +333,7 @@ class RenyiFilter:
         return cls(epsilon, delta, Odometer(terms, (order,), (1.0,), left_out, most_windows))
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> BudgetTerms:
         """Relation, unit and trust."""
         return self.odometer.terms
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting import pricing
-from turnout.accounting.calibration import UNKNOWNS, Search, Target
+from turnout.accounting.calibration import UNKNOWNS, BisectionSearch, CostTarget
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.blocks import Run, joined, merged
+from turnout.accounting.divergence.blocks import Run, joined_decompositions, merged_runs
 from turnout.accounting.divergence.renyi import RenyiBounds
 from turnout.core import checks
 from turnout.core.errors import (
@@ -37,7 +37,7 @@ from turnout.schemes.registry import is_registered
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BudgetTerms:
     """Relation, unit and trust of a guarantee; every window of a ledger must have the same.
 
     Attributes:
@@ -52,7 +52,7 @@ class Terms:
         hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
 
     @classmethod
-    def of(cls, scheme: Scheme) -> Terms:
+    def of(cls, scheme: Scheme) -> BudgetTerms:
         """The terms of a scheme."""
         return cls(scheme.relation, scheme.unit, scheme.trust)
 
@@ -90,14 +90,14 @@ class Terms:
         return {"relation": self.relation.value, "unit": self.unit.value, "trust": self.trust.value}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Terms:
+    def from_dict(cls, data: dict[str, Any]) -> BudgetTerms:
         """The terms that `to_dict` wrote."""
         return cls(data["relation"], data["unit"], data["trust"])
 
 
 def require_terms(terms: object) -> None:
-    """Refuses anything but `Terms`: an account must say who is protected against what."""
-    if not isinstance(terms, Terms):
+    """Refuses anything but `BudgetTerms`: an account must say who is protected against what."""
+    if not isinstance(terms, BudgetTerms):
         raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
 
 
@@ -175,7 +175,7 @@ MOST_WINDOWS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class BudgetPhase:
     """The first ``steps`` steps of a scheme, run in one go."""
 
     scheme: Scheme
@@ -203,8 +203,8 @@ class Ledger:
     True
     """
 
-    terms: Terms
-    phases: tuple[Phase, ...] = ()
+    terms: BudgetTerms
+    phases: tuple[BudgetPhase, ...] = ()
 
     def __post_init__(self) -> None:
         require_terms(self.terms)
@@ -218,7 +218,7 @@ class Ledger:
             ParameterError: relation, unit or trust differ, or the scheme has fewer steps.
         """
         steps = scheme.participation.steps if steps is None else steps
-        return replace(self, phases=(*self.phases, Phase(scheme, steps, label)))
+        return replace(self, phases=(*self.phases, BudgetPhase(scheme, steps, label)))
 
     def epsilon(self, delta: float) -> float:
         """ε of everything in the ledger, never below the true one.
@@ -233,7 +233,7 @@ class Ledger:
             return pricing.epsilon_upper(phases[0].scheme, delta, phases[0].steps)
         if any(is_per_client(phase.scheme) for phase in phases):
             raise UnsupportedError("windows cut from a trace are priced in a phase of their own")
-        parts = joined([decompose(phase.scheme, phase.steps) for phase in phases])
+        parts = joined_decompositions([decompose(phase.scheme, phase.steps) for phase in phases])
         return pricing.decomposition_upper(parts, delta)
 
     def run(self) -> Run:
@@ -244,7 +244,7 @@ class Ledger:
                 their own.
         """
         done = [phase for phase in self.phases if phase.steps > 0]
-        return merged(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
+        return merged_runs(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
         """Refuses, by a BudgetExceededError, a ledger whose ε is not proved to be in a budget."""
@@ -290,8 +290,10 @@ class Ledger:
         """
         self.require(epsilon, delta)
         unknown = UNKNOWNS["noise-multiplier"]
-        target = Target(lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta)
-        search = Search.to_the_end(target, unknown, _TOLERANCE)
+        target = CostTarget(
+            lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta
+        )
+        search = BisectionSearch.to_the_end(target, unknown, _TOLERANCE)
         if search.met is None:
             raise UnsupportedError(
                 f"no noise multiplier up to {unknown.said(unknown.most)} keeps a further phase "
@@ -312,10 +314,10 @@ class Ledger:
         """The ledger that `to_dict` wrote."""
         require_kind(data, "ledger")
         phases = (
-            Phase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
+            BudgetPhase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
             for item in data["phases"]
         )
-        return cls(Terms.from_dict(data["terms"]), tuple(phases))
+        return cls(BudgetTerms.from_dict(data["terms"]), tuple(phases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +357,7 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
         UnsupportedError: the plan is not a sequence of equal windows.
     """
     checks.positive(budget=budget)
-    total, empty = window_count(scheme), Ledger(Terms.of(scheme))
+    total, empty = window_count(scheme), Ledger(BudgetTerms.of(scheme))
     now = empty.add(scheme, steps)
     begun = -(-steps // window_steps(scheme))
     done = empty.add(as_windows(scheme, begun)) if begun else empty

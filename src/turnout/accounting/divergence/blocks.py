@@ -334,7 +334,7 @@ class Decomposition:
     replacement_against_null: NeighbourBound | None = None
 
 
-def merged(*runs: Run) -> Run:
+def merged_runs(*runs: Run) -> Run:
     """One run after the other, equal blocks counted together."""
     counts: dict[Block, int] = {}
     for run in runs:
@@ -343,7 +343,7 @@ def merged(*runs: Run) -> Run:
     return [(block, count) for block, count in counts.items() if count > 0]
 
 
-def joined(parts: Sequence[Decomposition]) -> Decomposition:
+def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     """Several decompositions as one, about the same client.
 
     A part that takes one neighbour bound where others take two counts in the first of them alone.
@@ -357,8 +357,8 @@ def joined(parts: Sequence[Decomposition]) -> Decomposition:
 
 def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
     return NeighbourBound(
-        merged(*(bound.upper for bound in bounds)),
-        merged(*(bound.lower for bound in bounds)),
+        merged_runs(*(bound.upper for bound in bounds)),
+        merged_runs(*(bound.lower for bound in bounds)),
         "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
         all(bound.tight for bound in bounds),
         bool(bounds) and all(bound.symmetric for bound in bounds),

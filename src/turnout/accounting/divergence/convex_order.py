@@ -118,7 +118,7 @@ def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridLaw:
+class GridDistribution:
     """The law of Y ∧ cap for a Y that bounds a likelihood ratio in convex order.
 
     Attributes:
@@ -132,7 +132,7 @@ class GridLaw:
     beyond: float
 
 
-def upper_law(pair: Pair, grid: Grid) -> GridLaw:
+def upper_law(pair: Pair, grid: Grid) -> GridDistribution:
     """The spread of X on a grid up to its cap and no change above: X ≤_cx Y."""
     points, switch = grid.points, _switch(grid)
     reverse_hockey_sticks, hockey_sticks = (
@@ -147,10 +147,10 @@ def upper_law(pair: Pair, grid: Grid) -> GridLaw:
             reverse_hockey_stick_rounding(pair, points),
         )
     beyond = hockey_stick(pair, points[-1:]) + hockey_stick_rounding(pair, points[-1:])
-    return GridLaw(masses, errors, float(beyond[0]))
+    return GridDistribution(masses, errors, float(beyond[0]))
 
 
-def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
+def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
     """A law Y ≤_cx X on a grid up to its cap.
 
     Where the two polygons, of both kinds of hockey stick, do not fit together, the law is below X
@@ -195,7 +195,7 @@ def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
             _masses_of_reverse_hockey_sticks(grid.step, reverse_hockey_sticks),
             _reverse_hockey_stick_errors(pair, points, touching),
         )
-    return GridLaw(masses, errors, _beyond(pair, points, hockey_sticks, masses))
+    return GridDistribution(masses, errors, _beyond(pair, points, hockey_sticks, masses))
 
 
 def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:

@@ -37,7 +37,7 @@ from turnout.accounting.participation.k_subset_conditional import (
 )
 from turnout.accounting.participation.k_subset_levels import (
     Prices,
-    Task,
+    SubsetProblem,
     levels_for_hockey_sticks,
     levels_for_reverse_hockey_sticks,
 )
@@ -146,7 +146,9 @@ class SubsetBlock:
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
             hint = max(hint - self._total_infinity_mass, 0.01 * hint)
-        base = _curve(Task(self.pair, self.window, self.picks, direction, hint), side, refinement)
+        base = _curve(
+            SubsetProblem(self.pair, self.window, self.picks, direction, hint), side, refinement
+        )
         return diluted(
             with_infinity_mass(base, direction, side, self._total_infinity_mass),
             direction,
@@ -163,7 +165,7 @@ class SubsetBlock:
 
 
 @lru_cache(maxsize=128)
-def _curve(task: Task, side: Side, refinement: int) -> Curve:
+def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
     """The sharpest curve of one task."""
     simple = _simple_run(task)
     if simple is not None:
@@ -189,12 +191,12 @@ def _curve(task: Task, side: Side, refinement: int) -> Curve:
     return curves[0] if len(curves) == 1 else BestCurve(side, curves)
 
 
-def _gain(task: Task) -> float:
+def _gain(task: SubsetProblem) -> float:
     """About the part of ε that the truth is below the block bound, from variances."""
     return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
 
 
-def _simple_run(task: Task) -> list[tuple[Block, int]] | None:
+def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
     """The run that one check-in or every step is."""
     if task.picks == 1:
         return [(AllocationBlock(task.pair, task.window), 1)]
@@ -206,7 +208,7 @@ def _simple_run(task: Task) -> list[tuple[Block, int]] | None:
     return [(PairBlock(task.pair), task.window)]
 
 
-def block_run(task: Task) -> list[tuple[Block, int]]:
+def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
     """Blocks that bound k of t from above: k windows that together have all t steps.
 
     Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves the
@@ -221,7 +223,9 @@ def block_run(task: Task) -> list[tuple[Block, int]]:
     return [(block, count) for block, count in blocks if count]
 
 
-def _run_curve(run: Sequence[tuple[Block, int]], task: Task, side: Side, refinement: int) -> Curve:
+def _run_curve(
+    run: Sequence[tuple[Block, int]], task: SubsetProblem, side: Side, refinement: int
+) -> Curve:
     from turnout.accounting.divergence.composition import (
         run_curve,
     )  # a run may hold blocks of this module
@@ -258,7 +262,7 @@ class MultisetCurve:
     beyond: float
 
     @classmethod
-    def of(cls, task: Task, side: Side, law: _RatioLaw) -> MultisetCurve:
+    def of(cls, task: SubsetProblem, side: Side, law: _RatioLaw) -> MultisetCurve:
         """Sums of a law, from the end that matters."""
         order = np.argsort(law.ratios, kind="stable")
         ratios, absent = law.ratios[order], law.masses[order]
@@ -309,13 +313,13 @@ def exact_law(pair: Pair, window: int) -> bool:
     return math.comb(window + pair.atoms[0].size - 1, window) <= _MOST_STATES
 
 
-def atomic_curve(task: Task, pair: AtomicPair, side: Side) -> MultisetCurve:
+def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetCurve:
     """The exact curve of a pair on few atoms, but for rounding."""
     ratios, masses = pair.atoms
     return MultisetCurve.of(task, side, _law(ratios, masses, task, 0.0))
 
 
-def multiset_curve(task: Task, side: Side, refinement: int) -> MultisetCurve:
+def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
     """A curve from above or below, by levels of the ratio."""
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
@@ -354,7 +358,7 @@ def levels_that_fit(window: int, refinement: int) -> int:
     return count
 
 
-def _points(task: Task, count: int) -> FloatArray:
+def _points(task: SubsetProblem, count: int) -> FloatArray:
     """Levels but 0, in geometric progression over where the law matters."""
     low = _quantile(task.pair, _LOW_MASS[task.direction])
     if task.direction is Direction.REMOVE:
@@ -372,7 +376,11 @@ def _quantile(pair: Pair, mass: float) -> float:
 
 
 def _law(
-    levels: FloatArray, masses: FloatArray, task: Task, beyond: float, rounding: float = 0.0
+    levels: FloatArray,
+    masses: FloatArray,
+    task: SubsetProblem,
+    beyond: float,
+    rounding: float = 0.0,
 ) -> _RatioLaw:
     """All multisets of levels, step by step, the levels of each in increasing order."""
     kept = masses > 0

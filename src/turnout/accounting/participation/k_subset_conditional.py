@@ -47,7 +47,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.participation.k_subset_levels import (
     LevelLaw,
     Prices,
-    Task,
+    SubsetProblem,
     levels_for_hockey_sticks,
     levels_for_reverse_hockey_sticks,
     valley,
@@ -60,7 +60,7 @@ _LARGEST = 1e100  # beyond it an underflow elsewhere could matter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class MomentCells:
     """Moments of S in the cells T = 0, 1, …, each good to the relative error ``rounding``."""
 
     mass: FloatArray
@@ -68,9 +68,9 @@ class Cells:
     second: FloatArray
     rounding: float
 
-    def only(self, alive: FloatArray) -> Cells:
+    def only(self, alive: FloatArray) -> MomentCells:
         """Some of the cells."""
-        return Cells(self.mass[alive], self.first[alive], self.second[alive], self.rounding)
+        return MomentCells(self.mass[alive], self.first[alive], self.second[alive], self.rounding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ def overlap_chances(groups: int, picks: int) -> list[float]:
 
 def conditional_moments(
     levels: FloatArray, masses: FloatArray, groups: int, picks: int, size: int
-) -> Cells:
+) -> MomentCells:
     """The moments of S in the cells T < ``size``, from values of Y and their masses."""
     with np.errstate(over="ignore", invalid="ignore"):
         plain = _Series(masses, 0.0)
@@ -137,7 +137,7 @@ def conditional_moments(
         raise NumericalError("the second moment of the likelihood ratio is out of range")
     kept = min(part.values.size for part in (mass, first, second))
     rounding = max(mass.rounding, first.rounding, second.rounding)
-    return Cells(mass.values[:kept], first.values[:kept], second.values[:kept], rounding)
+    return MomentCells(mass.values[:kept], first.values[:kept], second.values[:kept], rounding)
 
 
 def _pairs(both: _Series, one_each: _Series, groups: int, picks: int, size: int) -> _Series:
@@ -151,7 +151,7 @@ def _pairs(both: _Series, one_each: _Series, groups: int, picks: int, size: int)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tail:
+class ChernoffTail:
     """Chernoff bounds on E[S; T ≥ cell] (k picks) or Q(T ≥ cell) (no picks)."""
 
     most: int
@@ -159,7 +159,7 @@ class Tail:
     logs: FloatArray
 
     @classmethod
-    def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> Tail:
+    def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> ChernoffTail:
         """The logarithms of E[S·e^{sT}] at some s."""
         s = np.geomspace(0.05, 60.0, 60) / levels.size
         weights = np.exp(np.multiply.outer(s, np.arange(levels.size)))
@@ -205,7 +205,7 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class StatisticRange:
     """The range of x: the scale r of the statistic, and the least and the largest x."""
 
     scale: float
@@ -221,7 +221,9 @@ class Range:
         return np.expm1(statistic) / self.scale
 
 
-def smallest_ratios(statistic: FloatArray, ranges: Range, groups: int, picks: int) -> FloatArray:
+def smallest_ratios(
+    statistic: FloatArray, ranges: StatisticRange, groups: int, picks: int
+) -> FloatArray:
     """At most the smallest S for each increasing value of A, shape of A; precise below 1.
 
     It increases with A, so that its value at any smaller A is a bound: a coarse grid finds where
@@ -245,12 +247,12 @@ class _Mixture:
     ``ways[i, j]`` is C(i, j)·C(n, k)^{−1/2}, so that products of two stay in range.
     """
 
-    ranges: Range
+    ranges: StatisticRange
     picks: int
     ways: FloatArray
 
     @classmethod
-    def of(cls, ranges: Range, groups: int, picks: int) -> _Mixture:
+    def of(cls, ranges: StatisticRange, groups: int, picks: int) -> _Mixture:
         counts, chosen = np.arange(groups + 1.0)[:, None], np.arange(picks + 1.0)
         logs = log_binomial(np.maximum(counts, chosen), chosen)
         logs = np.where(counts >= chosen, logs, -math.inf)
@@ -289,20 +291,20 @@ class _Mixture:
         return total * math.exp(min(700.0, self.picks * math.log(self.ranges.most)))
 
 
-def hockey_stick_bound(cells: Cells, largest: FloatArray, threshold: float) -> float:
+def hockey_stick_bound(cells: MomentCells, largest: FloatArray, threshold: float) -> float:
     """At least E_Q[(S − K)₊] over the cells, if S ≤ ``largest`` in each."""
     alive = (largest > threshold) & (cells.mass > 0)
     # A hockey stick is worth no more at a larger threshold, whose square may be no float.
     return _bound(cells.only(alive), largest[alive], min(threshold, _LARGEST_THRESHOLD), 1.0)
 
 
-def reverse_hockey_stick_bound(cells: Cells, smallest: FloatArray, threshold: float) -> float:
+def reverse_hockey_stick_bound(cells: MomentCells, smallest: FloatArray, threshold: float) -> float:
     """At least E_Q[(κ − S)₊] over the cells, if S ≥ ``smallest`` in each."""
     alive = (smallest < threshold) & (cells.mass > 0)
     return _bound(cells.only(alive), smallest[alive], threshold, -1.0)
 
 
-def _bound(cells: Cells, end: FloatArray, threshold: float, sign: float) -> float:
+def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -> float:
     """Sum of the least of the bounds; ``sign`` is 1 for a hockey stick, −1 for a reverse one."""
     q, m1, m2 = cells.mass, cells.first, cells.second
     error = 1.1 * cells.rounding + 1e-14
@@ -356,7 +358,7 @@ class ConditionalBound:
     """
 
     direction: Direction
-    cells: Cells
+    cells: MomentCells
     ends: FloatArray
     factor: float
     tail: float
@@ -382,7 +384,7 @@ class ConditionalBound:
         return bisected(proved, *first, halvings=26).holding
 
 
-def conditional_bound(task: Task, refinement: int) -> ConditionalBound:
+def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
     """The bound of k of t steps; each level of refinement doubles the cells and groups."""
     if task.picks > _MOST_PICKS:
         raise NumericalError(f"more than {_MOST_PICKS} picks are not bounded by their moments")
@@ -391,7 +393,7 @@ def conditional_bound(task: Task, refinement: int) -> ConditionalBound:
     return workshop.bound(scale, cap, _MOST_CELLS << refinement)
 
 
-def grouping(task: Task, refinement: int) -> tuple[int, int]:
+def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
     """Groups and steps a group: single steps where there are few, else few steps left out.
 
     n groups gain all but about k/n of what single steps would gain over the block bound, but
@@ -411,13 +413,13 @@ def grouping(task: Task, refinement: int) -> tuple[int, int]:
 class _Workshop:
     """The parts that all bounds of one task share."""
 
-    task: Task
+    task: SubsetProblem
     groups: int
     prices: Prices
     least: float
 
     @classmethod
-    def of(cls, task: Task, refinement: int) -> _Workshop:
+    def of(cls, task: SubsetProblem, refinement: int) -> _Workshop:
         groups, steps = grouping(task, refinement)
         prices = Prices.of(task.pair, steps, task.delta * _NEGLIGIBLE / task.picks)
         least = _least_level(prices, _TAIL * task.delta / groups)
@@ -426,7 +428,7 @@ class _Workshop:
     def bound(self, scale: float, cap: float, most_cells: int) -> ConditionalBound:
         """The bound by the statistic with this r, for levels up to a cap."""
         groups, picks = self.groups, self.task.picks
-        ranges = Range(scale, self.least, cap)
+        ranges = StatisticRange(scale, self.least, cap)
         law, _, tail, size = self._lattice(ranges, _ROUGH_LEVELS)
         levels = self._levels(size / _ROUGH_LEVELS, most_cells)
         law, step, tail, size = self._lattice(ranges, levels)
@@ -443,7 +445,9 @@ class _Workshop:
         factor = law.excess**groups * (1.0 + 1e-12)
         return ConditionalBound(self.task.direction, cells, ends, factor, left_out, beyond)
 
-    def _lattice(self, ranges: Range, levels: int) -> tuple[LevelLaw, float, Tail, int]:
+    def _lattice(
+        self, ranges: StatisticRange, levels: int
+    ) -> tuple[LevelLaw, float, ChernoffTail, int]:
         """Levels at equal steps of A: their law, the step, its tail and how many cells matter."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels
@@ -453,7 +457,7 @@ class _Workshop:
             self.prices, points
         )
         picks = self.task.picks if remove else 0
-        tail = Tail.of(points, law.masses, self.groups, picks)
+        tail = ChernoffTail.of(points, law.masses, self.groups, picks)
         return law, step, tail, tail.cells(math.log(_TAIL * self.task.delta))
 
     def _levels(self, cells_a_level: float, most_cells: int) -> int:

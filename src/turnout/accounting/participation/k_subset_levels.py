@@ -26,7 +26,7 @@ from turnout.core.errors import NumericalError
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SubsetProblem:
     """Picks k of a window's t steps, 1 < k < t, and the δ at which a bound should be sharp."""
 
     pair: Pair

@@ -27,7 +27,7 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
-from turnout.accounting.participation.k_subset_levels import Task, valley
+from turnout.accounting.participation.k_subset_levels import SubsetProblem, valley
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
@@ -250,7 +250,7 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
     return np.maximum(masses - errors, 0.0), np.maximum(masses, 0.0) + errors
 
 
-def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
+def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
     """A proved lower curve of k of t steps; each level of refinement halves the bins."""
     pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
     cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
@@ -287,7 +287,7 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
     return np.expm1(top / bins * np.arange(1, bins + 1)) / scale
 
 
-def _curve(steps: _Steps, task: Task) -> StatisticCurve:
+def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
     window, picks, others = task.window, task.picks, task.window - task.picks
     if task.direction is Direction.REMOVE:
         gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))

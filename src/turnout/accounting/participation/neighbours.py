@@ -32,14 +32,14 @@ from turnout.schemes.normal_form import (
     Kept,
     KOf,
     OneOf,
-    Released,
+    ReleasedSteps,
     Staggered,
 )
 
 _MOST_SUBSETS = 10**7  # composing the bounds of more takes long, and no run has as many
 
 
-def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
+def blocks_of(part: ReleasedSteps, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
     """A client's presence against its absence in the steps that one draw decided.
 
     ``upper`` is what one step shows at the largest sensitivity, ``lower`` what is really attained.
@@ -238,7 +238,7 @@ class _Step(NamedTuple):
 
 
 def seen_blocks(
-    part: Released, worst: DominatingPair, attained: bool, messages: int = 1
+    part: ReleasedSteps, worst: DominatingPair, attained: bool, messages: int = 1
 ) -> NeighbourBound:
     """Two records of a client whose messages are seen with its name.
 

@@ -39,16 +39,16 @@ from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.participation.replace_one_grids import (
     MOST_CELLS_LOG2,
-    GridLaw,
+    MassGrid,
     Tail,
     expectation,
     grid_law,
 )
 from turnout.accounting.participation.replace_one_steps import (
-    CoarseLaw,
-    Frame,
+    CoarseSum,
     Overview,
     Step,
+    SumFrame,
     hockey_stick_frame,
     payoff_frame,
 )
@@ -77,14 +77,14 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GridPlan:
     """A plan of a sum: the frame without jumps, and the one beside a jump, if any.
 
     Jumps above ``far`` are counted wherever the rest of the sum may be.
     """
 
-    main: Frame
-    beside: Frame | None = None
+    main: SumFrame
+    beside: SumFrame | None = None
     far: float = math.inf
 
 
@@ -97,12 +97,12 @@ class Planner:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[Sum, Plan] = {}
+        self._plans: dict[Sum, GridPlan] = {}
         self._piloted: set[Sum] = set()
         self._guess: float | None = None
         self._jumps, self._unpiloted = False, 0
 
-    def plan(self, total: Sum) -> Plan:
+    def plan(self, total: Sum) -> GridPlan:
         """The plan of a sum, the same for both sides."""
         if total not in self._plans:
             if self._guess is None or self._unpiloted == 0:
@@ -112,7 +112,7 @@ class Planner:
             self._plans[total] = made(Overview.of(total.step), total, cost)
         return self._plans[total]
 
-    def _with_pilots(self, total: Sum) -> Plan:
+    def _with_pilots(self, total: Sum) -> GridPlan:
         self._piloted.add(total)
         plan = self._plans[total] = _plan(total, self._guess)
         self._jumps, self._unpiloted = plan.beside is not None, _UNPILOTED
@@ -168,7 +168,7 @@ def _one_by_one(total: Sum, side: Side) -> float:
     return max(float(total.step.tangent(at)[0][0]), 0.0) if total.count == 1 else 0.0
 
 
-def _plan(total: Sum, guess: float | None) -> Plan:
+def _plan(total: Sum, guess: float | None) -> GridPlan:
     """A plan whose cap, or second jump, costs next to nothing, which a pilot tells."""
     overview = Overview.of(total.step)
     if guess is None:
@@ -176,7 +176,7 @@ def _plan(total: Sum, guess: float | None) -> Plan:
         cost = _FIRST_CAP * min(most, 1.0)
     else:
         cost = _NEGLIGIBLE * min(guess, 1.0)
-    tried: list[tuple[float, Plan]] = []
+    tried: list[tuple[float, GridPlan]] = []
     for _ in range(_PILOTS):
         plan = _capped_plan(overview, total, cost)
         value, lost = _excess(total, Side.UPPER, plan, -2)
@@ -192,11 +192,11 @@ def _plan(total: Sum, guess: float | None) -> Plan:
     return min(tried, key=lambda found: found[0])[1]
 
 
-def _capped_plan(overview: Overview, total: Sum, cost: float) -> Plan:
+def _capped_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
     cap = max(overview.first_below(overview.prices, cost), _least_cap(overview, total))
     if overview.step.top <= _NEAR_TOP * cap:  # nothing is lost where the cap is the end
         cap = overview.step.top
-    return Plan(
+    return GridPlan(
         hockey_stick_frame(overview.coarse(overview.low, cap), total.count, total.threshold)
     )
 
@@ -205,7 +205,7 @@ def _least_cap(overview: Overview, total: Sum) -> float:
     return total.threshold / total.count + _LEAST_CAP * overview.unit
 
 
-def _jump_plan(overview: Overview, total: Sum, cost: float) -> Plan:
+def _jump_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
     """A cap such that two jumps together, about t·p·E[Y; Y > M], cost little."""
     count, threshold = total.count, total.threshold
     points, shares, prices = overview.points, overview.shares, overview.prices
@@ -220,16 +220,16 @@ def _jump_plan(overview: Overview, total: Sum, cost: float) -> Plan:
     weights = count * (1.0 - shares) * np.interp(threshold - points, points, prices)
     low = float(points[max(int(np.sum((weights <= _FAR * cost) & (points < 0))) - 1, 0)])
     calm = overview.coarse(max(low, overview.low), cap)
-    calm = CoarseLaw(calm.points[:-1], calm.masses[:-1])
+    calm = CoarseSum(calm.points[:-1], calm.masses[:-1])
     if not calm.masses.any():
-        return Plan(main)
+        return GridPlan(main)
     beside = payoff_frame(
         calm, count - 1, partial(_jump, tail, threshold), threshold - far, threshold
     )
-    return Plan(main, beside, far)
+    return GridPlan(main, beside, far)
 
 
-def _bins(frame: Frame, count: int, refinement: int) -> int:
+def _bins(frame: SumFrame, count: int, refinement: int) -> int:
     width = frame.below + frame.above
     fewest = _FEWEST_HEAVY_LOG2 if frame.is_heavy else _FEWEST_LOG2
     wanted = math.ceil(math.log2(width * frame.resolution * math.sqrt(count) / _COARSEST))
@@ -237,7 +237,7 @@ def _bins(frame: Frame, count: int, refinement: int) -> int:
     return 1 << min(max(first + refinement, _PILOT_LOG2), MOST_CELLS_LOG2)
 
 
-def _excess(total: Sum, side: Side, plan: Plan, refinement: int) -> tuple[float, float]:
+def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[float, float]:
     """The bound, and how much of an upper one is due to the cap or to second jumps."""
     step, count, main = total.step, total.count, plan.main
     out = None if plan.beside is None else Tail.of(step, Side.UPPER, main.high)
@@ -258,7 +258,7 @@ def _excess(total: Sum, side: Side, plan: Plan, refinement: int) -> tuple[float,
     return value + lost, lost
 
 
-def _beside_jump(total: Sum, side: Side, plan: Plan, refinement: int, out: Tail) -> float:
+def _beside_jump(total: Sum, side: Side, plan: GridPlan, refinement: int, out: Tail) -> float:
     """E[π_J(c₀ − Z)], of Z no farther below than ``far``."""
     assert plan.beside is not None
     count = total.count - 1
@@ -392,19 +392,19 @@ class _Lattice:
         """All points."""
         return self.step * (self.first + np.arange(self.size))
 
-    def law(self, prices: FloatArray) -> GridLaw:
+    def law(self, prices: FloatArray) -> MassGrid:
         """The law with these prices, capped at the last point."""
         slopes = np.clip(convex_slopes(np.diff(prices)) / self.step, -1.0, 0.0)
         masses = np.diff(slopes, prepend=-1.0, append=0.0)
-        return GridLaw(self.step * self.first, self.step, masses)
+        return MassGrid(self.step * self.first, self.step, masses)
 
-    def coarse(self, prices: FloatArray) -> CoarseLaw:
+    def coarse(self, prices: FloatArray) -> CoarseSum:
         """The same law on few points."""
         index = np.unique(np.linspace(0, self.size - 1, _COARSE_POINTS).astype(np.int64))
         points = self.points[index]
         slopes = np.diff(prices[index] - prices[-1]) / np.diff(points)
         masses = np.maximum(np.diff(slopes, prepend=-1.0, append=0.0), 0.0)
-        return CoarseLaw(points, masses / masses.sum())
+        return CoarseSum(points, masses / masses.sum())
 
 
 def _prices(total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]) -> list[FloatArray]:

@@ -25,7 +25,7 @@ from scipy import fft
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.participation.replace_one_steps import Frame, Step
+from turnout.accounting.participation.replace_one_steps import Step, SumFrame
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
@@ -35,7 +35,7 @@ _SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a threshold found 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridLaw:
+class MassGrid:
     """Masses on ``first + step·j``; they add up to at most 1, the rest being at −∞."""
 
     first: float
@@ -82,7 +82,7 @@ class Tail:
         return np.maximum(result, 0.0)
 
 
-def grid_law(step: Step, side: Side, frame: Frame, bins: int, tail: Tail | None) -> GridLaw:
+def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | None) -> MassGrid:
     """The law of Y capped at the frame's end, or without what jumps above it.
 
     It lies above or below by the side; the window of the frame's sum is covered by so many bins.
@@ -112,11 +112,11 @@ def grid_law(step: Step, side: Side, frame: Frame, bins: int, tail: Tail | None)
     # An upper law gathers in its first point what lies below, a lower law drops it.
     start = -mass if whole or side is Side.UPPER else slopes[0]
     masses = np.diff(slopes, prepend=start, append=0.0)
-    return GridLaw(float(points[0]), width, masses)
+    return MassGrid(float(points[0]), width, masses)
 
 
 def _lattice(
-    step: Step, side: Side, frame: Frame, bins: int, *, anchored: bool
+    step: Step, side: Side, frame: SumFrame, bins: int, *, anchored: bool
 ) -> tuple[FloatArray, float, bool]:
     """The points, their distance, and whether nothing lies below the first."""
     width = (frame.below + frame.above) / (bins - 4)
@@ -183,7 +183,7 @@ _LOG_MOST = 300.0  # of a scale or a weight; a larger one tells of a tilt that d
 _UNDERFLOW = 1e-170  # more than weights that underflow can add up to
 
 
-Parts = Sequence[tuple[GridLaw, int]]
+Parts = Sequence[tuple[MassGrid, int]]
 """Laws of one Y, all on grids of the same step, and how many of each are summed."""
 
 
@@ -238,7 +238,7 @@ class _Bins:
     position_error: float
 
     @classmethod
-    def of(cls, parts: Parts, frame: Frame) -> _Bins:
+    def of(cls, parts: Parts, frame: SumFrame) -> _Bins:
         """A power of two of them, reaching as far as the frame asks."""
         step, start = parts[0][0].step, sum(count * law.first for law, count in parts)
         size = 1 << math.ceil(math.log2((frame.below + frame.above) / step + 2))
@@ -267,7 +267,7 @@ class _Bins:
 def expectation(
     parts: Parts,
     side: Side,
-    frame: Frame,
+    frame: SumFrame,
     payoff: Callable[[FloatArray], FloatArray],
     slope: float,
 ) -> float:

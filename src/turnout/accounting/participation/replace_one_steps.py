@@ -381,7 +381,7 @@ _HEAVY = 0.2  # the range of one Y over the window, where tails are heavy
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SumFrame:
     """The tilt and the range in which a sum must be known.
 
     Attributes:
@@ -409,7 +409,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CoarseLaw:
+class CoarseSum:
     """A spread of the law of Y on few points, finer around its mean."""
 
     points: FloatArray
@@ -472,7 +472,7 @@ class Overview:
         small = np.flatnonzero(values <= threshold)
         return min(float(self.points[small[0] if small.size else -1]), self.step.top)
 
-    def coarse(self, low: float, high: float) -> CoarseLaw:
+    def coarse(self, low: float, high: float) -> CoarseSum:
         """The law of Y cut at ``low`` and ``high``."""
         ends = np.arcsinh((np.array([low, high]) - self.median) / self.unit)
         points = self.median + self.unit * np.sinh(np.linspace(ends[0], ends[1], _POINTS))
@@ -480,10 +480,10 @@ class Overview:
         prices = self.step.upper(points)
         slopes = np.diff(prices - prices[-1]) / np.diff(points)
         masses = np.maximum(np.diff(slopes, prepend=-1.0, append=0.0), 0.0)
-        return CoarseLaw(points, masses / masses.sum())
+        return CoarseSum(points, masses / masses.sum())
 
 
-def hockey_stick_frame(law: CoarseLaw, count: int, threshold: float) -> Frame:
+def hockey_stick_frame(law: CoarseSum, count: int, threshold: float) -> SumFrame:
     """The frame of E[(Σ − c₀)₊]: the narrowest window over tilts that cost little round-off.
 
     Under the saddle's own tilt a heavy tail stands up again at its cap, and the window must hold
@@ -500,12 +500,12 @@ def hockey_stick_frame(law: CoarseLaw, count: int, threshold: float) -> Frame:
 
 
 def payoff_frame(
-    law: CoarseLaw,
+    law: CoarseSum,
     count: int,
     payoff: Callable[[FloatArray], FloatArray],
     floor: float,
     threshold: float,
-) -> Frame:
+) -> SumFrame:
     """The frame of E[g(Σ)], g counted from ``floor`` on only.
 
     The narrowest window over tilts with a bound e^{nκ(θ)}·max g(z)e^{−θz} near its least.
@@ -530,7 +530,7 @@ def payoff_frame(
     return min(frames, key=lambda frame: frame.below + frame.above)
 
 
-def _saddle(law: CoarseLaw, count: int, threshold: float) -> float:
+def _saddle(law: CoarseSum, count: int, threshold: float) -> float:
     """The tilt under which the threshold is typical.
 
     Close to the mean and below it, a tilt of one over the sum's deviation.
@@ -553,14 +553,14 @@ def _saddle(law: CoarseLaw, count: int, threshold: float) -> float:
 
 
 def _window(
-    law: CoarseLaw,
+    law: CoarseSum,
     count: int,
     centre: float,
     tilt: float,
     resolution: float,
     *,
     far_above: bool = False,
-) -> Frame:
+) -> SumFrame:
     """The frame of one tilt, by Chernoff bounds."""
     lost = int(np.sum(count * np.cumsum(law.tilted(tilt)) <= _LOST_BELOW))
     left = int(np.searchsorted(law.points, centre / count))
@@ -573,4 +573,4 @@ def _window(
     below = max(min(float(down[j]), centre - count * low), 1e-3 / tilt)
     far = max(min(float(up[i]), count * high - centre), 1e-3 / tilt)
     above = far if far_above else min(max(_LOG_FAR / tilt, far - below), far)
-    return Frame(tilt, centre, resolution, low, high, below, above, float(s[j]), float(s[i]))
+    return SumFrame(tilt, centre, resolution, low, high, below, above, float(s[j]), float(s[i]))

@@ -31,14 +31,14 @@ _LARGEST_EXPONENT = 600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CoarseLaw:
+class CoarseDistribution:
     """The law of X ∧ cap spread onto few points."""
 
     points: FloatArray
     masses: FloatArray
 
     @classmethod
-    def of_pair(cls, pair: Pair, cap: float) -> CoarseLaw:
+    def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
         """Few points, dense where the law is and near the cap; its masses are made to sum to 1."""
         low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
         low = min(low, 0.01 * cap)
@@ -179,7 +179,7 @@ class Framing:
     pair: Pair
     direction: Direction
     window: int
-    law: CoarseLaw
+    law: CoarseDistribution
     log_delta: float
     thresholds: FloatArray
     log_prices: FloatArray
@@ -188,11 +188,13 @@ class Framing:
     def of(cls, pair: Pair, window: int, direction: Direction, delta: float) -> Framing:
         """The estimates behind every frame at this δ, finer where the price is near δ."""
         if direction is Direction.REMOVE:
-            law = CoarseLaw.of_pair(pair, _hockey_stick_threshold(pair, _NEGLIGIBLE * delta))
+            law = CoarseDistribution.of_pair(
+                pair, _hockey_stick_threshold(pair, _NEGLIGIBLE * delta)
+            )
             prices: _HockeySticks | _ReverseHockeySticks = _HockeySticks(pair, law, window)
         else:
             cap = min(_tail_threshold(pair, _NEGLIGIBLE / window), float(window))
-            law = CoarseLaw.of_pair(pair, cap)
+            law = CoarseDistribution.of_pair(pair, cap)
             prices = _ReverseHockeySticks(law, window)
         log_delta = math.log(delta)
         candidates = prices.candidates()
@@ -230,7 +232,7 @@ class Framing:
         others = max(0.0, -float(lows.min())) if sign > 0 else 0.0
         margin = (_MARGIN if sign > 0 else _ADD_MARGIN) / slope
         cap = min(float(self.law.points[-1]), threshold - others + margin)
-        law = CoarseLaw.of_pair(self.pair, cap)
+        law = CoarseDistribution.of_pair(self.pair, cap)
         # A sum is worth at most the weighted payoff's maximum, 1/(eθ·scale).
         log_scale = 1.0 + math.log(self.window if sign > 0 else threshold)
         log_worth = self.log_delta + log_scale
@@ -260,7 +262,7 @@ class Framing:
         )
 
     def _log_moments(
-        self, law: CoarseLaw, s: FloatArray, step: float, variance: float
+        self, law: CoarseDistribution, s: FloatArray, step: float, variance: float
     ) -> FloatArray:
         """Ln E[e^{sΣ}] with what a grid of that step adds to the sum's variance."""
         height = np.minimum(s * step, 300.0)
@@ -288,7 +290,7 @@ class _HockeySticks:
     to be exact. Candidates are ε's.
     """
 
-    def __init__(self, pair: Pair, law: CoarseLaw, window: int) -> None:
+    def __init__(self, pair: Pair, law: CoarseDistribution, window: int) -> None:
         self._pair, self._law, self._window = pair, law, window
         least = 1e-4 * _unit(law, window)
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
@@ -321,7 +323,7 @@ class _HockeySticks:
 class _ReverseHockeySticks:
     """Add: a saddle point. Candidates are tilts, each typical of its threshold."""
 
-    def __init__(self, law: CoarseLaw, window: int) -> None:
+    def __init__(self, law: CoarseDistribution, window: int) -> None:
         self._law, self._window = law, window
 
     def candidates(self) -> FloatArray:
@@ -361,7 +363,7 @@ def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float
         return np.log(deviations / scale / damping)
 
 
-def _unit(law: CoarseLaw, window: int, cap: float | None = None) -> float:
+def _unit(law: CoarseDistribution, window: int, cap: float | None = None) -> float:
     """The exponent scale at which a sum of ratios up to a cap starts to feel it."""
     cap = float(law.points[-1]) if cap is None else cap
     mean = float(law.masses @ law.points)
@@ -369,7 +371,9 @@ def _unit(law: CoarseLaw, window: int, cap: float | None = None) -> float:
     return 1.0 / (math.sqrt(window * max(variance, 1e-300)) + 0.03 * cap)
 
 
-def _tilt(law: CoarseLaw, window: int, threshold: float, sign: float, log_target: float) -> float:
+def _tilt(
+    law: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
+) -> float:
     """The smallest θ whose round-off stays small enough at the threshold, or else the best one.
 
     The less a law is tilted, the further from the threshold a curve can be read. The best tilt

@@ -13,9 +13,9 @@ from turnout.accounting.published import (
     shuffling,
     shuffling_rdp,
 )
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import PrivacyPoint, PublishedResult, Status
 
-RESULTS: tuple[Result, ...] = (
+RESULTS: tuple[PublishedResult, ...] = (
     *check_ins.RESULTS,
     *random_allocation.RESULTS,
     *renyi.RESULTS,

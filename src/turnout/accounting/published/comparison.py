@@ -151,7 +151,7 @@ class Setting:
         hold_members(self, relation=Relation)
 
 
-def priced(law: Callable[[Setting], ParticipationLaw]) -> Callable[[Setting], Quote]:
+def compared_check_ins(law: Callable[[Setting], ParticipationLaw]) -> Callable[[Setting], Quote]:
     """ε of the setting's noise under a participation law, priced exactly."""
 
     def quote(setting: Setting) -> Quote:
@@ -241,12 +241,12 @@ METHODS: tuple[Method[Setting], ...] = (
     Method(
         "check-in",
         "one check-in a window, aggregated: exact law, both directions",
-        priced(lambda setting: CheckIn(setting.window, setting.windows)),
+        compared_check_ins(lambda setting: CheckIn(setting.window, setting.windows)),
     ),
     Method(
         "Poisson",
         "Poisson sampling at rate 1/window, as many steps: exact PLD",
-        priced(lambda s: PoissonSampling(1 / s.window, s.window * s.windows)),
+        compared_check_ins(lambda s: PoissonSampling(1 / s.window, s.window * s.windows)),
     ),
     Method(
         "shuffling",
@@ -286,7 +286,7 @@ METHODS: tuple[Method[Setting], ...] = (
     Method(
         "no amplif.",
         "one Gaussian a window at a known step: exact",
-        priced(lambda setting: EveryStep(setting.windows)),
+        compared_check_ins(lambda setting: EveryStep(setting.windows)),
     ),
 )
 """The compared methods, ours first."""
@@ -334,7 +334,9 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
     return price(scheme, setting.delta, setting.tolerance).epsilon
 
 
-def priced_shuffles(randomizer: Callable[[float], Randomizer]) -> Callable[[ShuffleSetting], Quote]:
+def compared_shuffles(
+    randomizer: Callable[[float], Randomizer],
+) -> Callable[[ShuffleSetting], Quote]:
     """Both sides of ε of shuffled messages of a randomizer, as a function of its ε₀."""
     return lambda setting: Quote.of(_priced(setting, randomizer(setting.epsilon0)))
 
@@ -413,7 +415,7 @@ def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
     return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
 
 
-def unshuffled(setting: ShuffleSetting) -> Quote:
+def unshuffled_quote(setting: ShuffleSetting) -> Quote:
     """The same messages, each with its sender's name."""
     if setting.sampled is not None:
         raise UnsupportedError("without a shuffler everybody sees who was sampled")
@@ -438,12 +440,12 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         "adaptive",
         "any ε₀-randomizers, chosen by the messages before, if nobody knows who speaks when: the "
         "default",
-        priced_shuffles(PureRandomizer),
+        compared_shuffles(PureRandomizer),
     ),
     _method(
         "non-adaptive",
         "any one ε₀-randomizer for all, chosen beforehand, in any order",
-        priced_shuffles(NonAdaptiveRandomizer),
+        compared_shuffles(NonAdaptiveRandomizer),
     ),
     _method(
         "attained",
@@ -454,12 +456,12 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method(
         "binary RR",
         "binary randomized response, the others' worst records",
-        priced_shuffles(KaryResponse),
+        compared_shuffles(KaryResponse),
     ),
     _method(
         "Hadamard",
         "Hadamard response, the others' worst records",
-        priced_shuffles(HadamardResponse),
+        compared_shuffles(HadamardResponse),
     ),
     _method(
         "clones",
@@ -498,7 +500,7 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method(
         "no shuffler",
         "the same messages under their senders' names: exact",
-        unshuffled,
+        unshuffled_quote,
         trust=TrustModel.LOCAL,
     ),
 )

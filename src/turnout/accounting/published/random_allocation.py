@@ -217,7 +217,7 @@ def corollary_4_7(
     return theorem_4_6(moments, window // picks).composed(picks)
 
 
-def log_sum(terms: FloatArray) -> FloatArray:
+def log_sum_exp(terms: FloatArray) -> FloatArray:
     """Ln of the sum of exponentials along the last axis."""
     largest = np.max(terms, axis=-1, keepdims=True)
     return largest[..., 0] + np.log(np.sum(np.exp(terms - largest), axis=-1))
@@ -240,7 +240,7 @@ def _product(first: FloatArray, second: FloatArray) -> FloatArray:
     size = first.size
     index = np.arange(size)[:, None] - np.arange(size)
     terms = np.where(index >= 0, first + second[np.maximum(index, 0)], -np.inf)
-    return log_sum(terms)
+    return log_sum_exp(terms)
 
 
 def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArray:

@@ -33,7 +33,7 @@ from turnout.core.errors import ParameterError
 _ORDERS_A_UNIT = 20  # real orders tried between two whole ones
 
 
-def epsilon_at(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
+def epsilons_by_order(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
     """The ε that each order proves at δ, unrounded: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
 
     Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Lemma 2.1.3 of
@@ -44,7 +44,7 @@ def epsilon_at(orders: FloatArray, divergences: FloatArray, delta: float) -> Flo
 
 
 def log_delta_at(orders: FloatArray, divergences: FloatArray, epsilon: float) -> FloatArray:
-    """Ln of the δ that each order proves at ε, unrounded: see `epsilon_at`."""
+    """Ln of the δ that each order proves at ε, unrounded: see `epsilons_by_order`."""
     logs = (orders - 1) * (divergences - epsilon) + orders * np.log1p(-1 / orders)
     return logs - np.log(orders - 1)
 
@@ -88,7 +88,7 @@ class RenyiCurve:
         ε = R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
         """
         checks.open_unit(delta=delta)
-        bounds = epsilon_at(*self._all(), delta)
+        bounds = epsilons_by_order(*self._all(), delta)
         return max(0.0, float(np.min(bounds)) + 1e-12)
 
     def delta(self, epsilon: float) -> float:
@@ -150,7 +150,7 @@ class RenyiFormula:
         """The smallest ε that an order which was tried proves at δ, at least 0, rounded up."""
         checks.open_unit(delta=delta)
         found = _least(
-            lambda orders: epsilon_at(orders, self._divergences(orders), delta),
+            lambda orders: epsilons_by_order(orders, self._divergences(orders), delta),
             self.largest_order,
             whole=False,
         )
@@ -205,12 +205,12 @@ class RenyiLowerFormula:
         """NO GUARANTEE: the least ε that Rényi divergences could ever prove at δ.
 
         Source: the "lower bound" curves of Figures 5.3 to 5.6 of Girgis 2023 (girgis2023thesis).
-        They put a lower bound where `epsilon_at` needs an upper one, so the true ε may lie above
-        them and, as the conversion loses, also below.
+        They put a lower bound where `epsilons_by_order` needs an upper one, so the true ε may lie
+        above them and, as the conversion loses, also below.
         """
         checks.open_unit(delta=delta)
         found = _least(
-            lambda orders: epsilon_at(orders, self._divergences(orders), delta),
+            lambda orders: epsilons_by_order(orders, self._divergences(orders), delta),
             self.largest_order,
             whole=True,
         )
@@ -273,7 +273,7 @@ def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
     4.7527
     """
     checks.open_unit(delta=delta)
-    found = float(np.min(epsilon_at(*_listed(divergences), delta)))
+    found = float(np.min(epsilons_by_order(*_listed(divergences), delta)))
     return max(0.0, found + _ROUNDING * (1 + abs(found)))
 
 

@@ -42,7 +42,7 @@ class PrivacyPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PublishedResult:
     """A numbered result of a paper and the function that evaluates it.
 
     Attributes:
@@ -88,11 +88,13 @@ class Paper:
         randomizer: str,
         holds: str,
         status: Status = Status.PROVED,
-    ) -> Result:
+    ) -> PublishedResult:
         """The entry of one result; ``number`` may say, after a comma, which form it is."""
         name, source = f"{self.name} {number}", f"{self.key}, {number}"
         directions = _DIRECTIONS[self.relation]
-        return Result(name, source, status, self.relation, directions, randomizer, holds, function)
+        return PublishedResult(
+            name, source, status, self.relation, directions, randomizer, holds, function
+        )
 
 
 THESIS = Paper("thesis", "girgis2023thesis", None)

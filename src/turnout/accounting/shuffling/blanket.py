@@ -157,7 +157,7 @@ def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: Flo
     share = high - low / k + 0.5 * (1.0 - 1.0 / k) * excess
     share = np.where(possible, share / ((1.0 + 1.0 / k) * (high - low)), 1.0)
     above = np.minimum(np.floor((coins + 1.0) * share), coins)
-    mass, tail = heads(coins, above), (high + low + excess) * at_least(coins, above + 1.0)
+    mass, tail = heads(coins, above), (high + low + excess) * chance_of_at_least(coins, above + 1.0)
     gain, loss = mass * most, (k - 1.0) * tail
     value = np.where(possible, gain - loss, 0.0)
     slack = np.where(possible, _SLACK * (np.abs(gain) + loss) + mass * rounding, 0.0)
@@ -186,7 +186,7 @@ def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
     return np.where(mixed, mass, np.exp2(-coins))
 
 
-def at_least(coins: FloatArray, count: FloatArray) -> FloatArray:
+def chance_of_at_least(coins: FloatArray, count: FloatArray) -> FloatArray:
     """P(Bin(coins, ½) ≥ count), shape of both."""
     inside = (count >= 1) & (count <= coins)
     first = np.where(inside, count, 1.0)

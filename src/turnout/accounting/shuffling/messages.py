@@ -28,7 +28,7 @@ from turnout.accounting.shuffling.lower_bounds import (
     identical_others_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.sampled_bits import SampledBits, SampledBitsBlock
+from turnout.accounting.shuffling.sampled_bits import SampledBitsBlock, SampledBitsRound
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
     ApproximateRandomizer,
@@ -153,7 +153,7 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 @one_round.register
 def _(randomizer: SampledBitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
-    upper = SampledBitsBlock(SampledBits(epsilon0, clients))
+    upper = SampledBitsBlock(SampledBitsRound(epsilon0, clients))
     # All others may hold one word, the client that or the opposite one: then only the number of
     # true bits counts, which is binary response.
     lower = BinaryResponseBlock(epsilon0, clients)

@@ -329,7 +329,7 @@ class BitsPrice(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SampledBits(Bits):
+class SampledBitsRound(Bits):
     """One message of each of n clients."""
 
     def delta(self, k: float) -> float:

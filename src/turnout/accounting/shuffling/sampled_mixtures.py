@@ -322,7 +322,7 @@ _WIDTH = 1e-3  # of a group, relative to N; about four times the error that it m
 _COINS = 64  # groups that the number of blanket messages is cut into
 
 
-class Group(NamedTuple):
+class RoundGroup(NamedTuple):
     """N₁ ≤ N ≤ N₂, how likely, and the mean of N in it."""
 
     first: int
@@ -461,11 +461,11 @@ def floor_of(block: Block, side: Side) -> float:
     return max(block.curves(side, _LARGEST_HINT, 0).floors)
 
 
-def groups(population: int, rate: float, side: Side, refinement: int) -> list[Group]:
+def groups(population: int, rate: float, side: Side, refinement: int) -> list[RoundGroup]:
     """Groups of N ~ Bin(n, q), N ≥ 1, with chances and means moved to one side."""
     mean = population * rate
     if rate == 1.0:
-        return [Group(population, population, 1.0, float(population))]
+        return [RoundGroup(population, population, 1.0, float(population))]
     deviation = math.sqrt(mean * (1.0 - rate)) + 1.0
     narrow = math.ceil(2 * _INNER * deviation / (_WIDTH * mean))
     count = min(max(narrow, _FEWEST), _MOST) << refinement
@@ -474,16 +474,16 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Gr
     singles = np.arange(math.floor(mean) - _FEW // 2, math.ceil(mean) + _FEW // 2 + 1)
     inner = singles if deviation < _FEW / 6 else edges
     first = np.unique(np.clip(np.concatenate([[1], edges, inner]), 1, population)).astype(np.int64)
-    return grouped(first, population, rate, side)
+    return groups_from(first, population, rate, side)
 
 
-def grouped(first: np.ndarray, population: int, rate: float, side: Side) -> list[Group]:
+def groups_from(first: np.ndarray, population: int, rate: float, side: Side) -> list[RoundGroup]:
     """Groups that begin at these numbers."""
     mean = population * rate
     last = np.append(first[1:] - 1, population)
     chances, errors = _between(first, population, rate)
     sums, off = _between(first - 1, population - 1, rate)
-    found: list[Group] = []
+    found: list[RoundGroup] = []
     for i in range(first.size):
         lowest, highest = int(first[i]), int(last[i])
         if side is Side.UPPER:
@@ -494,25 +494,25 @@ def grouped(first: np.ndarray, population: int, rate: float, side: Side) -> list
             total = mean * (sums[i] - off[i]) - highest * errors[i]
         if chance > 0:
             centre = min(max(total / chance, lowest), highest)
-            found.append(Group(lowest, highest, float(chance), float(centre)))
+            found.append(RoundGroup(lowest, highest, float(chance), float(centre)))
     return found
 
 
-def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
+def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
     """The groups; but few where each takes long."""
     population, rate = sample.population, sample.rate
     if isinstance(sample.base(population), RepeatedBlock):
         mean = population * rate
         edges = mean + math.sqrt(mean * (1.0 - rate)) * np.array(_COMPOSED)
         first = np.unique(np.clip(np.rint([1.0, *edges]), 1, population)).astype(np.int64)
-        return grouped(first, population, rate, side)
+        return groups_from(first, population, rate, side)
     if side is Side.LOWER and isinstance(sample.base(population), IdenticalGaussianBlock):
         mean = population * rate
         deviation = math.sqrt(mean * (1.0 - rate))
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
         first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
         # Those of many more come seldom, and their curve is that of all clients.
-        return grouped(first, population, rate, side)[:2]
+        return groups_from(first, population, rate, side)[:2]
     return groups(population, rate, side, refinement)
 
 
@@ -531,7 +531,7 @@ def _between(first: FloatArray, trials: int, chance: float) -> tuple[FloatArray,
     return np.maximum(mass, 0.0), _SLACK * np.where(left, below[1:], above[:-1])
 
 
-def dilutions(group: Group, population: int, side: Side) -> list[tuple[float, float]]:
+def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
     """Rates γ and weights that stand for the N's of a group."""
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:

@@ -56,8 +56,13 @@ from turnout.accounting.shuffling.messages import (
     UpperMessages,
     one_round,
 )
-from turnout.accounting.shuffling.sampled_bits import SampledBits, SampledBitsBlock, Slots, flip_of
-from turnout.accounting.shuffling.sampled_mixtures import dilutions, grouped
+from turnout.accounting.shuffling.sampled_bits import (
+    SampledBitsBlock,
+    SampledBitsRound,
+    Slots,
+    flip_of,
+)
+from turnout.accounting.shuffling.sampled_mixtures import dilutions, groups_from
 from turnout.accounting.shuffling.sampled_rounds import SelfSamplingBlock, SubsampledBlock
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -74,7 +79,7 @@ from turnout.schemes import (
     Scheme,
     SpeakingOrder,
 )
-from turnout.schemes.normal_form import Always, Bernoulli, Cohort, Draw, Released
+from turnout.schemes.normal_form import Always, Bernoulli, Cohort, Draw, ReleasedSteps
 from turnout.schemes.randomizers import is_adaptive
 
 _ROUNDING = 1e-9  # relative, of a mixture
@@ -101,7 +106,7 @@ class SubsampledBits:
     @property
     def loss_deviation(self) -> float:
         """That of N messages, times γ."""
-        hidden = SampledBits(self.local_epsilon, self.messages).loss_deviation
+        hidden = SampledBitsRound(self.local_epsilon, self.messages).loss_deviation
         return self.messages / self.population * hidden
 
     def delta(self, k: float) -> float:
@@ -126,14 +131,14 @@ class SelfSampledBits:
     def loss_deviation(self) -> float:
         """That of about the mean number of messages, times q."""
         messages = max(round(self.population * self.rate), 1)
-        return self.rate * SampledBits(self.local_epsilon, messages).loss_deviation
+        return self.rate * SampledBitsRound(self.local_epsilon, messages).loss_deviation
 
     def delta(self, k: float) -> float:
         """Upper bound on δ(K)."""
         everybody = math.exp(self.population * math.log(self.rate))
         total = 0.0
         if everybody > 0.0:
-            total = everybody * SampledBits(self.local_epsilon, self.population).delta(k)
+            total = everybody * SampledBitsRound(self.local_epsilon, self.population).delta(k)
         for messages, spread in _spread(self.population, self.rate):
             for rate, weight in spread:
                 total += weight * _hidden(self.local_epsilon, messages, rate, k)
@@ -200,7 +205,7 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
         edges = np.append(edges, np.arange(math.floor(mean - 5 * deviation), edges[-1]))
     first = np.unique(np.clip(np.append(edges, 1.0), 1, population)).astype(np.int64)
     found: list[tuple[int, list[tuple[float, float]]]] = []
-    for group in grouped(first, population, rate, Side.UPPER):
+    for group in groups_from(first, population, rate, Side.UPPER):
         if group.first < population:
             last = min(group.last, population - 1)
             fewer = group._replace(last=last, mean=min(group.mean, last))
@@ -318,8 +323,8 @@ class SummedMessages:
         return PairBlock(GaussianPair(0.5 * sigma * math.sqrt(clients)))
 
 
-def shuffled(
-    scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
+def shuffled_blocks(
+    scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
     """The blocks of the rounds that one draw decided, each shuffled afresh."""
     _require_analysis(scheme)

@@ -1,8 +1,9 @@
 """Private estimates as requests and answers, and the choice of a randomizer with its cost.
 
-`PrivacyRequest` is the question; `Frequencies` and `Mean` are answers, each with its `Cost`.
-`frequency_randomizer` and `mean_randomizer` choose the randomizer and its level, `local_cost` is
-what a client pays. `turnout.estimation.private.estimates` joins them with a column of values.
+`PrivacyRequest` is the question; `Frequencies` and `Mean` are answers, each with its
+`EstimateCost`. `frequency_randomizer` and `mean_randomizer` choose the randomizer and its level,
+`local_cost` is what a client pays. `turnout.estimation.private.estimates` joins them with a column
+of values.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Frequencies:
     confidence: float
     clients: int | None
     about: float
-    cost: Cost
+    cost: EstimateCost
 
     @property
     def sampling_errors(self) -> FloatArray:
@@ -132,7 +133,7 @@ class Mean:
     mse_bound: float
     clients: int | None
     about: float
-    cost: Cost
+    cost: EstimateCost
     rows: str = "rows clipped to the ball"
 
     @property
@@ -146,7 +147,7 @@ def _added(noise: FloatArray, both: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Cost:
+class EstimateCost:
     """The privacy cost of an estimate to one client, and its trust model.
 
     Attributes:
@@ -326,9 +327,9 @@ def _code(
     return chosen, "the fewest bits within a tenth of the least error"
 
 
-def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> Cost:
+def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> EstimateCost:
     """The privacy of one message on its own."""
-    return Cost(
+    return EstimateCost(
         randomizer.epsilon0,
         0.0,
         _EXACT,

@@ -32,7 +32,13 @@ from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.frequencies import sampled_limits, sampling_errors
 from turnout.estimation.means import sampling_bounds
-from turnout.estimation.private.answers import NORMS, Cost, Frequencies, Mean, PrivacyRequest
+from turnout.estimation.private.answers import (
+    NORMS,
+    EstimateCost,
+    Frequencies,
+    Mean,
+    PrivacyRequest,
+)
 from turnout.estimation.tallies import POST_PROCESSING
 from turnout.randomness import Source, rounded_gaussian
 
@@ -308,7 +314,7 @@ def _mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[Sum
     return min(options, key=error)
 
 
-def clipped(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
+def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
     """The rows, those beyond the ball moved onto it: scaled for ℓ1 and ℓ2, cut for ℓ∞.
 
     >>> clipped(np.array([[3.0, 4.0], [0.3, 0.4]]), "l2", 1.0).round(6).tolist()
@@ -325,7 +331,7 @@ def clipped(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
 
 def _whole(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
     """Clipped rows in whole units, towards 0, so that each is within the ball for certain."""
-    units = np.trunc(clipped(block, norm, radius) / radius * (_UNITS * _MARGIN)).astype(np.int64)
+    units = np.trunc(clip_rows(block, norm, radius) / radius * (_UNITS * _MARGIN)).astype(np.int64)
     sizes = np.abs(units)
     within = {
         "l1": lambda: sizes.sum(axis=1) <= _UNITS,
@@ -359,7 +365,7 @@ def _only_or_less(privacy: PrivacyRequest, noise: SumNoise) -> str:
     return "no δ was given" if privacy.delta is None else f"less noise than {other} at this ε and δ"
 
 
-def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> Cost:
+def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> EstimateCost:
     pure = noise.law == "laplace"
     assert privacy.relation is not None
     count = (
@@ -367,7 +373,7 @@ def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: s
         if privacy.relation == "add-remove"
         else "the number of clients is public"
     )
-    return Cost(
+    return EstimateCost(
         noise.epsilon,
         noise.delta,
         "pure, exact" if pure else "(ε, δ) of the Gaussian mechanism, an upper bound",

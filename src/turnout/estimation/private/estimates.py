@@ -28,7 +28,7 @@ from turnout.estimation.means import (
 )
 from turnout.estimation.private.answers import (
     NORMS,
-    Cost,
+    EstimateCost,
     Frequencies,
     Mean,
     PrivacyRequest,
@@ -36,7 +36,7 @@ from turnout.estimation.private.answers import (
     local_cost,
     mean_randomizer,
 )
-from turnout.estimation.private.central import central_frequencies, central_mean, clipped
+from turnout.estimation.private.central import central_frequencies, central_mean, clip_rows
 from turnout.estimation.private.columns import Rows, entry_blocks, item_blocks, vector_blocks
 from turnout.estimation.private.shuffled import shuffled_frequencies, shuffled_mean
 from turnout.estimation.user_level_means import UserLevelMean
@@ -111,7 +111,7 @@ def _require_counted(answered: int, counted: int | None) -> None:
         raise ParameterError("data", f"{answered:,} rows", expected)
 
 
-def _frequencies(found: FrequencyEstimate, confidence: float, cost: Cost) -> Frequencies:
+def _frequencies(found: FrequencyEstimate, confidence: float, cost: EstimateCost) -> Frequencies:
     """The answer, with limits that cover these clients' shares and their population's alike."""
     limits = found.intervals(confidence)
     return Frequencies(
@@ -180,14 +180,14 @@ def mean(
     tally: MeanTally | None = None
     for block in blocks():
         start = 0 if tally is None else tally.clients
-        part = collect_mean(randomizer, clipped(block, norm, radius), source, start)
+        part = collect_mean(randomizer, clip_rows(block, norm, radius), source, start)
         tally = part if tally is None else tally + part
     assert tally is not None
     _require_counted(tally.clients, clients)
     return answered_mean(estimate_mean(tally), cost)
 
 
-def answered_mean(found: MeanEstimate, cost: Cost) -> Mean:
+def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
     """The answer, with errors about these clients' mean and about their population's."""
     noise = np.full(found.value.size, found.noise_error)
     if cost.messages == 1:
@@ -246,7 +246,7 @@ def user_mean(
     n, dimension = means.shape
     scheme = UserLevelMean(dimension, epsilon, radius, deviation, samples, n, chance)
     found = scheme.estimate(means, source)
-    cost = Cost(
+    cost = EstimateCost(
         found.epsilon,
         0.0,
         "pure, exact: of both messages of a client, about all its rows",

@@ -22,7 +22,7 @@ from turnout.core.errors import ParameterError
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
 from turnout.estimation.frequencies import check_error
 from turnout.estimation.prefix_search import PrefixSearch
-from turnout.estimation.private.answers import Cost, frequency_randomizer, local_cost
+from turnout.estimation.private.answers import EstimateCost, frequency_randomizer, local_cost
 from turnout.estimation.private.columns import entry_blocks, item_blocks
 from turnout.randomness import Source
 
@@ -90,7 +90,7 @@ class HeavyHitters:
     error: float
     candidates: int
     clients: int
-    cost: Cost
+    cost: EstimateCost
 
     @property
     def about(self) -> int:

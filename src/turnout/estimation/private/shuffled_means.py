@@ -45,7 +45,7 @@ from turnout.randomizers.vectors import (
     VectorRandomizer,
 )
 from turnout.randomizers.vectors.l2 import CLIP
-from turnout.randomizers.vectors.sampled_bits import level_weights
+from turnout.randomizers.vectors.sampled_bits import bit_weights
 from turnout.schemes import KaryResponse, NonAdaptiveRandomizer
 
 Made = TypeVar("Made")
@@ -349,7 +349,7 @@ def l2_of_level(
 
 
 def _shuffled_shares(epsilon: float, levels: int) -> tuple[float, ...]:
-    roots = np.sqrt(level_weights(levels))
+    roots = np.sqrt(bit_weights(levels))
     return tuple(float(share) for share in epsilon * roots / roots.sum())
 
 

@@ -26,7 +26,7 @@ from turnout.randomizers.vectors.rotations import (
     Rotation,
     level_of,
 )
-from turnout.randomizers.vectors.sampled_bits import level_weights
+from turnout.randomizers.vectors.sampled_bits import bit_weights
 from turnout.randomness import Source
 from turnout.schemes import PureRandomizer
 
@@ -242,7 +242,7 @@ class L2Randomizer(VectorRandomizer):
         even = noise * bits.largest_second_moment
         if bits.shared and self.rotation.width == self.dimension:
             # ‖w‖ ≤ r too, so that not every |w_j| can be at the bound.
-            weights, bound = level_weights(bits.levels), self.inner.radius**2
+            weights, bound = bit_weights(bits.levels), self.inner.radius**2
             open_ = bits.largest_second_moment - 1 + weights[-1] ** 2
             large = (sizes.max() - 1) * self.radius**2
             return min(even * bound, float(sizes.sum()) * open_ * bound + large)

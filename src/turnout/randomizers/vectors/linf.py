@@ -25,8 +25,8 @@ from turnout.randomizers.vectors.interface import FloatArray, IntArray, finite_r
 from turnout.randomizers.vectors.sampled_bits import (
     BitRandomizer,
     Variant,
+    bit_weights,
     level_flips,
-    level_weights,
     printed_flips,
     water_filled,
     worst_spread,
@@ -174,7 +174,7 @@ def _error(
     groups: list[tuple[int, int]], levels: int, shares: FloatArray, deviation: float | None
 ) -> float:
     """E‖y − x‖² where ``groups`` says how many groups of what size there are."""
-    weights = level_weights(levels)
+    weights = bit_weights(levels)
     noise = float(weights**2 @ (np.tanh(shares / 2) ** -2 - 1))
     sizes = np.array([a for a, _ in groups], dtype=np.float64)
     counts = sizes * [n for _, n in groups]
@@ -190,7 +190,7 @@ def _second_moment(levels: int, deviation: float) -> float:
     """E(Σ w_k·c_k)² of a normal coordinate that is clipped at 1."""
     chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     values = np.clip(deviation * ndtri(chances), -1.0, 1.0)
-    step = level_weights(levels)[-1] * 2
+    step = bit_weights(levels)[-1] * 2
     cell = np.minimum(np.floor((values + 1) / step) * step - 1, 1 - step)
     # Between two neighbours of the grid E c̃² = x² + (x − low)(high − x).
     return float(np.mean(values**2 + (values - cell) * (cell + step - values)))

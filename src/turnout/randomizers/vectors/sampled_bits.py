@@ -52,7 +52,7 @@ from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
 _LARGEST_LAW = 1 << 20
 
 
-def level_weights(levels: int) -> FloatArray:
+def bit_weights(levels: int) -> FloatArray:
     """w_1, …, w_m: ½, ¼, …, the last two equal, so that they sum to 1; shape (levels,)."""
     weights = 2.0 ** -np.arange(1, levels + 1, dtype=np.float64)
     weights[-1] = 2.0 ** (1 - levels)
@@ -255,7 +255,7 @@ class SampledBits:
 
     @cached_property
     def _weights(self) -> FloatArray:
-        return level_weights(self.levels)
+        return bit_weights(self.levels)
 
     @cached_property
     def _gains(self) -> FloatArray:
@@ -369,7 +369,7 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     checks.count(levels=levels)
     if levels == 1:
         return (epsilon,)
-    log_weights = 2 * np.log(level_weights(levels))
+    log_weights = 2 * np.log(bit_weights(levels))
 
     def paid(price: float) -> bool:
         return not _shares_at(price - log_weights, epsilon).sum() > epsilon
@@ -397,7 +397,7 @@ def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
 
     Source: Algorithm 3.5.1, lines 7 and 11 (girgis2023thesis).
     """
-    powers = level_weights(levels) ** (2 / 3)
+    powers = bit_weights(levels) ** (2 / 3)
     return tuple(float(share) for share in epsilon * powers / powers.sum())
 
 

@@ -48,7 +48,7 @@ NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recurs
 """The errors of reading a body that holds something else."""
 
 
-class Phase(StrEnum):
+class StepPhase(StrEnum):
     """The requests that the step in progress takes."""
 
     CHECK_INS = "check-ins"
@@ -57,7 +57,7 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
-class Answer(StrEnum):
+class WireAnswer(StrEnum):
     """The outcome of a signed request, as its JSON says it under ``answer``."""
 
     ACCEPTED = "accepted"
@@ -69,12 +69,12 @@ class Answer(StrEnum):
 
 
 STATUS_CODES = {
-    Answer.ACCEPTED: 200,
-    Answer.LATE: 410,
-    Answer.EARLY: 425,
-    Answer.CONFLICT: 409,
-    Answer.REFUSED: 422,
-    Answer.UNKNOWN: 401,
+    WireAnswer.ACCEPTED: 200,
+    WireAnswer.LATE: 410,
+    WireAnswer.EARLY: 425,
+    WireAnswer.CONFLICT: 409,
+    WireAnswer.REFUSED: 422,
+    WireAnswer.UNKNOWN: 401,
 }
 """HTTP status of each answer. 503 with Retry-After: nothing happened, send the same again."""
 
@@ -229,7 +229,7 @@ class SignedHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class WireReceipt:
     """The coordinator's answer to a signed request.
 
     The same for every copy of the request, for as long as the coordinator knows of the first one.
@@ -242,7 +242,7 @@ class Receipt:
         asked: whether the client's update is asked for; None while that is not decided.
     """
 
-    answer: Answer
+    answer: WireAnswer
     task: str = ""
     client: int = -1
     step: int = -1
@@ -253,7 +253,7 @@ class Receipt:
     def document(self) -> dict[str, Any]:
         """The receipt as JSON has it."""
         document: dict[str, Any] = {"answer": self.answer.value}
-        if self.answer is Answer.UNKNOWN:
+        if self.answer is WireAnswer.UNKNOWN:
             return document  # the same bytes whoever asks about whomever
         document |= {"task": self.task, "client": self.client, "step": self.step}
         if self.digest is not None:
@@ -279,7 +279,7 @@ class Receipt:
             fields = json.loads(data)
             digest = fields.get("digest")
             return cls(
-                Answer(fields["answer"]),
+                WireAnswer(fields["answer"]),
                 fields.get("task", ""),
                 fields.get("client", -1),
                 fields.get("step", -1),

@@ -29,16 +29,16 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
-from turnout.participation.schedule import Block, blocks
+from turnout.participation.schedule import ScheduleBlock, blocks
 from turnout.protocol.coordinator import Coordinator, quota
 from turnout.protocol.messages import CheckIns, Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.ledger import Head
-from turnout.service.contract.wire import Answer, Phase, Receipt, SignedHead
+from turnout.service.contract.wire import SignedHead, StepPhase, WireAnswer, WireReceipt
 from turnout.service.coordinator.releases import Learner, Releases
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Participation, Release
+from turnout.service.storage.interface import Participation, ReleaseRow
 from turnout.service.storage.writes import Transaction
 
 _DIGEST_BYTES = 32
@@ -68,7 +68,7 @@ class Remembered:
         return Participation(client, step, digest)
 
 
-_ORDER = {phase: place for place, phase in enumerate(Phase)}
+_ORDER = {phase: place for place, phase in enumerate(StepPhase)}
 
 
 class SetBackError(StorageError):
@@ -161,7 +161,7 @@ class Engine:
         return self._step
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> StepPhase:
         """The requests that the step in progress takes."""
         return self._phase
 
@@ -183,18 +183,18 @@ class Engine:
 
     # -- requests, in a transaction ---------------------------------------------------------
 
-    def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> Receipt:
+    def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> WireReceipt:
         """Use an invitation: from now on this key speaks for the client."""
         invitation = tx.invitation(client)
         digest = hashlib.sha256(secret).digest()
         stored = invitation.secret_digest if invitation else bytes(32)
         if not hmac.compare_digest(stored, digest) or invitation is None:
-            return Receipt(Answer.UNKNOWN)
+            return WireReceipt(WireAnswer.UNKNOWN)
         if invitation.public_key is None:
             tx.enrol(client, public_key)
         elif invitation.public_key != public_key:
-            return self._receipt(Answer.CONFLICT, client, -1, detail="the invitation was used")
-        return self._receipt(Answer.ACCEPTED, client, -1)
+            return self._receipt(WireAnswer.CONFLICT, client, -1, detail="the invitation was used")
+        return self._receipt(WireAnswer.ACCEPTED, client, -1)
 
     def inspect(self, body: bytes, digest: bytes | None = None) -> Upload:
         """The update in a body, whose SHA-256 may be known; depends on nothing but the body.
@@ -205,44 +205,46 @@ class Engine:
         self.charter.encoding.decode(body)
         return Upload(body, digest or hashlib.sha256(body).digest())
 
-    def check_in(self, tx: Transaction, client: int, step: int) -> Receipt:
+    def check_in(self, tx: Transaction, client: int, step: int) -> WireReceipt:
         """A check-in without an update, where one of those who came is asked for an update."""
         if not self._asks_one:
             return self._receipt(
-                Answer.REFUSED, client, step, detail="an update is the check-in here"
+                WireAnswer.REFUSED, client, step, detail="an update is the check-in here"
             )
         if (stored := self._came(tx, client, step)) is not None:
-            return self._receipt(Answer.ACCEPTED, client, stored.step)
-        return self._wrong_time(client, step, Phase.CHECK_INS) or self._admit(
+            return self._receipt(WireAnswer.ACCEPTED, client, stored.step)
+        return self._wrong_time(client, step, StepPhase.CHECK_INS) or self._admit(
             tx, client, step, None
         )
 
-    def requested(self, tx: Transaction, client: int, step: int) -> Receipt:
+    def requested(self, tx: Transaction, client: int, step: int) -> WireReceipt:
         """Whether the client's update is asked for; None as long as that is not decided."""
         stored = self._came(tx, client, step)
         if stored is None and self._asks_one and step < self._step:
-            return self._receipt(Answer.LATE, client, step, detail="this step is over")
+            return self._receipt(WireAnswer.LATE, client, step, detail="this step is over")
         if not self._asks_one or stored is None:
-            return self._receipt(Answer.REFUSED, client, step, detail="no check-in in this step")
+            return self._receipt(
+                WireAnswer.REFUSED, client, step, detail="no check-in in this step"
+            )
         asked = tx.asked(step)
         answer = None if asked is None else bool(np.any(asked == client))
-        if answer is None and (step != self._step or self._phase is Phase.CLOSED):
+        if answer is None and (step != self._step or self._phase is StepPhase.CLOSED):
             answer = False
-        return self._receipt(Answer.ACCEPTED, client, step, asked=answer)
+        return self._receipt(WireAnswer.ACCEPTED, client, step, asked=answer)
 
-    def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
+    def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
         """A client's update: the check-in itself, or what the client was asked for."""
         if self._asks_one:
             return self._answered(tx, client, step, upload)
-        late = self._wrong_time(client, step, Phase.CHECK_INS)
+        late = self._wrong_time(client, step, StepPhase.CHECK_INS)
         if late is None:
             admitted = self._admit(tx, client, step, upload)
-            if admitted.answer is Answer.ACCEPTED:
+            if admitted.answer is WireAnswer.ACCEPTED:
                 return admitted
         stored = self._came(tx, client, step)
         if stored is None:
             return late or self._receipt(
-                Answer.CONFLICT, client, step, detail="took part in this window already"
+                WireAnswer.CONFLICT, client, step, detail="took part in this window already"
             )
         return self._repeated(stored, upload)
 
@@ -253,23 +255,23 @@ class Engine:
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
             tx.request(self._step, request.clients.astype(np.int64))
-        self._phase = Phase.ANSWERS
+        self._phase = StepPhase.ANSWERS
 
-    def close_step(self, tx: Transaction) -> Release:
+    def close_step(self, tx: Transaction) -> ReleaseRow:
         """Charge, add noise, move the model and record it; visible after `publish`.
 
         Raises:
             BudgetExceededError: the step would cost more than the target; nothing is drawn.
             NumericalError: the model is not finite any more.
         """
-        if self._phase is Phase.CHECK_INS:
+        if self._phase is StepPhase.CHECK_INS:
             self.close_check_ins(tx)
         block = self._block(self._step)
         came = Remembered(self._step, tx.participations(self._step))
         block_ends = block.first_step + block.steps
         stored = self._releases.release(tx, self._coordinator, block_ends)
         self._remembered = came
-        self._phase = Phase.CLOSED
+        self._phase = StepPhase.CLOSED
         return stored
 
     def publish(self) -> Published:
@@ -278,10 +280,10 @@ class Engine:
         self._step = head.steps
         self._published = Published(head, self._releases.parameters)
         if self._step == self.charter.steps:
-            self._phase = Phase.FINISHED
+            self._phase = StepPhase.FINISHED
         else:
             self._coordinator.open_step()
-            self._phase = Phase.CHECK_INS
+            self._phase = StepPhase.CHECK_INS
         return self._published
 
     # -- inside -----------------------------------------------------------------------------
@@ -294,7 +296,7 @@ class Engine:
 
     def _resume_step(self, view: Transaction) -> None:
         """Bring the open step to where it was."""
-        if self._phase is not Phase.CHECK_INS:
+        if self._phase is not StepPhase.CHECK_INS:
             return
         arrived = view.arrived(self._step)
         if arrived.size:
@@ -302,62 +304,62 @@ class Engine:
         asked = view.asked(self._step)
         if asked is not None:
             self._coordinator.close_check_ins(_Stored(arrived, asked))
-            self._phase = Phase.ANSWERS
+            self._phase = StepPhase.ANSWERS
 
-    def _block(self, step: int) -> Block:
+    def _block(self, step: int) -> ScheduleBlock:
         """The block of the law in which a step lies."""
         return self._blocks[bisect_right(self._blocks, step, key=lambda b: b.first_step) - 1]
 
-    def _receipt(self, answer: Answer, client: int, step: int, **said: Any) -> Receipt:
-        return Receipt(answer, self.task, client, step, **said)
+    def _receipt(self, answer: WireAnswer, client: int, step: int, **said: Any) -> WireReceipt:
+        return WireReceipt(answer, self.task, client, step, **said)
 
     def _came(self, tx: Transaction, client: int, step: int) -> Participation | None:
         """The check-in of a client at a step, as long as it is known."""
         stored = tx.participation_at(client, step)
         return stored or self._remembered.participation_at(client, step)
 
-    def _wrong_time(self, client: int, step: int, phase: Phase) -> Receipt | None:
+    def _wrong_time(self, client: int, step: int, phase: StepPhase) -> WireReceipt | None:
         """The answer to what comes before or after its phase, by the coordinator's own counter."""
         if step > self._step:
-            return self._receipt(Answer.EARLY, client, step, detail="this step is not open yet")
+            return self._receipt(WireAnswer.EARLY, client, step, detail="this step is not open yet")
         if step < self._step or _ORDER[self._phase] > _ORDER[phase]:
-            return self._receipt(Answer.LATE, client, step, detail="this step is over")
+            return self._receipt(WireAnswer.LATE, client, step, detail="this step is over")
         if self._phase is not phase:
-            return self._receipt(Answer.EARLY, client, step, detail="not yet in this step")
+            return self._receipt(WireAnswer.EARLY, client, step, detail="not yet in this step")
         return None
 
-    def _admit(self, tx: Transaction, client: int, step: int, upload: Upload | None) -> Receipt:
+    def _admit(self, tx: Transaction, client: int, step: int, upload: Upload | None) -> WireReceipt:
         """Let the protocol decide, and store who is accepted."""
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict != Verdict.ACCEPTED:
             outside = verdict == Verdict.OUTSIDE_ITS_WINDOW
             detail = "outside of its window" if outside else "took part in this window already"
-            return self._receipt(Answer.CONFLICT, client, step, detail=detail)
+            return self._receipt(WireAnswer.CONFLICT, client, step, detail=detail)
         digest, body = (upload.digest, upload.body) if upload else (None, None)
         tx.check_in(Participation(client, step, digest), body, self._quota)
-        return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+        return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
-    def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
+    def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
         """The update of the one client who was asked."""
         stored = self._came(tx, client, step)
         if stored is not None and stored.digest is not None:
             return self._repeated(stored, upload)
-        if (wrong := self._wrong_time(client, step, Phase.ANSWERS)) is not None:
+        if (wrong := self._wrong_time(client, step, StepPhase.ANSWERS)) is not None:
             return wrong
         asked = tx.asked(step)
         if stored is None or asked is None or not np.any(asked == client):
             return self._receipt(
-                Answer.REFUSED, client, step, detail="this update is not asked for"
+                WireAnswer.REFUSED, client, step, detail="this update is not asked for"
             )
         tx.answer(client, step, upload.digest, upload.body)
-        return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
+        return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
 
-    def _repeated(self, stored: Participation, upload: Upload) -> Receipt:
+    def _repeated(self, stored: Participation, upload: Upload) -> WireReceipt:
         """The receipt again for the same bytes; a conflict for others."""
         client, step = stored.client, stored.step
         if stored.digest == upload.digest:
-            return self._receipt(Answer.ACCEPTED, client, step, digest=stored.digest)
-        return self._receipt(Answer.CONFLICT, client, step, detail="another update is stored")
+            return self._receipt(WireAnswer.ACCEPTED, client, step, digest=stored.digest)
+        return self._receipt(WireAnswer.CONFLICT, client, step, detail="another update is stored")
 
 
 class _Stored(Source):

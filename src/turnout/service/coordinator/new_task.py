@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.feature_expressions import names_code
 from turnout.core.optional import require
-from turnout.data import ClientData, Target
+from turnout.data import ClientData, PredictionTarget
 from turnout.plans import Plan, prepare
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
@@ -94,7 +94,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
 
     workload = gather(plan, folder)
     _require_own_draws(workload.law)
-    if workload.data.target is not Target.CLASS and not graph:
+    if workload.data.target is not PredictionTarget.CLASS and not graph:
         require("export", what="a task whose labels are not classes")
         graph = True
     prepared = prepare(plan, workload.population, workload.law)
@@ -190,7 +190,7 @@ def _as_graph(
 
 def _labels(data: ClientData) -> Labels | None:
     """What a record's label is; None for one class."""
-    if data.target is Target.CLASS:
+    if data.target is PredictionTarget.CLASS:
         return None
     return Labels(data.target.value, data.train.labels.shape[1])
 

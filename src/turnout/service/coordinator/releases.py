@@ -23,7 +23,7 @@ from turnout.protocol.messages import Release as StepRelease
 from turnout.protocol.messages import Updates
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.ledger import Head, Record, require_chain
-from turnout.service.storage.interface import Release
+from turnout.service.storage.interface import ReleaseRow
 from turnout.service.storage.writes import Transaction
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Releases:
             self.parameters, digest = view.initial_parameters(), self._charter.initial_model
         else:
             self.parameters, digest = last.parameters, last.record.model_digest
-            self._state = unpacked(last.optimizer_state)
+            self._state = unpack_state(last.optimizer_state)
             self.mechanism_state = _unpacked(self.mechanism_state, last.mechanism_state)
         if hashlib.sha256(self.parameters).digest() != digest:
             raise StorageError(f"the model after {self.head.steps} steps is not the ledger's")
@@ -71,7 +71,7 @@ class Releases:
         """Whether the ledger once ended there."""
         return head.steps < len(self._digests) and self._digests[head.steps] == head.digest
 
-    def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> Release:
+    def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> ReleaseRow:
         """Release the step that a coordinator is about to close, and store it.
 
         ``block_ends`` is the first step after the block of the law in which the step lies.
@@ -98,10 +98,10 @@ class Releases:
             delta=self._charter.delta,
             previous=self._digests[-1],
         )
-        stored = Release(
+        stored = ReleaseRow(
             record,
             parameters,
-            packed(state),
+            pack_state(state),
             _packed(coordinator.mechanism_state),
             outcome.checked_in,
             outcome.served,
@@ -211,15 +211,15 @@ class Learner:
         return self._optimizer.released(parameters, state).astype(np.float32, copy=False)
 
 
-def packed(state: Mapping[str, NDArray[Any]]) -> bytes:
+def pack_state(state: Mapping[str, NDArray[Any]]) -> bytes:
     """An optimiser's state as bytes, the same for the same state."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{name: state[name] for name in sorted(state)})
     return buffer.getvalue()
 
 
-def unpacked(data: bytes) -> State:
-    """The state that `packed` wrote.
+def unpack_state(data: bytes) -> State:
+    """The state that `pack_state` wrote.
 
     Raises:
         StorageError: anything else.

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.auditing.canaries import require_independent
-from turnout.auditing.confidence import Statistics, merged
+from turnout.auditing.confidence import Statistics, merged_scores
 from turnout.auditing.releases import canary_steps, drawn_blocks, whole_noise
 from turnout.core.aggregates import Noise
 from turnout.core.arrays import FloatArray
@@ -31,7 +31,7 @@ from turnout.protocol.lattice import Lattice
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import Relation
 from turnout.service.contract.charter import Charter
-from turnout.service.contract.wire import Answer
+from turnout.service.contract.wire import WireAnswer
 from turnout.service.coordinator import releases
 from turnout.service.coordinator.engine import Engine
 from turnout.service.coordinator.new_task import invite
@@ -73,7 +73,7 @@ class ServedGame:
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
         """Statistics of so many runs, each of shape (trials,), by name; as of `Game`."""
-        return merged(
+        return merged_scores(
             self._group(world, min(CANARIES, trials - start), streams, (*name, world, start))
             for start in range(0, trials, CANARIES)
         )
@@ -230,7 +230,7 @@ class _Task:
                 upload = self._engine.inspect(encoding.packed(update, self._source))
                 update[client] = 0.0
                 receipt = self._engine.update(tx, client, step, upload)
-                if receipt.answer is not Answer.ACCEPTED:
+                if receipt.answer is not WireAnswer.ACCEPTED:
                     raise LocalProtocolError(f"a canary is refused: {receipt.detail}")
 
     def _released(self) -> FloatArray:

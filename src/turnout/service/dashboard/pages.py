@@ -22,7 +22,7 @@ from turnout._version import __version__
 from turnout.participation.drawing import is_far_below
 from turnout.reporting.words import certainty_in_words, kind_rows, rounded_down, rounded_up, sure
 from turnout.schemes import PrivacyUnit, Relation, TrustModel
-from turnout.service.contract.wire import Phase
+from turnout.service.contract.wire import StepPhase
 from turnout.service.dashboard.charts import (
     Chart,
     band,
@@ -30,7 +30,7 @@ from turnout.service.dashboard.charts import (
     epsilon_chart,
     quality_charts,
 )
-from turnout.service.storage.interface import Event
+from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, PublicView
 
 _RULES = {
@@ -38,10 +38,10 @@ _RULES = {
     "one-client": "the noisy update of one of those who came",
 }
 _PHASES = {
-    Phase.CHECK_INS: "taking check-ins",
-    Phase.ANSWERS: "waiting for the update that was asked for",
-    Phase.CLOSED: "check-ins are over; the model comes at the end of the step",
-    Phase.FINISHED: "all steps are over",
+    StepPhase.CHECK_INS: "taking check-ins",
+    StepPhase.ANSWERS: "waiting for the update that was asked for",
+    StepPhase.CLOSED: "check-ins are over; the model comes at the end of the step",
+    StepPhase.FINISHED: "all steps are over",
 }
 
 
@@ -93,13 +93,13 @@ class PublicFacts:
 
 def public_facts(view: PublicView) -> PublicFacts:
     """Facts of the public page about a view."""
-    finished = view.phase == Phase.FINISHED
-    known = view.phase in list(Phase)
+    finished = view.phase == StepPhase.FINISHED
+    known = view.phase in list(StepPhase)
     spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
     return PublicFacts(
         view=view,
         state="finished" if finished else "running" if known else "stopped",
-        schedule=_PHASES[Phase(view.phase)] if known else f"it reports “{view.phase}”",
+        schedule=_PHASES[StepPhase(view.phase)] if known else f"it reports “{view.phase}”",
         next_model=None if finished or not known else max(0.0, view.seconds_to_next_step),
         progress=_progress(view),
         privacy=_privacy(view),
@@ -283,7 +283,7 @@ def _warnings(view: OperatorView) -> list[str]:
     return found
 
 
-def _line(event: Event) -> Line:
+def _line(event: LogEvent) -> Line:
     at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     return Line(at, event.level, event.text)
 

@@ -1,11 +1,10 @@
 """The device's side of the service: draw before contact, remember, come, send once, leave."""
 
-from turnout.service.device.device import Device, Limits, Pace
+from turnout.service.device.device import Limits, Pace, TaskDevice
 from turnout.service.device.link import GoneError, Link, UnreachableError, connection
 from turnout.service.device.memory import Diary, Memory, StateFile, default_place, drawn_slots
 
 __all__ = [
-    "Device",
     "Diary",
     "GoneError",
     "Limits",
@@ -13,6 +12,7 @@ __all__ = [
     "Memory",
     "Pace",
     "StateFile",
+    "TaskDevice",
     "UnreachableError",
     "connection",
     "default_place",

@@ -21,11 +21,11 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.randomness import ByteStream, Source, system_bytes
 from turnout.service.contract.charter import Charter, Timing
 from turnout.service.contract.computation import Artefact
-from turnout.service.contract.wire import Answer, Invitation, Phase, enrolments_path
+from turnout.service.contract.wire import Invitation, StepPhase, WireAnswer, enrolments_path
 from turnout.service.device.link import GoneError, Link, UnreachableError
 from turnout.service.device.memory import Diary
-from turnout.service.device.remote import Remote, Status
-from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, Updates
+from turnout.service.device.remote import CoordinatorStatus, Remote
+from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, UpdateFunction
 
 Said = TypeVar("Said")
 Sleep = Callable[[float], Awaitable[None]]
@@ -104,11 +104,11 @@ class Pace:
                 raise RemoteProtocolError(f"given up: {error}")
         await self._sleep(pause)
 
-    async def until_answers(self, status: Status) -> None:
+    async def until_answers(self, status: CoordinatorStatus) -> None:
         """A pause until those who checked in are told who is asked."""
         await self._sleep(status.seconds_left + self.spread(0, self._timing.answer_seconds / 8))
 
-    async def until_step(self, status: Status, step: int) -> None:
+    async def until_step(self, status: CoordinatorStatus, step: int) -> None:
         """A pause until a later step is open, or until it is time to ask again."""
         ahead = max(0, step - status.step - 1) * self._timing.step_seconds
         pause = status.seconds_to_next_step + ahead
@@ -122,7 +122,7 @@ class Pace:
         return low + (high - low) * int.from_bytes(self._random_bytes(8), "little") / 2**64
 
 
-class Device:
+class TaskDevice:
     """One client of a task, from its invitation to its last turn.
 
     Guarantees:
@@ -175,7 +175,7 @@ class Device:
             if isinstance(trainer, FetchingUpdates):
                 trainer.close()
 
-    async def _take_part(self, charter: Charter, trainer: Updates) -> Counter[str]:
+    async def _take_part(self, charter: Charter, trainer: UpdateFunction) -> Counter[str]:
         """From the first contact to the last turn; what became of them."""
         turns = Turns(
             self._remote,
@@ -198,7 +198,7 @@ class Device:
     async def _step(self, turns: Turns) -> bool:
         """Look at the step in progress and sleep; False when it may leave."""
         status = await self._patiently(self._remote.status)
-        if status.phase is Phase.FINISHED:
+        if status.phase is StepPhase.FINISHED:
             turns.over()
             return False
         try:
@@ -232,7 +232,7 @@ class Device:
         }
         body = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
         receipt = await self._link.post(memory, enrolments_path(), -1, body)
-        if receipt.answer is not Answer.ACCEPTED:
+        if receipt.answer is not WireAnswer.ACCEPTED:
             reason = receipt.detail or receipt.answer.value
             raise RemoteProtocolError(f"the invitation is not accepted: {reason}")
         memory.enrolled, memory.receipt = True, receipt

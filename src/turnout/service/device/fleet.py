@@ -34,11 +34,11 @@ from turnout.core.errors import (
 from turnout.participation.drawing import expected_turns, is_far_below
 from turnout.schemes.codec import law_from_dict
 from turnout.service.contract.charter import Charter
-from turnout.service.contract.wire import STATUS_PATH, Invitation, Phase
-from turnout.service.device.device import Device, Limits, Pace
+from turnout.service.contract.wire import STATUS_PATH, Invitation, StepPhase
+from turnout.service.device.device import Limits, Pace, TaskDevice
 from turnout.service.device.link import Link, UnreachableError, connection
 from turnout.service.device.memory import Diary, Memory, StateFile, place_in
-from turnout.service.device.trainer import TrainerOf, Updates, trainer_on_dealt
+from turnout.service.device.trainer import TrainerOf, UpdateFunction, trainer_on_dealt
 
 _AHEAD = "to come"
 _REASONS = {
@@ -138,7 +138,7 @@ class Watch:
         with suppress(ValueError, TypeError, KeyError):
             said = json.loads(status)
             self.step = max(self.step, int(said["step"]))
-            self.finished = said["phase"] == Phase.FINISHED.value
+            self.finished = said["phase"] == StepPhase.FINISHED.value
 
 
 class WatchedLink(Link):
@@ -260,7 +260,7 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
             crowd = _Crowd(diaries, link, watch, trial.patience_seconds)
             trainer_of = crowd.told_by(trainer_on_dealt(trial.data))
             devices = [
-                Device(*each, link, trainer_of, cover=trial.cover, pace=Pace(trial.limits))
+                TaskDevice(*each, link, trainer_of, cover=trial.cover, pace=Pace(trial.limits))
                 for each in zip(invitations, diaries, strict=True)
             ]
             return await crowd.run(devices, tell)
@@ -338,13 +338,13 @@ class _Crowd:
     def told_by(self, trainer_of: TrainerOf) -> TrainerOf:
         """The same trainers; whoever asks for one knows the terms."""
 
-        def told(charter: Charter) -> Updates:
+        def told(charter: Charter) -> UpdateFunction:
             self._asks_one = charter.asks_one
             return trainer_of(charter)
 
         return told
 
-    async def run(self, devices: Sequence[Device], tell: Tell) -> FleetResult:
+    async def run(self, devices: Sequence[TaskDevice], tell: Tell) -> FleetResult:
         """Every device until it is done, or nobody answers; one that fails ends no other."""
         runs = [asyncio.ensure_future(device.run()) for device in devices]
         looking = asyncio.ensure_future(self._look())

@@ -29,7 +29,7 @@ from turnout.protocol.messages import ClientState
 from turnout.randomness import OSRandomness, Source
 from turnout.schemes.codec import law_from_dict
 from turnout.service.contract.ledger import SigningKey
-from turnout.service.contract.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
+from turnout.service.contract.wire import KEY_BYTES, Invitation, SignedHead, WireAnswer, WireReceipt
 
 FORMAT = "turnout-device-1"
 _DIGEST_BYTES = 32
@@ -65,8 +65,8 @@ class Memory:
     head: SignedHead | None = None
     digests: dict[int, bytes] = field(default_factory=dict)
     messages: dict[int, bytes] = field(default_factory=dict)
-    answers: dict[int, Answer] = field(default_factory=dict)
-    receipt: Receipt | None = None
+    answers: dict[int, WireAnswer] = field(default_factory=dict)
+    receipt: WireReceipt | None = None
 
     @classmethod
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
@@ -138,8 +138,10 @@ class Memory:
                 None if state["head"] is None else SignedHead.parsed(state["head"]),
                 {t["slot"]: bytes.fromhex(t["digest"]) for t in turns if t["digest"]},
                 {t["slot"]: bytes.fromhex(t["message"]) for t in turns if "message" in t},
-                {t["slot"]: Answer(t["answer"]) for t in turns if t["answer"]},
-                None if state["receipt"] is None else Receipt.decoded(state["receipt"].encode()),
+                {t["slot"]: WireAnswer(t["answer"]) for t in turns if t["answer"]},
+                None
+                if state["receipt"] is None
+                else WireReceipt.decoded(state["receipt"].encode()),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             raise StorageError(

@@ -15,7 +15,7 @@ from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.computation import UPDATE_GRAPHS, Computation, checked_labels
-from turnout.service.device.turns import TrainerOf, Updates
+from turnout.service.device.turns import TrainerOf, UpdateFunction
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
     from turnout.learning.algorithm import FedSGD
@@ -56,7 +56,7 @@ class Trainer:
         return rows[0] if len(rows) else np.zeros(self._task.dimension, np.float32)
 
 
-def own_records(path: Path) -> OwnRecords:
+def npz_records(path: Path) -> OwnRecords:
     """One client's records in an .npz file.
 
     Args:
@@ -103,7 +103,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     Where the charter names a graph, that is what computes; else the plan's model, in PyTorch.
     """
 
-    def build(charter: Charter) -> Updates:
+    def build(charter: Charter) -> UpdateFunction:
         if charter.computation.architecture in UPDATE_GRAPHS:
             from turnout.service.graphs.updates import GraphUpdates
 
@@ -126,15 +126,15 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 def trainer_on_file(path: Path, client: int) -> TrainerOf:
     """A trainer for one client whose records are in a file.
 
-    An .npz file has the arrays inputs and labels (`own_records`); of any other the charter's plan
+    An .npz file has the arrays inputs and labels (`npz_records`); of any other the charter's plan
     says what the columns are.
     """
     if path.suffix == ".npz":
-        return trainer_on(own_records(path), client)
+        return trainer_on(npz_records(path), client)
     if not path.exists():
         raise ParameterError("--data", str(path), "a file that exists")
 
-    def build(charter: Charter) -> Updates:
+    def build(charter: Charter) -> UpdateFunction:
         from turnout import data as datasets
         from turnout.plans import Plan
 
@@ -155,7 +155,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     built: dict[str, Trainer] = {}
 
     def build(charter: Charter) -> Trainer:
-        from turnout.data import load
+        from turnout.data import load_images
         from turnout.plans import Plan
         from turnout.runs.workload import Workload
 
@@ -163,7 +163,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):
                 raise ParameterError("--data", name, f"{plan.data.name!r}, as in the task's plan")
-            data = load(plan.data.name or "")
+            data = load_images(plan.data.name or "")
             if charter.population > len(data.train):
                 raise ParameterError(
                     "population", charter.population, f"at most the {len(data.train)} records"

@@ -16,9 +16,9 @@ from turnout.randomness import ByteStream, OSRandomness, Source, system_bytes
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.computation import Artefact
 from turnout.service.contract.wire import (
-    Answer,
-    Phase,
-    Receipt,
+    StepPhase,
+    WireAnswer,
+    WireReceipt,
     check_ins_path,
     covers_path,
     requests_path,
@@ -26,10 +26,10 @@ from turnout.service.contract.wire import (
 )
 from turnout.service.device.link import Link
 from turnout.service.device.memory import Diary
-from turnout.service.device.remote import Remote, Status
+from turnout.service.device.remote import CoordinatorStatus, Remote
 
 
-class Updates(Protocol):
+class UpdateFunction(Protocol):
     """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch."""
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
@@ -40,7 +40,7 @@ class Updates(Protocol):
 
 
 @runtime_checkable
-class FetchingUpdates(Updates, Protocol):
+class FetchingUpdates(UpdateFunction, Protocol):
     """An update function that first needs what the charter names by digest."""
 
     async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
@@ -52,7 +52,7 @@ class FetchingUpdates(Updates, Protocol):
         ...
 
 
-TrainerOf = Callable[[Charter], Updates]
+TrainerOf = Callable[[Charter], UpdateFunction]
 """Builds an update function once the charter is known."""
 
 
@@ -86,7 +86,7 @@ class Turns:
         self,
         remote: Remote,
         charter: Charter,
-        trainer: Updates,
+        trainer: UpdateFunction,
         *,
         cover: bool = False,
         random_bytes: ByteStream = system_bytes,
@@ -124,7 +124,7 @@ class Turns:
         self._diary.memory.turns.on_step(StepOpened(self._charter.steps))
         self._diary.keep()
 
-    async def at(self, status: Status) -> After:
+    async def at(self, status: CoordinatorStatus) -> After:
         """Do what is to be done in the step in progress.
 
         Raises:
@@ -136,18 +136,19 @@ class Turns:
         step = status.step
         if self._has_turn(step):
             return await self._take(status) if status.settled else After.TRY_AGAIN
-        if self._cover and status.phase is Phase.CHECK_INS and self._is_bare(step):
+        if self._cover and status.phase is StepPhase.CHECK_INS and self._is_bare(step):
             return await self._pretend(status) if status.settled else After.TRY_AGAIN
         return After.DONE
 
-    def _move(self, status: Status) -> None:
+    def _move(self, status: CoordinatorStatus) -> None:
         """Let every slot hear of the step; a turn that begins is durable before it speaks."""
         turns, step = self._diary.memory.turns, status.step
         before = turns.slots
         stands = before.get(step)
-        open_until = Phase.ANSWERS if self._asks_one else Phase.CHECK_INS
-        if (stands is ClientState.WAITING and status.phase is not Phase.CHECK_INS) or (
-            stands is ClientState.CHECKED_IN and status.phase not in (Phase.CHECK_INS, open_until)
+        open_until = StepPhase.ANSWERS if self._asks_one else StepPhase.CHECK_INS
+        if (stands is ClientState.WAITING and status.phase is not StepPhase.CHECK_INS) or (
+            stands is ClientState.CHECKED_IN
+            and status.phase not in (StepPhase.CHECK_INS, open_until)
         ):
             turns.on_close(step)
         turns.on_step(StepOpened(step))
@@ -165,7 +166,7 @@ class Turns:
         """Whether the step is not its own, and nothing covers that yet."""
         return self._covered_until < step and step not in self._diary.memory.turns.slots
 
-    async def _take(self, status: Status) -> After:
+    async def _take(self, status: CoordinatorStatus) -> After:
         """Its turn, or what is left of it."""
         body = await self._body(status)
         stands = self._diary.memory.turns.slots[status.step]
@@ -175,7 +176,7 @@ class Turns:
                 return after
         return await self._send(status.step, body)
 
-    async def _body(self, status: Status) -> bytes:
+    async def _body(self, status: CoordinatorStatus) -> bytes:
         """The bytes of its update; computed, and randomized, once a step."""
         stored = self._diary.memory.messages.get(status.step)
         if stored is not None:  # a second draw for the same step would cost as much again
@@ -186,15 +187,15 @@ class Turns:
             self._computed = status.step, self._charter.encoding.packed(update, self._source)
         return self._computed[1]
 
-    async def _check_in(self, status: Status) -> After | None:
+    async def _check_in(self, status: CoordinatorStatus) -> After | None:
         """Say "I am here", or hear whether it is asked; None once it is."""
         memory, step = self._diary.memory, status.step
-        if status.phase is not Phase.CHECK_INS:
+        if status.phase is not StepPhase.CHECK_INS:
             return await self._hear(step)
         if self._checked_in == step:
             return After.AWAIT_ANSWERS
         receipt = await self._link.post(memory, check_ins_path(step), step, b"")
-        if receipt.answer is not Answer.ACCEPTED:
+        if receipt.answer is not WireAnswer.ACCEPTED:
             return self._turned_down(step, receipt)
         self._checked_in = step
         return After.SPOKEN
@@ -203,7 +204,7 @@ class Turns:
         """Whether it is asked; None if so."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
-        if receipt.answer is not Answer.ACCEPTED:
+        if receipt.answer is not WireAnswer.ACCEPTED:
             return self._turned_down(step, receipt)
         if receipt.asked is None:
             return After.TRY_AGAIN
@@ -213,12 +214,12 @@ class Turns:
         self._diary.keep()
         return After.SPOKEN
 
-    def _turned_down(self, step: int, receipt: Receipt) -> After:
+    def _turned_down(self, step: int, receipt: WireReceipt) -> After:
         """Its check-in did not count; early ones are tried again."""
-        if receipt.answer is Answer.EARLY:
+        if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         turns = self._diary.memory.turns
-        if receipt.answer is Answer.LATE:
+        if receipt.answer is WireAnswer.LATE:
             turns.on_close(step)
         else:
             turns.on_refusal(step)
@@ -241,13 +242,13 @@ class Turns:
         receipt = await self._link.post(
             memory, updates_path(step), step, body, charter.update_format
         )
-        if receipt.answer is Answer.EARLY:
+        if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
-        if receipt.answer is Answer.ACCEPTED and receipt.digest != digest:
+        if receipt.answer is WireAnswer.ACCEPTED and receipt.digest != digest:
             raise RemoteProtocolError("the coordinator's receipt is for another update")
         return self._noted(step, receipt)
 
-    def _noted(self, step: int, receipt: Receipt) -> After:
+    def _noted(self, step: int, receipt: WireReceipt) -> After:
         """Remember what became of a turn."""
         memory = self._diary.memory
         memory.answers[step], memory.receipt = receipt.answer, receipt
@@ -255,7 +256,7 @@ class Turns:
         self._diary.keep()
         return After.SPOKEN
 
-    async def _pretend(self, status: Status) -> After:
+    async def _pretend(self, status: CoordinatorStatus) -> After:
         """All that a turn does, with random bytes; also the work, which takes time."""
         step = status.step
         await self._body(status)
@@ -269,7 +270,7 @@ class Turns:
             self._covering[1],
             self._charter.update_format,
         )
-        if receipt.answer is Answer.EARLY:
+        if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         self._covered_until = step
         self._diary.keep()

@@ -89,7 +89,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     raise MalformedError("a number has more than 64 bits")
 
 
-def signed(value: int) -> int:
+def signed_number(value: int) -> int:
     """The number that an int64 field means."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
@@ -97,13 +97,13 @@ def signed(value: int) -> int:
 def whole_numbers(kind: int, value: Value) -> list[int]:
     """The numbers of a repeated int64 field, packed or one at a time."""
     if isinstance(value, int):
-        return [signed(value)]
+        return [signed_number(value)]
     if kind != BYTES or len(value) > 10 * _MOST_PACKED:
         raise MalformedError("few whole numbers were expected")
     numbers, at = [], 0
     while at < len(value):
         number, at = varint(value, at)
-        numbers.append(signed(number))
+        numbers.append(signed_number(number))
     return numbers
 
 

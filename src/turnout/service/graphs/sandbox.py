@@ -29,7 +29,7 @@ class ExhaustedError(RemoteProtocolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class GraphLimits:
     """Bounds of what a graph takes.
 
     Attributes:
@@ -61,10 +61,10 @@ class Sandbox:
         ExhaustedError: the graph cannot be loaded within the bounds.
     """
 
-    def __init__(self, graph: bytes, bounds: Bounds | None = None) -> None:
+    def __init__(self, graph: bytes, bounds: GraphLimits | None = None) -> None:
         if sys.platform == "win32":
             raise UnsupportedError("a graph of a charter runs only where processes have limits")
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or GraphLimits()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__.replace("sandbox", "worker"), self._memory],
             stdin=subprocess.PIPE,

@@ -139,7 +139,7 @@ def encoded(vectors: Sequence[Vector]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def decoded(data: bytes, labels: Labels | None = None) -> list[Vector]:
+def decode_vectors(data: bytes, labels: Labels | None = None) -> list[Vector]:
     """The vectors in a file, for such labels; None for classes.
 
     Raises:

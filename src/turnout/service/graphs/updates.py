@@ -25,7 +25,7 @@ from turnout.service.contract.computation import (
 )
 from turnout.service.graphs import task_graphs
 from turnout.service.graphs.format import DOUBLE, FLOAT, INT64, Graph, Port, read_graph
-from turnout.service.graphs.sandbox import Bounds, ExhaustedError, Sandbox
+from turnout.service.graphs.sandbox import ExhaustedError, GraphLimits, Sandbox
 
 if TYPE_CHECKING:
     from turnout.service.contract.charter import Charter
@@ -42,11 +42,11 @@ def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
     """
     encoding = charter.encoding
     if not charter.randomized:
-        return clipped(update, encoding.dimension, encoding.clip_norm)
+        return clip_update(update, encoding.dimension, encoding.clip_norm)
     return _vector(update, encoding.dimension)  # the randomizer has a norm of its own
 
 
-def clipped(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArray[np.float64]:
+def clip_update(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArray[np.float64]:
     """The update within the clip norm, float64 ``(d,)``; zeros where it is not finite.
 
     Guarantee: its ℓ2 norm is at most ``clip_norm``, whatever ``update`` holds.
@@ -136,7 +136,7 @@ class GraphUpdates:
         inputs: NDArray[Any],
         labels: NDArray[Any],
         client: int,
-        bounds: Bounds | None = None,
+        bounds: GraphLimits | None = None,
     ) -> None:
         require("device-graph", what="a device of a task whose model is a graph")
         held = charter.computation
@@ -173,7 +173,7 @@ class GraphUpdates:
             )
         self._graph = graph
         task_graphs.require_all(
-            task_graphs.decoded(known, held.labels),
+            task_graphs.decode_vectors(known, held.labels),
             self._run,
             self._charter.encoding.dimension,
             shape,

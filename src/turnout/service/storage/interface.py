@@ -31,7 +31,7 @@ class ConflictError(StorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
+class InvitationRow:
     """A client id that was handed out.
 
     Attributes:
@@ -58,7 +58,7 @@ class Participation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Release:
+class ReleaseRow:
     """The outcome of a step, besides its record in the ledger.
 
     Attributes:
@@ -87,7 +87,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEvent:
     """A line of the operator's log.
 
     ``at`` is in seconds since the epoch, ``level`` is info, warning or error. ``text`` never

@@ -31,11 +31,11 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
         if name.startswith(_POSTGRES):
             from turnout.service.storage import postgres
 
-            return postgres.opened(name, serving=serving)
+            return postgres.open_postgres(name, serving=serving)
         if "://" in name and not name.startswith(_SQLITE):
             raise StorageError(f"no storage for {name.partition('://')[0]}://")
         from turnout.service.storage import sqlite
 
-        return sqlite.opened(name.removeprefix(_SQLITE), serving=serving)
+        return sqlite.open_sqlite(name.removeprefix(_SQLITE), serving=serving)
     except ImportError as error:
         raise missing_extra(error, f"the database {name}") or error from None

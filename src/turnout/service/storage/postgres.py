@@ -115,7 +115,7 @@ class _Connection:
         return self.rows(sql, parameters)[0][0]
 
 
-def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
+def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
     """As `opening.open_storage`, for an address as libpq takes it."""
     with ExitStack() as undo:
         connection = _Connection(url)

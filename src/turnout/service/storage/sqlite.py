@@ -203,7 +203,7 @@ class _Connection:
             raise StorageError(f"SQLite cannot be durable here: {found}")
 
 
-def opened(
+def open_sqlite(
     path: str | Path, *, serving: bool, vfs: str | None = None, scripts: tuple[str, ...] = ()
 ) -> Storage:
     """As `opening.open_storage`; ``vfs`` is SQLite's name of the layer between it and the disk."""

@@ -15,9 +15,9 @@ from turnout.service.contract.ledger import Record, require_chain
 from turnout.service.storage import interface
 from turnout.service.storage.interface import (
     ConflictError,
-    Event,
+    LogEvent,
     Participation,
-    Release,
+    ReleaseRow,
     Scored,
     WitnessReceipt,
 )
@@ -141,7 +141,7 @@ class Transaction(Reads):
         taken = "who is asked is stored"
         self._insert("asked (step, clients)", int(step), ascending.tobytes(), conflict=taken)
 
-    def release(self, release: Release, block_ends: int) -> None:
+    def release(self, release: ReleaseRow, block_ends: int) -> None:
         """Append to the ledger, and delete all that joins a client to the step.
 
         Afterwards nobody can tell who came at the step, or open an update of it. Where the
@@ -207,7 +207,7 @@ class Transaction(Reads):
         )
         self._changed(_insert("scores (steps, accuracy, loss)"), int(scored.steps), accuracy, loss)
 
-    def log(self, event: Event) -> None:
+    def log(self, event: LogEvent) -> None:
         """Store a line of the operator's log."""
         columns = _insert("events (at, level, text)")
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)

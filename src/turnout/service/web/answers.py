@@ -20,17 +20,17 @@ from turnout.service.contract.wire import (
     NONCE_HEADER,
     SIGNATURE_BYTES,
     SIGNATURE_HEADER,
-    Answer,
-    Receipt,
     SignedHead,
     SignedRequest,
+    WireAnswer,
+    WireReceipt,
 )
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-UNKNOWN = Receipt(Answer.UNKNOWN).encoded()
+UNKNOWN = WireReceipt(WireAnswer.UNKNOWN).encoded()
 BUSY = b'{"detail":"too much is waiting; nothing happened, send the same again"}'
 TOO_LARGE = b'{"detail":"the body is too long"}'
 NOT_FOUND = b'{"detail":"there is no such thing here"}'
@@ -121,7 +121,7 @@ _NAMES = {name.lower().encode(): name for name in _REQUIRED | _OPTIONAL}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClientIdentity:
     """The claims of a request's headers, before anybody believes them.
 
     Attributes:
@@ -141,7 +141,7 @@ class Identity:
     signature: bytes
 
     @classmethod
-    def parsed(cls, headers: list[tuple[bytes, bytes]]) -> Identity | None:
+    def parsed(cls, headers: list[tuple[bytes, bytes]]) -> ClientIdentity | None:
         """The identity in the headers; None unless each is there once and well-formed."""
         found: dict[str, bytes] = {}
         for name, value in headers:

@@ -28,11 +28,11 @@ from typing import Any, TypeVar
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.service.contract.ledger import Head, Record
-from turnout.service.contract.wire import Phase
+from turnout.service.contract.wire import StepPhase
 from turnout.service.coordinator import releases
 from turnout.service.coordinator.engine import Published, SetBackError
 from turnout.service.coordinator.releases import Learner
-from turnout.service.storage.interface import Event, Scored, WitnessReceipt
+from turnout.service.storage.interface import LogEvent, Scored, WitnessReceipt
 from turnout.service.storage.writer import BusyError
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
@@ -80,7 +80,7 @@ class Conductor:
             running.show(running.shown_of(running.shown.published, running.engine.phase))
             self._forget()
             await self._company()
-            while running.shown.phase is not Phase.FINISHED:
+            while running.shown.phase is not StepPhase.FINISHED:
                 await self._step()
             await running.note("info", "all steps are over")
             if self._forgetting is not None:
@@ -112,19 +112,19 @@ class Conductor:
         running, timing = self._running, self._running.charter.timing
         until = running.clock.until
         shown = running.shown
-        if shown.phase is Phase.CHECK_INS:
+        if shown.phase is StepPhase.CHECK_INS:
             await until(shown.phase_ends)
             if running.charter.asks_one:
                 await self._submit(running.engine.close_check_ins)
                 shown = replace(
                     shown,
-                    phase=Phase.ANSWERS,
+                    phase=StepPhase.ANSWERS,
                     phase_ends=shown.phase_ends + timing.answer_seconds,
                 )
                 running.show(shown)
-        if shown.phase is Phase.ANSWERS:
+        if shown.phase is StepPhase.ANSWERS:
             await until(shown.phase_ends)
-        running.show(replace(shown, phase=Phase.CLOSED, phase_ends=shown.step_ends))
+        running.show(replace(shown, phase=StepPhase.CLOSED, phase_ends=shown.step_ends))
         self._require_receipt(shown.published.head.steps)
         release = await self._submit(running.engine.close_step)
         self._forget()
@@ -138,7 +138,7 @@ class Conductor:
         running = self._running
         took_too_long = running.clock.now() > at
         await running.clock.until(at)
-        event = Event(time.time(), "info", f"step {step} is published")
+        event = LogEvent(time.time(), "info", f"step {step} is published")
 
         def publish(tx: Transaction) -> Published:
             if receipt is not None:
@@ -179,12 +179,12 @@ class Conductor:
         running = self._running
         if running.witness is None:
             return None
-        from turnout.service.witness.messages import Shown
+        from turnout.service.witness.messages import ShownHead
 
         head = Head(0, bytes.fromhex(running.task)) if record is None else record.head
-        signed = heads.signed(running.task, head, running.key)
+        signed = heads.signed_head(running.task, head, running.key)
         key, begins = running.charter.coordinator_key, running.receipt is None
-        return await running.witness.receipt(Shown(running.task, key, signed, record, begins))
+        return await running.witness.receipt(ShownHead(running.task, key, signed, record, begins))
 
     def _require_receipt(self, steps: int) -> None:
         """Nothing where the witness has signed for a head after so many releases."""
@@ -196,7 +196,7 @@ class Conductor:
     def _export_head(self, record: Record) -> None:
         running = self._running
         if running.head_file is not None:
-            signed = heads.signed(running.task, record.head, running.key)
+            signed = heads.signed_head(running.task, record.head, running.key)
             running.head_file.export(running.task, signed)
 
     def _forget(self) -> None:
@@ -245,7 +245,7 @@ Evaluate = Callable[[Any], tuple[float, float]]
 """Accuracy and loss of parameters."""
 
 
-def of_plan(text: str, folder: Path) -> Evaluate:
+def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
     """Evaluation on the plan's held-out data; loads PyTorch."""
     from turnout.runs.building import build_task
     from turnout.runs.workload import gather
@@ -335,7 +335,7 @@ class Evaluator:
         running.metrics.evaluation.set(on)
         level = "info" if on else "warning"
         getattr(logs.logger(), level)(text)
-        event = Event(time.time(), level, text)
+        event = LogEvent(time.time(), level, text)
         with suppress(StorageError):  # the log has it, the database need not
             running.writer.submit(lambda tx: tx.log(event))
 
@@ -369,5 +369,5 @@ class Evaluator:
         release = view.release_at(steps - 1)
         if release is None:
             raise StorageError(f"the model after {steps} steps is missing")
-        state = releases.unpacked(release.optimizer_state)
+        state = releases.unpack_state(release.optimizer_state)
         return self._learner.released(releases.from_bytes(release.parameters), state)

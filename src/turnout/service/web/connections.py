@@ -78,7 +78,7 @@ _NOBODY = Held()
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class OpenConnection:
     """One open connection.
 
     Attributes:
@@ -139,12 +139,12 @@ class Connections:
     ) -> None:
         self._most, self._most_of_peer = most, most_of_peer
         self._exempt, self._now = exempt, clock
-        self._all: dict[Entry, None] = {}
+        self._all: dict[OpenConnection, None] = {}
         self._counts: dict[str, int] = {}
         # Those that may make room, the one that was waited for longest first.
-        self._strangers: OrderedDict[Entry, None] = OrderedDict()
-        self._acquainted: OrderedDict[Entry, None] = OrderedDict()
-        self._strangers_of: dict[str, OrderedDict[Entry, None]] = {}
+        self._strangers: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._acquainted: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._strangers_of: dict[str, OrderedDict[OpenConnection, None]] = {}
         self.made_room = self.given_up = 0
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class Connections:
         full = len(self._all) >= self._most
         return full and not self._strangers and not self._acquainted
 
-    def admit(self, peer: str, held: Held) -> Entry | None:
+    def admit(self, peer: str, held: Held) -> OpenConnection | None:
         """An entry for a new connection, whose room another one made if need be; None without."""
         bounded = not self._exempt(peer)
         if bounded and self._counts.get(peer, 0) >= self._most_of_peer:
@@ -169,13 +169,13 @@ class Connections:
             if self.full:
                 return None
             self._drop(next(iter(self._strangers or self._acquainted)))
-        entry = Entry(peer, held, self._now(), bounded)
+        entry = OpenConnection(peer, held, self._now(), bounded)
         self._all[entry] = None
         self._counts[peer] = self._counts.get(peer, 0) + 1
         self._into_line(entry)
         return entry
 
-    def waits(self, entry: Entry, awaits: Awaits) -> None:
+    def waits(self, entry: OpenConnection, awaits: Awaits) -> None:
         """It waits for something, from now on."""
         if entry not in self._all:
             return
@@ -185,7 +185,7 @@ class Connections:
         if awaits is not ANSWER and not (awaits is BODY and entry.known):
             self._into_line(entry)
 
-    def signed(self, entry: Entry) -> None:
+    def signed(self, entry: OpenConnection) -> None:
         """It has brought a request with a client's signature; a body in progress is its own."""
         if entry.known or entry not in self._all:
             return
@@ -194,7 +194,7 @@ class Connections:
         if entry.awaits not in (ANSWER, BODY):
             self._into_line(entry)
 
-    def left(self, entry: Entry) -> None:
+    def left(self, entry: OpenConnection) -> None:
         """It is closed."""
         if entry not in self._all:
             return
@@ -227,17 +227,17 @@ class Connections:
             for _ in self.sweep():
                 await asyncio.sleep(_BREATH_SECONDS)
 
-    def _longest_known(self, peer: str) -> Entry | None:
+    def _longest_known(self, peer: str) -> OpenConnection | None:
         """The known entry of an address that was waited for longest."""
         return next((entry for entry in self._acquainted if entry.peer == peer), None)
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: OpenConnection) -> None:
         held = entry.held
         self.made_room += 1
         self.left(entry)
         held.abort()
 
-    def _into_line(self, entry: Entry) -> None:
+    def _into_line(self, entry: OpenConnection) -> None:
         if entry.known:
             self._acquainted[entry] = None
             return
@@ -245,7 +245,7 @@ class Connections:
         if entry.bounded:
             self._strangers_of.setdefault(entry.peer, OrderedDict())[entry] = None
 
-    def _out_of_line(self, entry: Entry) -> None:
+    def _out_of_line(self, entry: OpenConnection) -> None:
         if entry.known:
             self._acquainted.pop(entry, None)
             return
@@ -299,7 +299,7 @@ class Begun(asyncio.Protocol, Held):
     """A connection that said something."""
 
 
-Make = Callable[[Entry, tuple[str, int], Callable[[], object]], Begun]
+Make = Callable[[OpenConnection, tuple[str, int], Callable[[], object]], Begun]
 """Makes the protocol of an entry of the table with its address; the last argument ends it as long
 as it has no transport."""
 
@@ -415,7 +415,7 @@ class Listener:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(self, accepted: socket.socket, entry: Entry, protocol: Begun) -> None:
+    async def _open(self, accepted: socket.socket, entry: OpenConnection, protocol: Begun) -> None:
         """Hand it to the loop, after its handshake where there is one."""
         seconds = None if self._tls is None else _HANDSHAKE_SECONDS
         try:

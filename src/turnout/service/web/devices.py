@@ -19,9 +19,9 @@ from turnout.service.contract.wire import (
     PREFIX,
     RECORDS_PATH,
     STATUS_PATH,
-    Answer,
-    Phase,
-    Receipt,
+    StepPhase,
+    WireAnswer,
+    WireReceipt,
     artefact_path,
     check_ins_path,
     covers_path,
@@ -63,7 +63,7 @@ class DeviceJobs:
         _, key, secret = fields
         running = self.running
 
-        def job(tx: Transaction) -> Receipt:
+        def job(tx: Transaction) -> WireReceipt:
             return running.engine.enrol(tx, client, secret, key)
 
         return job
@@ -84,14 +84,16 @@ class DeviceJobs:
             engine.inspect(body, digest)
         return lambda tx: self._covered(tx, client, step, Upload(body, digest))
 
-    def _covered(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
+    def _covered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
         engine, task = self.running.engine, self.running.task
         tx.participation_at(client, step)
         if step > engine.step:
-            return Receipt(Answer.EARLY, task, client, step, detail="this step is not open yet")
-        if step < engine.step or engine.phase is not Phase.CHECK_INS:
-            return Receipt(Answer.LATE, task, client, step, detail="this step is over")
-        return Receipt(Answer.ACCEPTED, task, client, step, upload.digest)
+            return WireReceipt(
+                WireAnswer.EARLY, task, client, step, detail="this step is not open yet"
+            )
+        if step < engine.step or engine.phase is not StepPhase.CHECK_INS:
+            return WireReceipt(WireAnswer.LATE, task, client, step, detail="this step is over")
+        return WireReceipt(WireAnswer.ACCEPTED, task, client, step, upload.digest)
 
 
 def signed_routes(running: Running) -> dict[str, SignedRoute]:
@@ -120,7 +122,7 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
     return routes
 
 
-def _bare(ask: Callable[[Transaction, int, int], Receipt]) -> Prepare:
+def _bare(ask: Callable[[Transaction, int, int], WireReceipt]) -> Prepare:
     """The job of a request that has no body."""
 
     def prepare(client: int, step: int, body: bytes, digest: bytes) -> Job:

@@ -26,7 +26,7 @@ _PLACE = ("host", "hostaddr", "port", "dbname")
 _MOST_BYTES = 1 << 16
 
 
-def signed(task: str, head: Head, key: SigningKey) -> SignedHead:
+def signed_head(task: str, head: Head, key: SigningKey) -> SignedHead:
     """The head with the coordinator's signature."""
     return SignedHead(head, key.sign(head_bytes(task, head)))
 

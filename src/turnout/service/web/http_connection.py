@@ -31,8 +31,8 @@ from turnout.service.web.connections import (
     READER,
     Begun,
     Connections,
-    Entry,
     Listener,
+    OpenConnection,
 )
 
 _HEAD_BYTES = 16 << 10
@@ -97,7 +97,7 @@ class HttpConnection(HttpToolsProtocol, Begun):
     def __init__(
         self,
         connections: Connections,
-        entry: Entry,
+        entry: OpenConnection,
         *,
         address: tuple[str, int],
         server: tuple[str, int],
@@ -307,7 +307,7 @@ class BoundedServer(uvicorn.Server):
         here, loop = listening.getsockname()[:2], asyncio.get_running_loop()
 
         def make(
-            entry: Entry, address: tuple[str, int], drop: Callable[[], object]
+            entry: OpenConnection, address: tuple[str, int], drop: Callable[[], object]
         ) -> HttpConnection:
             own = {"config": self.config, "state": self.server_state, "loop": loop, "server": here}
             return HttpConnection(self.table, entry, address=address, drop=drop, **own)

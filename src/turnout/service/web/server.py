@@ -141,7 +141,7 @@ def head_file(settings: Settings, task: str) -> HeadFile:
     return HeadFile(path, address, former=former, begin=settings.new_head_file)
 
 
-def witness(settings: Settings) -> Witness | None:
+def witness_of(settings: Settings) -> Witness | None:
     """The witness that the settings name."""
     settings.require_whole_witness()
     if settings.witness is None or settings.witness_key is None:
@@ -190,7 +190,7 @@ def serve(
 
 def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
     logs.configure()
-    watching = witness(settings)
+    watching = witness_of(settings)
     storage = open_storage(settings.db, serving=True)
     try:
         task = require_task(storage, plan, settings, phase).task
@@ -219,7 +219,7 @@ class _Process:
     ) -> None:
         self._running, self._server, self._settings = running, server, settings
         self._announce, self._idle = announce, True
-        prepare = partial(conductor.of_plan, running.charter.plan, plan.parent)
+        prepare = partial(conductor.evaluation_of_plan, running.charter.plan, plan.parent)
         self._evaluator = Evaluator(running, prepare, Learner(running.charter))
         self._conductor = Conductor(
             running,

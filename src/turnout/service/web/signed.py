@@ -25,9 +25,9 @@ from turnout.service.contract.wire import (
     KEY_BYTES,
     SECRET_BYTES,
     STATUS_CODES,
-    Answer,
-    Receipt,
     SignedHead,
+    WireAnswer,
+    WireReceipt,
     head_bytes,
 )
 from turnout.service.coordinator.engine import SetBackError
@@ -40,7 +40,7 @@ from turnout.service.web.answers import (
     NUMBER,
     TOO_LARGE,
     UNKNOWN,
-    Identity,
+    ClientIdentity,
     Receive,
     RefusedError,
     Scope,
@@ -114,7 +114,7 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
     return await received(receive, begun, _MOST_BYTES) if more else begun
 
 
-Job: TypeAlias = Callable[[Transaction], Receipt]
+Job: TypeAlias = Callable[[Transaction], WireReceipt]
 Prepare: TypeAlias = Callable[[int, int, bytes, bytes], Job]
 
 _BIG_BODY = 1 << 20
@@ -162,7 +162,7 @@ class SignedRoute:
             raise RefusedError(503, BUSY)
         step, path = self._place(scope)
         require_short(scope, self._limit)
-        identity = Identity.parsed(scope["headers"])
+        identity = ClientIdentity.parsed(scope["headers"])
         if identity is None:
             return 401, UNKNOWN
         body = await self._read(receive) if self.reads_first else None
@@ -233,25 +233,27 @@ class SignedRoute:
     reads_first = False
     """Whether the body must be read before it is known whose signature this should be."""
 
-    def _known(self, identity: Identity, path: str, body: bytes | None) -> bool:
+    def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
         """Whether the signature is the client's."""
         del body
         return self._signed_by(self._running.keys.get(identity.client), identity, path)
 
-    def _signed_by(self, key: bytes | None, identity: Identity, path: str) -> bool:
+    def _signed_by(self, key: bytes | None, identity: ClientIdentity, path: str) -> bool:
         """Whether the signature is that key's; the same work where there is none."""
         request = identity.request(self._running.task, path)
         return verified(key, identity.signature, request.canonical())
 
-    def _format_refused(self, identity: Identity, step: int) -> Receipt | None:
+    def _format_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
         """A receipt for a body whose format this coordinator does not read."""
         if identity.format == self._format:
             return None
         told = identity.format or "none"
         detail = f"the body's format is {self._format or 'none'} here, not {told}"
-        return Receipt(Answer.REFUSED, self._running.task, identity.client, step, detail=detail)
+        return WireReceipt(
+            WireAnswer.REFUSED, self._running.task, identity.client, step, detail=detail
+        )
 
-    def _head_refused(self, identity: Identity, step: int) -> Receipt | None:
+    def _head_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
         """A receipt for a head that was never this coordinator's.
 
         Raises:
@@ -260,11 +262,15 @@ class SignedRoute:
         running, seen = self._running, identity.seen
         if seen is None or holds(running, seen):
             return None
-        return Receipt(
-            Answer.REFUSED, running.task, identity.client, step, detail="not a head of this ledger"
+        return WireReceipt(
+            WireAnswer.REFUSED,
+            running.task,
+            identity.client,
+            step,
+            detail="not a head of this ledger",
         )
 
-    async def _decided(self, identity: Identity, step: int, body: bytes) -> Receipt:
+    async def _decided(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
         """The engine's answer, once it is durable."""
         running, client, digest = self._running, identity.client, identity.digest
         try:
@@ -273,7 +279,7 @@ class SignedRoute:
             else:
                 job = self._prepare(client, step, body, digest)
         except RemoteProtocolError as error:
-            return Receipt(Answer.REFUSED, running.task, client, step, detail=str(error))
+            return WireReceipt(WireAnswer.REFUSED, running.task, client, step, detail=str(error))
         return await running.submit(job, len(body))
 
 
@@ -285,19 +291,19 @@ class EnrolmentRoute(SignedRoute):
 
     reads_first = True
 
-    def _known(self, identity: Identity, path: str, body: bytes | None) -> bool:
+    def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
         """Whether the signature is that of the key in the body."""
         client, key, _ = enrolment_of(body or b"") or (-1, None, b"")
         return self._signed_by(key, identity, path) and client == identity.client
 
-    async def _decided(self, identity: Identity, step: int, body: bytes) -> Receipt:
+    async def _decided(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
         """The engine's answer; who does not know the secret never reaches the writer."""
         running, client = self._running, identity.client
         _, key, secret = enrolment_of(body) or (-1, b"", b"")
         if not await asyncio.to_thread(self._knows, client, secret):
-            return Receipt(Answer.UNKNOWN)
+            return WireReceipt(WireAnswer.UNKNOWN)
         receipt = await super()._decided(identity, step, body)
-        if receipt.answer is Answer.ACCEPTED:
+        if receipt.answer is WireAnswer.ACCEPTED:
             running.keys[client] = key
         return receipt
 

@@ -24,8 +24,8 @@ from turnout.plans import Plan
 from turnout.schemes import AvailabilityCheckIn
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.ledger import Head
-from turnout.service.contract.wire import Phase
-from turnout.service.storage.interface import Event, Scored
+from turnout.service.contract.wire import StepPhase
+from turnout.service.storage.interface import LogEvent, Scored
 from turnout.service.storage.writes import Transaction
 
 EVEN = (0.5, 0.5)
@@ -111,7 +111,7 @@ _BLOCK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ServedProgress:
     """The state of the schedule, as it was told to everybody.
 
     Attributes:
@@ -122,7 +122,7 @@ class Progress:
 
     head: Head
     step: int
-    phase: Phase
+    phase: StepPhase
     seconds_left: float
     seconds_to_next_step: float
 
@@ -142,7 +142,7 @@ class PublicView:
     """The public view: terms, schedule, ε and the model's accuracy.
 
     Attributes:
-        step, steps, phase, seconds_left, seconds_to_next_step: as in `Progress`.
+        step, steps, phase, seconds_left, seconds_to_next_step: as in `ServedProgress`.
         head: of the ledger, as text.
         epsilon_spent: by what is published, a proved upper bound.
         epsilon_target: what must not be exceeded.
@@ -212,14 +212,14 @@ class OperatorView:
     counts: tuple[StepCount, ...]
     waiting_jobs: int
     waiting_bytes: int
-    events: tuple[Event, ...]
+    events: tuple[LogEvent, ...]
     block: int = 0
     block_variance: float = 0.0
     evaluation: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class PublicTerms:
     """A charter with what is worked out from it once."""
 
     charter: Charter
@@ -245,7 +245,9 @@ class Terms:
         return len(expected), sum(max(0.0, mean - mean**2 / population) for mean in expected)
 
 
-def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
+def public_view(
+    terms: PublicTerms, progress: ServedProgress, scores: Iterable[Scored]
+) -> PublicView:
     """The public view."""
     charter, plan = terms.charter, terms.plan
     return PublicView(
@@ -280,7 +282,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
 
 
 def operator_view(
-    terms: Terms, progress: Progress, reads: Transaction, waiting: tuple[int, int]
+    terms: PublicTerms, progress: ServedProgress, reads: Transaction, waiting: tuple[int, int]
 ) -> OperatorView:
     """The operator's view."""
     expected = terms.expected

@@ -35,9 +35,9 @@ from turnout.service.witness.messages import (
     KEY_PATH,
     MOST_BYTES,
     RECEIPTS_PATH,
-    Shown,
+    ShownHead,
     receipt_bytes,
-    refusal,
+    refusal_body,
 )
 
 APPLICATION = 0x7475726D  # "turm", in the file's header
@@ -130,7 +130,7 @@ class WitnessStore:
             raise
         return db
 
-    def receipt(self, shown: Shown) -> bytes:
+    def receipt(self, shown: ShownHead) -> bytes:
         """The witness's signature for a head that follows on the one that it has, or is that one.
 
         Raises:
@@ -154,7 +154,7 @@ class WitnessStore:
         self._db.close()
         os.close(self._lock)
 
-    def _keep(self, shown: Shown) -> None:
+    def _keep(self, shown: ShownHead) -> None:
         task, head = shown.task, shown.head.head
         newest = self.newest(task)
         if newest is None:
@@ -170,7 +170,7 @@ class WitnessStore:
             raise OtherHeadError(newest)
         self._db.execute("INSERT INTO heads VALUES (?, ?, ?)", (task, head.steps, str(shown.head)))
 
-    def _begin(self, shown: Shown) -> None:
+    def _begin(self, shown: ShownHead) -> None:
         """Take a task whose ledger has no head here."""
         if not shown.begins:
             raise UnknownTaskError("this witness does not know the task any more")
@@ -211,18 +211,18 @@ class _Witness:
         """A signature for the head in the body."""
         try:
             self._require_known(request)
-            shown = Shown.decoded(await _body(request))
+            shown = ShownHead.decoded(await _body(request))
             signature = await asyncio.to_thread(self._store.receipt, shown)
         except RefusedError as refused:
             return _answer(refused.status, refused.body)
         except ValueError as error:
-            return _answer(422, refusal(str(error)))
+            return _answer(422, refusal_body(str(error)))
         except OtherHeadError as other:
-            return _answer(409, refusal("another head was expected", other.newest))
+            return _answer(409, refusal_body("another head was expected", other.newest))
         except UnknownTaskError as error:
-            return _answer(404, refusal(str(error)))
+            return _answer(404, refusal_body(str(error)))
         except FullError as error:
-            return _answer(507, refusal(str(error)))
+            return _answer(507, refusal_body(str(error)))
         return _answer(200, json.dumps({"receipt": signature.hex()}).encode())
 
     async def newest(self, request: Request) -> Response:
@@ -233,7 +233,7 @@ class _Witness:
             return _answer(refused.status, refused.body)
         head = await asyncio.to_thread(self._store.newest, request.path_params["task"])
         if head is None:
-            return _answer(404, refusal("this witness does not know the task"))
+            return _answer(404, refusal_body("this witness does not know the task"))
         return Response(f"{head}\n", 200, {"Cache-Control": "no-store"}, "text/plain")
 
     async def key(self, _request: Request) -> Response:
@@ -243,7 +243,7 @@ class _Witness:
     def _require_known(self, request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if self._token is not None and not hmac.compare_digest(given, self._token):
-            raise RefusedError(401, refusal("this witness asks for its token"))
+            raise RefusedError(401, refusal_body("this witness asks for its token"))
 
 
 async def _body(request: Request) -> bytes:
@@ -254,11 +254,11 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 parts += part
                 if len(parts) > MOST_BYTES:
-                    raise RefusedError(413, refusal("the body is too long"))
+                    raise RefusedError(413, refusal_body("the body is too long"))
     except TimeoutError:
-        raise RefusedError(408, refusal("the body took too long")) from None
+        raise RefusedError(408, refusal_body("the body took too long")) from None
     except ClientDisconnect:
-        raise RefusedError(400, refusal("the body did not come")) from None
+        raise RefusedError(400, refusal_body("the body did not come")) from None
     return bytes(parts)
 
 
@@ -266,7 +266,7 @@ def _answer(status: int, body: bytes) -> Response:
     return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
 
 
-def create_app(store: WitnessStore, token: str | None = None) -> Starlette:
+def create_witness_app(store: WitnessStore, token: str | None = None) -> Starlette:
     """The application of one witness."""
     witness = _Witness(store, token)
     return Starlette(
@@ -308,7 +308,7 @@ def witness(
                 _MOST_CONNECTIONS, _MOST_CONNECTIONS // 2, proxies(None), time.monotonic
             )
             server = BoundedServer(
-                create_app(store, token),
+                create_witness_app(store, token),
                 connections,
                 tls,
                 takes_signals=True,

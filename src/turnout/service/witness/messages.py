@@ -24,7 +24,7 @@ def receipt_bytes(task: str, head: Head) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownHead:
     """A head that a coordinator shows to a witness.
 
     Attributes:
@@ -87,7 +87,7 @@ class Shown:
             raise ValueError("the head is not that of the record")
 
 
-def refusal(reason: str, newest: SignedHead | None = None) -> bytes:
+def refusal_body(reason: str, newest: SignedHead | None = None) -> bytes:
     """The body of a refusal: why, and the newest head that the witness has, where it has one."""
     fields: dict[str, Any] = {"reason": reason}
     if newest is not None:
