@@ -56,7 +56,7 @@ figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and c
 	$(BIN)/python benchmarks/figures/tables.py
 	$(BIN)/python benchmarks/convex_order_picture.py
 
-runs: $(VENV)/.runtime  ## Train the thesis' Figures 4.2, 4.3, 5.7, Tables 4.1, 4.2 (hours; it resumes), draw them.
+runs: $(VENV)/.runtime  ## Train CLDP-SGD (the thesis' Figures 4.2, 5.7), personal models and messages (hours; it resumes).
 	$(BIN)/python benchmarks/cldp_sgd.py
 	$(BIN)/python benchmarks/cldp_sgd.py --as-printed --seeds 1
 	$(BIN)/python benchmarks/cldp_sgd.py --draw

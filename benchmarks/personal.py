@@ -1,12 +1,12 @@
-"""Personal models under ε: Table 4.2, where collaboration pays, and partitions no one model serves.
+"""Personal models under ε: where collaboration pays, and partitions that no one model serves.
 
 python benchmarks/personal.py [--only STUDY ...] [--seeds 5] [--json FILE] [--choosing] [--draw]
 
 Logistic regression on MNIST's deskewed images as histograms of gradients, 588 numbers an image, or
 on three characters of Shakespeare's; δ = 1e-5, trusted coordinator, user-level. Every client is
 judged on 40 test images of its own classes, or on what its role says later. Runs that the JSON file
-holds are not done again; then tables are printed and Figure 4.3 is drawn beside it, with --draw
-of what is there. Five seeds take half an hour of one core.
+holds are not done again; then tables are printed and the partitions' accuracy against ε is drawn
+beside it, with --draw of what is there. Five seeds take half an hour of one core.
 
 Settings were chosen on training data alone: on 400 clients of the first 16,000 training images with
 a fifth of the noise of 2,000, and on the first 320 characters of each role, judged by the next 80.
@@ -277,7 +277,7 @@ def measurements(found: list[dict[str, Any]], study: str) -> list[dict[str, Any]
 
 
 def picture(found: list[dict[str, Any]]) -> Picture:
-    """Figure 4.3's question where no one model serves: personal accuracy against ε."""
+    """Personal accuracy against ε where no one model serves."""
     titles = {
         "permuted": "MNIST, labels permuted by client",
         "roles": "Shakespeare's roles, next character",
@@ -301,7 +301,9 @@ def picture(found: list[dict[str, Any]]) -> Picture:
             axis.set_title(title)
 
     note = "300 clients of 30 images who each name the digits their own way, and 180 roles."
-    return Picture("personal-4-3", "Personal models where no one model serves", note, draw, 2)
+    return Picture(
+        "personal-partitions", "Personal models where no one model serves", note, draw, 2
+    )
 
 
 def curve(axis: Axes, runs: list[dict[str, Any]], method: str, colour: str) -> None:
@@ -340,7 +342,7 @@ def main() -> None:
     for metric in ("personal_accuracy", "own_class_accuracy"):
         print(metric, table(found, metric), sep="\n\n", end="\n\n")
     if not given.choosing:
-        picture(found).write(given.json.with_name("personal-4-3.svg"))
+        picture(found).write(given.json.with_name("personal-partitions.svg"))
 
 
 if __name__ == "__main__":

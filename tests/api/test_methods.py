@@ -66,7 +66,7 @@ def test_a_number_is_the_comparisons():
         (
             tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(9), relation="add-remove"),
             "published",
-            "no bound in print covers this scheme",
+            "no published bound of both directions",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_what_is_left_without_the_shuffler_is_the_randomizers_own(run, flags, wi
     answer = json.loads(out)
     assert answer["without_shuffler"] == without
     assert answer["epsilon"] <= without["epsilon"]
-    assert "published" not in answer  # of approximate and known ones nothing larger is in print
+    assert "published" not in answer  # of approximate and known ones no larger bound is here
 
 
 @pytest.mark.parametrize("order", ["", "--order known", "--order hidden"])

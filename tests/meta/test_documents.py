@@ -100,6 +100,15 @@ def test_commands_and_options_in_running_text_are_there(page):
             assert option in allowed, code.content
 
 
+def test_papers_that_pages_cite_are_in_the_list_of_references():
+    keys = set(re.findall(r"@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text()))
+    cited = set().union(
+        *(re.findall(r"\[([a-z]+\d{4}[a-z]+)\]", (ROOT / page).read_text()) for page in PAGES)
+    )
+    assert "girgis2023thesis" in cited
+    assert cited <= keys
+
+
 def test_environment_variables_are_told_and_read():
     variable = re.compile(r"\bTURNOUT_[A-Z_]*[A-Z]\b")
     source, tests = (

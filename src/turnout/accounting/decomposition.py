@@ -293,7 +293,7 @@ def published(scheme: Scheme) -> Decomposition | None:
 
     Messages of adaptive ε₀-randomizers, shuffled or of averaged check-ins, rest on Theorem 3 of
     docs/design/shuffling.md, which is ours. Clones 2021 (feldman2021clones, Theorem 3.1) is the
-    smallest bound in print.
+    smallest of the published bounds here.
     """
     randomizer = scheme.randomizer
     if not isinstance(randomizer, PureRandomizer):

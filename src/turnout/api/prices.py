@@ -128,7 +128,7 @@ def _upper_only(
 
 
 def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
-    """The smallest bound in print, and its name."""
+    """The smallest published bound that turnout has, and its name."""
     found: dict[str, float] = {}
     composed = published_epsilon(scheme, delta)
     if composed is not None:
@@ -142,8 +142,8 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
             continue
     if not found:
         raise UnsupportedError(
-            "no bound in print covers this scheme, or it is the tightest analysis itself; "
-            "turnout.compare has bounds of one direction"
+            "turnout has no published bound of both directions for this scheme but the tightest "
+            "analysis; turnout.compare has bounds of one direction"
         )
     about = min(found, key=found.__getitem__)
     return found[about], about
@@ -271,8 +271,8 @@ def price(
         delta: δ, strictly between 0 and 1.
         tolerance: relative width of the bounds at which refining stops.
         method: which analysis: "tightest" (if none is given), "quick", an upper bound on one
-            grid, "published", the smallest bound in print, or the name of a bound in the tables of
-            `compare`.
+            grid, "published", the smallest published bound that turnout has, or the name of a bound
+            in the tables of `compare`.
 
     Returns:
         The price; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never above it.

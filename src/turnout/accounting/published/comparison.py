@@ -477,7 +477,7 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method(
         "clones 2023",
         "stronger clones 2023, whose proof an erratum took back; the pair is proved in "
-        "docs/design/shuffling.md, unpublished, and is what the default rests on",
+        "docs/design/shuffling.md, not found in print by us, and is what the default rests on",
         composed_pair(stronger_clones_pair),
     ),
     _method(

@@ -203,8 +203,8 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     another proof.
     Status: proved, upper bound at every K and n, in both directions, for one randomizer that was
     fixed before (Theorem 2), and for randomizers that differ from message to message and are chosen
-    by the messages before (Theorem 3, ours, reviewed independently, unpublished), as long as any
-    two clients' laws for the same message are within a factor e and the order of speaking is
+    by the messages before (Theorem 3, ours, reviewed independently, not found in print), as long as
+    any two clients' laws for the same message are within a factor e and the order of speaking is
     uniform and unknown to the adversary and to whoever chooses. Never above `clones_pair`.
 
     The total variation is at most how far apart any two laws of one message are, in (0, 1], where

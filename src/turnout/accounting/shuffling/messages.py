@@ -82,7 +82,7 @@ def one_round(randomizer: object, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRandomizer:
-    """Any ε₀-randomizers, adaptive, to be priced by the smallest bound that is in print.
+    """Any ε₀-randomizers, adaptive, to be priced by the smallest published bound here.
 
     No part of a scheme: what it stands for is `PureRandomizer`.
     """
