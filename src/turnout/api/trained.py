@@ -170,10 +170,10 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
         StorageError: there is no model, or it is damaged or another program's.
     """
     require("train", what="turnout.load")
-    from turnout.training.runs import place_of
+    from turnout.training.folders import RunFolder
     from turnout.training.saved import read_model
 
     saved = read_model(Path(folder))
     if module is not None and saved.facts["module"] is None:
         raise ParameterError("module", module, f"none: the run's model is {saved.facts['model']}")
-    return TrainedModel(saved, module, place_of(Path(folder)))
+    return TrainedModel(saved, module, RunFolder(Path(folder)).place)

@@ -33,7 +33,8 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     from turnout.reporting.bandits import bandit_table
     from turnout.reporting.folder import PAGE
     from turnout.reporting.progress import progress_bar
-    from turnout.training.bandit_runs import InterruptedBanditError, resume_bandit, run_bandit
+    from turnout.training import InterruptedRunError
+    from turnout.training.bandit_runs import resume_bandit, run_bandit
 
     folder = out or resume
     assert folder is not None
@@ -43,7 +44,7 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
                 summary = run_bandit(plan, folder, tell)
             else:
                 summary = resume_bandit(folder, tell)
-    except InterruptedBanditError as stop:
+    except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130
     console = Console()

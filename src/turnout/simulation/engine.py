@@ -23,6 +23,7 @@ from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, RunIdentity
 from turnout.simulation.clients import Clients
+from turnout.simulation.driving import Every, drive
 from turnout.simulation.history import History
 from turnout.simulation.messages import MessagingClients
 from turnout.simulation.stepper import Setup, Stepper
@@ -240,25 +241,23 @@ class Simulation:
         save = self._saving(checkpoints, from_checkpoint)
         store = {} if client_store is None else client_store
         run = Stepper(self._setup, from_checkpoint, store)
-        try:
-            for evaluation in run.remaining():
-                if run.step % checkpoint_every == 0 or run.step == self.steps:
-                    save(run)
-                if on_progress is not None:
-                    on_progress(
-                        Progress(
-                            step=run.step,
-                            steps=self.steps,
-                            check_ins=run.check_ins,
-                            participations=run.participations,
-                            seconds=run.seconds,
-                            evaluation=evaluation,
-                        )
+
+        def tell(evaluation: Mapping[str, float] | None) -> None:
+            if on_progress is not None:
+                on_progress(
+                    Progress(
+                        step=run.step,
+                        steps=self.steps,
+                        check_ins=run.check_ins,
+                        participations=run.participations,
+                        seconds=run.seconds,
+                        evaluation=evaluation,
                     )
-        except KeyboardInterrupt:
-            save(run)
+                )
+
+        drive(run, lambda: save(run), Every(units=checkpoint_every), tell)
         return SimulationResult(
-            finished=run.step == self.steps,
+            finished=run.done == run.total,
             steps_done=run.step,
             parameters=run.model,
             last=run.sent,

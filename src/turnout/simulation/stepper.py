@@ -140,6 +140,16 @@ class Stepper:
         return self._state.step
 
     @property
+    def done(self) -> int:
+        """Steps done, as a unit of `turnout.simulation.driving`."""
+        return self._state.step
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole run."""
+        return self._setup.steps
+
+    @property
     def model(self) -> NDArray[np.floating]:
         """The model after these steps, as the algorithm hands it out."""
         return self._setup.algorithm.model(self._state.server)

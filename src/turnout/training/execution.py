@@ -17,6 +17,7 @@ from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome, TestSet
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
 from turnout.spec import GaussianNoise, TrustModel
+from turnout.training.folders import InterruptedRunError
 from turnout.training.spending import EpsilonCurve, epsilon_curve
 from turnout.training.workload import Phase, UnseenPhase, Workload
 
@@ -53,14 +54,6 @@ class Unwatched:
     ) -> AbstractContextManager[Callable[[Progress, float], None]]:
         """Nothing."""
         return nullcontext(lambda progress, epsilon: None)
-
-
-class InterruptedRunError(Exception):
-    """Ctrl-C: the run ended after a whole step; its checkpoint, if it has a folder, is written."""
-
-    def __init__(self, folder: Path | None, step: int, steps: int) -> None:
-        resume = "" if folder is None else f"; go on with: turnout train --resume {folder}"
-        super().__init__(f"stopped after step {step} of {steps}{resume}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
