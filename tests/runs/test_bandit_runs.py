@@ -9,7 +9,8 @@ import pytest
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.plans.bandit import BanditPlan
-from turnout.runs.bandit import InterruptedBanditError, resume_bandit, run_bandit
+from turnout.runs import InterruptedRunError
+from turnout.runs.bandit import resume_bandit, run_bandit
 
 ROOT = Path(__file__).parents[2]
 PLAN = """
@@ -76,7 +77,7 @@ def test_a_stopped_run_ends_in_the_same_bits(tmp_path, stop):
         if done == stop:
             raise KeyboardInterrupt
 
-    with pytest.raises(InterruptedBanditError, match="turnout bandit --resume"):
+    with pytest.raises(InterruptedRunError, match="turnout bandit --resume"):
         run_bandit(plan, tmp_path / "part", interrupting)
     assert not (tmp_path / "part" / "report.json").exists()
     resumed = resume_bandit(tmp_path / "part", quiet)
@@ -86,7 +87,7 @@ def test_a_stopped_run_ends_in_the_same_bits(tmp_path, stop):
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     def interrupted(*_):
-        raise InterruptedBanditError(tmp_path, 1, 4)
+        raise InterruptedRunError(tmp_path, 1, 4, unit="run", command="bandit")
 
     monkeypatch.setattr("turnout.runs.bandit.run_bandit", interrupted)
     code = end_of(["bandit", str(written(tmp_path)), "--out", str(tmp_path / "out")])

@@ -304,7 +304,7 @@ def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path
     pixels[700, 4, 4] += 1
     with monkeypatch.context() as patched:
         other = ClientData(data.name, Records(pixels, data.train.labels), data.test)
-        patched.setattr("turnout.data.load", lambda name: other)
+        patched.setattr("turnout.data.load_images", lambda name: other)
         with pytest.raises(StorageError, match=OTHER_DATA):
             training.resume(folder, Quiet(stop=False))
     training.resume(folder, Quiet(stop=False))

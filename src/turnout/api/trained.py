@@ -169,9 +169,10 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
         StorageError: there is no model, or it is damaged or another program's.
     """
     require("train", what="turnout.load")
-    from turnout.runs.training import place_of, read_model
+    from turnout.runs.folders import RunFolder
+    from turnout.runs.training import read_model
 
     saved = read_model(Path(folder))
     if module is not None and saved.facts["module"] is None:
         raise ParameterError("module", module, f"none: the run's model is {saved.facts['model']}")
-    return TrainedModel(saved, module, place_of(Path(folder)))
+    return TrainedModel(saved, module, RunFolder(Path(folder)).place)

@@ -196,7 +196,8 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     from turnout.reporting.bandits import bandit_table
     from turnout.reporting.console import progress_bar
     from turnout.reporting.training_report import PAGE
-    from turnout.runs.bandit import InterruptedBanditError, resume_bandit, run_bandit
+    from turnout.runs import InterruptedRunError
+    from turnout.runs.bandit import resume_bandit, run_bandit
 
     folder = out or resume
     assert folder is not None
@@ -206,7 +207,7 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
                 summary = run_bandit(plan, folder, tell)
             else:
                 summary = resume_bandit(folder, tell)
-    except InterruptedBanditError as stop:
+    except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130
     console = Console()

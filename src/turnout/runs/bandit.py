@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,16 @@ from turnout.bandits.private_ucb import StatisticsOfPolicy
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError
-from turnout.core.files import write
 from turnout.core.identity import identity_of
 from turnout.plans.bandit import BanditPlan
 from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
-from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR
-from turnout.runs.execution import InterruptedRunError
-from turnout.runs.training import PLACE, place_of
+from turnout.reporting.training_report import PLAN, REPORT
+from turnout.runs.folders import InterruptedRunError, RunFolder, require_new
 from turnout.schemes import PrivacyUnit, Relation
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder, RunIdentity
+from turnout.simulation.driving import Every, drive
 
 Tell = Callable[[int, int, str], None]
 """It is told how many of how many runs are done, and their regret so far in words."""
@@ -52,16 +51,6 @@ CHECKPOINT = "checkpoint.npz"
 POINTS = 100
 """Points of a regret curve, evenly over the horizon."""
 _SAVE_SECONDS = 2.0
-
-
-class InterruptedBanditError(InterruptedRunError):
-    """Ctrl-C: the run that was going on is lost, those before it are in the checkpoint."""
-
-    def __init__(self, folder: Path, done: int, seeds: int) -> None:
-        Exception.__init__(
-            self,
-            f"stopped after run {done} of {seeds}; go on with: turnout bandit --resume {folder}",
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,17 +88,14 @@ def run_bandit(source: Path, folder: Path, tell: Tell) -> BanditSummary:
 
     Raises:
         ParameterError: the plan is refused, or the folder already holds something.
-        InterruptedBanditError: Ctrl-C; the folder holds a checkpoint.
+        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
     text = read_plan(source)
     plan = BanditPlan.from_toml(text, str(source))
     mechanism_of(plan)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
+    require_new(folder)
     log = logged(plan, source.parent)
-    write(folder / PLAN, text)
-    if log is not None:
-        write(folder / SIMULATOR / PLACE, str(source.parent.resolve()))
+    RunFolder(folder).begin(text, None if log is None else source.parent)
     return _finished(plan, text, log, folder, tell)
 
 
@@ -119,13 +105,11 @@ def resume_bandit(folder: Path, tell: Tell) -> BanditSummary:
     Raises:
         ParameterError: the folder holds no runs, or those of another plan.
         StorageError: the checkpoint is damaged.
-        InterruptedBanditError: Ctrl-C; the folder holds a checkpoint.
+        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
-    if not (folder / PLAN).is_file():
-        raise ParameterError("resume", str(folder), f"a folder that holds a run ({PLAN})")
-    text = read_plan(folder / PLAN)
+    text = RunFolder(folder).plan_text()
     plan = BanditPlan.from_toml(text, str(folder / PLAN))
-    return _finished(plan, text, logged(plan, place_of(folder)), folder, tell)
+    return _finished(plan, text, logged(plan, RunFolder(folder).place), folder, tell)
 
 
 def mechanism_of(plan: BanditPlan) -> BatchMechanism:
@@ -218,12 +202,11 @@ def _finished(
     plan: BanditPlan, text: str, log: LoggedEnvironment | None, folder: Path, tell: Tell
 ) -> BanditSummary:
     """All runs, then the report."""
-    place = folder / SIMULATOR / CHECKPOINT
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{place} cannot be written: {error}") from error
-    results, seconds = _all_runs(plan, log, FileCheckpoints(place), folder, tell)
+    run = _Seeds(plan, log, FileCheckpoints(RunFolder(folder).checkpoint(CHECKPOINT)), folder)
+    told = Every[None](seconds=_SAVE_SECONDS)
+    if not drive(run, run.save, told, lambda _: tell(run.done, run.total, run.so_far)):
+        raise InterruptedRunError(folder, run.done, run.total, unit="run", command="bandit")
+    results, seconds = run.results, run.seconds
     places = np.linspace(0, plan.environment.horizon, POINTS + 1)[1:]
     guarantee = _guarantee(mechanism_of(plan), results)
     summary = BanditSummary(
@@ -234,54 +217,64 @@ def _finished(
     return summary
 
 
-def _all_runs(
-    plan: BanditPlan,
-    log: LoggedEnvironment | None,
-    store: FileCheckpoints,
-    folder: Path,
-    tell: Tell,
-) -> tuple[Results, float]:
-    """The results of all seeds, from the checkpoint on, and the seconds that they took."""
-    identity = identity_of({"bandit": plan.to_toml(), "log": None if log is None else log.outcomes})
-    saved = store.load()
-    run = RunIdentity.new(identity) if saved is None else saved.run
-    results, before = Results.none(), 0.0
-    if saved is not None:
-        try:
-            run.require(identity)
-        except StorageError:
-            expected = "a folder whose checkpoint is of its plan and log"
-            raise ParameterError("resume", str(folder), expected) from None
-        results, before = Results(**dict(saved.server)), saved.seconds  # pyright: ignore
-    began = last = time.monotonic()
-    seeds, done = plan.run.seeds, len(results.uniform)
+class _Seeds:
+    """Runs of a bandit plan, one a seed, from the checkpoint on."""
 
-    def save() -> None:
-        seconds = before + time.monotonic() - began
+    def __init__(
+        self,
+        plan: BanditPlan,
+        log: LoggedEnvironment | None,
+        store: FileCheckpoints,
+        folder: Path,
+    ) -> None:
+        self._plan, self._log, self._store = plan, log, store
+        self.total = plan.run.seeds
+        outcomes = None if log is None else log.outcomes
+        identity = identity_of({"bandit": plan.to_toml(), "log": outcomes})
+        saved = store.load()
+        self._run = RunIdentity.new(identity) if saved is None else saved.run
+        self.results, self._before = Results.none(), 0.0
+        if saved is not None:
+            try:
+                self._run.require(identity)
+            except StorageError:
+                expected = "a folder whose checkpoint is of its plan and log"
+                raise ParameterError("resume", str(folder), expected) from None
+            self.results = Results(**dict(saved.server))  # pyright: ignore
+            self._before = saved.seconds
+        self._began = time.monotonic()
+
+    @property
+    def done(self) -> int:
+        """Seeds done."""
+        return len(self.results.uniform)
+
+    @property
+    def seconds(self) -> float:
+        """Running time, earlier parts included."""
+        return self._before + time.monotonic() - self._began
+
+    @property
+    def so_far(self) -> str:
+        """Mean regret of the finished runs, for progress bars."""
+        if not self.results.uniform.size:
+            return "runs"
+        mean, uniform = self.results.regret[:, -1].mean(), self.results.uniform.mean()
+        return f"runs, regret {mean:,.0f} (uniform play {uniform:,.0f})"
+
+    def remaining(self) -> Iterator[None]:
+        """Plays the seeds that are left."""
+        yield None
+        while self.done < self.total:
+            streams = SimulationStreams(self._plan.run.seed + self.done)
+            self.results += _one_run(self._plan, self._log, streams)
+            yield None
+
+    def save(self) -> None:
+        """Writes the finished runs into the checkpoint."""
         history = Recorder(0, 0).until(0, 0)
-        store.save(Checkpoint(run, done, results.columns(), {}, None, history, seconds))
-
-    try:
-        while done < seeds:
-            tell(done, seeds, _so_far(results))
-            results += _one_run(plan, log, SimulationStreams(plan.run.seed + done))
-            done += 1
-            if time.monotonic() - last > _SAVE_SECONDS:
-                save()
-                last = time.monotonic()
-    except KeyboardInterrupt:
-        save()
-        raise InterruptedBanditError(folder, done, seeds) from None
-    save()
-    return results, before + time.monotonic() - began
-
-
-def _so_far(results: Results) -> str:
-    """Mean regret of the finished runs, for who waits."""
-    if not results.uniform.size:
-        return "runs"
-    mean = results.regret[:, -1].mean()
-    return f"runs, regret {mean:,.0f} (uniform play {results.uniform.mean():,.0f})"
+        columns = self.results.columns()
+        self._store.save(Checkpoint(self._run, self.done, columns, {}, None, history, self.seconds))
 
 
 def _one_run(

@@ -21,6 +21,7 @@ from turnout.participation.drawing import expected_check_ins, expected_empty_ste
 from turnout.plans import Plan, PreparedPlan
 from turnout.plans.preparation import costliest_clients
 from turnout.reporting.summary import Outcome, TestSet
+from turnout.runs.folders import InterruptedRunError
 from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload
 from turnout.schemes import AvailabilityCheckIn, GaussianNoise, Scheme, TrustModel
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
@@ -58,14 +59,6 @@ class Unwatched:
     ) -> AbstractContextManager[Callable[[Progress, float], None]]:
         """Nothing."""
         return nullcontext(lambda progress, epsilon: None)
-
-
-class InterruptedRunError(Exception):
-    """Ctrl-C: the run ended after a whole step; its checkpoint, if it has a folder, is written."""
-
-    def __init__(self, folder: Path | None, step: int, steps: int) -> None:
-        resume = "" if folder is None else f"; go on with: turnout train --resume {folder}"
-        super().__init__(f"stopped after step {step} of {steps}{resume}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,14 +34,13 @@ from turnout.reporting.summary import (
 from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR, write_report
 from turnout.reporting.words import guarantee_record
 from turnout.runs.execution import BaselineRun, ReadyRun, Watcher
+from turnout.runs.folders import RunFolder, require_new
 from turnout.runs.workload import BUILT_IN_TRACE, ProgressPhase, Workload, gather
 from turnout.schemes import AvailabilityCheckIn
 
 if TYPE_CHECKING:
     from turnout.learning.tasks import Executor
 
-PLACE = "place.txt"
-"""The folder to which paths in a plan are relative; not for release either."""
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
 BASELINE_CHECKPOINT, WITH_BASELINE = "checkpoint-baseline.npz", "with-baseline"
 
@@ -110,19 +109,17 @@ def train(
     else:
         text, place = read_plan(source), source.parent
         plan = Plan.from_toml(text, str(source))
-    if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
+    require_new(folder)
     given = beside or Beside()
     job = _job(lambda phase: given.gathered(plan, place, phase, place), watcher, baseline)
     if folder is not None:
         if baseline:
             write(folder / SIMULATOR / WITH_BASELINE, "")
-        if plan.data.path is not None or plan.model.module is not None:
-            write(folder / SIMULATOR / PLACE, str(place.resolve()))
         section = plan.participation
         if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
             write(folder / TRACE, (place / section.trace).read_bytes())
-        write(folder / PLAN, text)
+        named = plan.data.path is not None or plan.model.module is not None
+        RunFolder(folder).begin(text, place if named else None)
     return _finished(job, folder, text, watcher)
 
 
@@ -138,24 +135,16 @@ def resume(
         StorageError: its checkpoint is damaged.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
-    if not (folder / PLAN).is_file():
-        raise ParameterError("resume", str(folder), f"a folder that holds a run ({PLAN})")
-    text = read_plan(folder / PLAN)
+    text = RunFolder(folder).plan_text()
     plan = Plan.from_toml(text, str(folder / PLAN))
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
         section = plan.participation.model_copy(update={"trace": TRACE})
         plan = plan.model_copy(update={"participation": section})
-    place = place_of(folder)
+    place = RunFolder(folder).place
     given = beside or Beside()
     baseline = baseline or (folder / SIMULATOR / WITH_BASELINE).is_file()
     job = _job(lambda phase: given.gathered(plan, folder, phase, place), watcher, baseline)
     return _finished(job, folder, text, watcher)
-
-
-def place_of(folder: Path) -> Path:
-    """The folder to which paths in a run's plan are relative."""
-    begun = folder / SIMULATOR / PLACE
-    return Path(begun.read_text("utf-8")) if begun.is_file() else folder
 
 
 def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseline: bool) -> _Job:
@@ -215,17 +204,13 @@ def _checkpoint(folder: Path | None, name: str) -> Path | None:
     """
     if folder is None:
         return None
-    place, once = folder / SIMULATOR / name, folder / name
+    once = folder / name
     if once.exists():
         raise StorageError(
             f"{once}: an earlier version of turnout wrote this run, with exact counts of who came "
             "beside its report; it must start anew in another folder"
         )
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{place} cannot be written: {error}") from error
-    return place
+    return RunFolder(folder).checkpoint(name)
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:

@@ -7,15 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-from turnout.core.errors import ParameterError
 from turnout.core.files import write
 from turnout.data import ClientData
 from turnout.plans import Plan, read_plan
 from turnout.reporting.training_report import PLAN, SIMULATOR
 from turnout.reporting.words import guarantee_record
 from turnout.runs.execution import Watcher
+from turnout.runs.folders import RunFolder, require_new
 from turnout.runs.search import STATE, Search, Searched
-from turnout.runs.training import PLACE, Beside, place_of, write_model
+from turnout.runs.training import Beside, write_model
 
 SEARCH, RESULT = "search.toml", "tune.json"
 """The plan with its [tune], and what was found."""
@@ -40,12 +40,10 @@ def tune(
     if not isinstance(source, Plan):
         plan, place = Plan.from_toml(read_plan(source), str(source)), source.parent
     assert isinstance(plan, Plan)
-    if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
+    require_new(folder)
     search = Search.of(plan, place, watcher, beside, public)
     if folder is not None:
-        write(folder / SIMULATOR / PLACE, str(place.resolve()))
-        write(folder / SEARCH, _with_tune(plan))
+        _files(folder).begin(_with_tune(plan), place)
     return _finished(search, folder, watcher)
 
 
@@ -63,11 +61,14 @@ def resume_tuning(
         ParameterError: the folder holds no search.
         StorageError: its file is damaged.
     """
-    if not (folder / SEARCH).is_file():
-        raise ParameterError("resume", str(folder), f"a folder that holds a search ({SEARCH})")
-    plan = Plan.from_toml(read_plan(folder / SEARCH), str(folder / SEARCH))
-    search = Search.of(plan, place_of(folder), watcher, beside, public)
+    files = _files(folder)
+    plan = Plan.from_toml(files.plan_text(), str(folder / SEARCH))
+    search = Search.of(plan, files.place, watcher, beside, public)
     return _finished(search, folder, watcher)
+
+
+def _files(folder: Path) -> RunFolder:
+    return RunFolder(folder, SEARCH, "a search")
 
 
 def _with_tune(plan: Plan) -> str:

@@ -42,6 +42,7 @@ from turnout.simulation.checkpoints import (
     RunIdentity,
 )
 from turnout.simulation.clients import Clients, MessagingClients
+from turnout.simulation.driving import Every, drive
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore, ServerState
@@ -255,25 +256,23 @@ class Simulation:
         save = self._saving(checkpoints, from_checkpoint)
         store = {} if client_store is None else client_store
         run = Stepper(self._setup, from_checkpoint, store)
-        try:
-            for evaluation in run.remaining():
-                if run.step % checkpoint_every == 0 or run.step == self.steps:
-                    save(run)
-                if on_progress is not None:
-                    on_progress(
-                        Progress(
-                            step=run.step,
-                            steps=self.steps,
-                            check_ins=run.check_ins,
-                            participations=run.participations,
-                            seconds=run.seconds,
-                            evaluation=evaluation,
-                        )
+
+        def tell(evaluation: Mapping[str, float] | None) -> None:
+            if on_progress is not None:
+                on_progress(
+                    Progress(
+                        step=run.step,
+                        steps=self.steps,
+                        check_ins=run.check_ins,
+                        participations=run.participations,
+                        seconds=run.seconds,
+                        evaluation=evaluation,
                     )
-        except KeyboardInterrupt:
-            save(run)
+                )
+
+        drive(run, lambda: save(run), Every(units=checkpoint_every), tell)
         return SimulationResult(
-            finished=run.step == self.steps,
+            finished=run.done == run.total,
             steps_done=run.step,
             parameters=run.model,
             last=run.sent,
@@ -389,6 +388,16 @@ class Stepper:
     def step(self) -> int:
         """Steps done."""
         return self._state.step
+
+    @property
+    def done(self) -> int:
+        """Steps done, as a unit of `turnout.simulation.driving`."""
+        return self._state.step
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole run."""
+        return self._setup.steps
 
     @property
     def model(self) -> NDArray[np.floating]:
