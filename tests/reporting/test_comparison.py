@@ -20,7 +20,7 @@ from turnout.api.comparisons import Comparison
 from turnout.cli.options import show
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans.sweeps import sweep
-from turnout.reporting import console
+from turnout.reporting import progress
 from turnout.reporting.comparison import comparison_picture, comparison_record
 from turnout.reporting.drawing import LOOKS
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
@@ -208,7 +208,7 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
 @pytest.mark.parametrize(("terminal", "shown"), [("1", True), ("", False)])
 def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
     started = threading.Event()
-    monkeypatch.setattr(console, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", terminal)
     begin = Progress.start
 
@@ -227,7 +227,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
 
 def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
     assert 0 < console._PATIENCE_SECONDS < 60
-    monkeypatch.setattr(console, "_PATIENCE_SECONDS", HANGS_SECONDS)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with console.progress_bar("comparing") as watch:
         watch(1, 2)
@@ -236,7 +236,7 @@ def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
 
 def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, capsys):
     started = threading.Event()
-    monkeypatch.setattr(console, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     begin = Progress.start
     monkeypatch.setattr(Progress, "start", lambda bar: (begin(bar), started.set()))

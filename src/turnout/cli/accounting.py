@@ -101,7 +101,7 @@ def account(
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
     from turnout.api.prices import explain as explained
     from turnout.plans.questions import parse_query
-    from turnout.reporting.console import spinner
+    from turnout.reporting.progress import spinner
 
     path = picture_path(picture)
     with spinner("pricing"):
@@ -141,7 +141,7 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     else, whose ε upper bound is at most the target.
     """
     from turnout.plans.questions import parse_query
-    from turnout.reporting.console import spinner
+    from turnout.reporting.progress import spinner
 
     with spinner("calibrating"):
         found = solved(parse_query(flags, solve_for), solve_for)
@@ -213,7 +213,7 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
         raise ParameterError("--picture", picture, "--against beside it")
     from turnout.api.comparisons import Comparison
     from turnout.plans.sweeps import sweep
-    from turnout.reporting.console import progress_bar
+    from turnout.reporting.progress import progress_bar
 
     path = picture_path(picture)
     with progress_bar("comparing") as watch:
@@ -255,7 +255,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     """
     from turnout.plans.sweeps import left as left_of
     from turnout.reporting import budgets
-    from turnout.reporting.console import spinner
+    from turnout.reporting.progress import spinner
 
     with spinner("pricing"):
         found, terms = left_of(flags, done)

@@ -194,7 +194,7 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     from rich.console import Console
 
     from turnout.reporting.bandits import bandit_table
-    from turnout.reporting.console import progress_bar
+    from turnout.reporting.progress import progress_bar
     from turnout.reporting.training_report import PAGE
     from turnout.runs import InterruptedRunError
     from turnout.runs.bandit import resume_bandit, run_bandit
@@ -368,7 +368,7 @@ def audit(
     if (plan is None) == (example is None):
         raise click.UsageError("give PLAN, or --example NAME")
     from turnout.api import audits
-    from turnout.reporting.console import progress_bar
+    from turnout.reporting.progress import progress_bar
 
     with progress_bar("steps" if one_run else "trials") as tell:
         found = audits.audit(

@@ -1,16 +1,13 @@
 """Terminal output of a run: its progress (on stderr) and its result (on stdout).
 
-`Console` follows a run; `progress_bar` and `spinner` show progress once an answer has taken a
-while.
+`Console` follows a run's phases and steps; `run_table` is the result.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import rich.console
@@ -142,60 +139,3 @@ def _counts(outcome: Outcome) -> str:
         f"nobody came at {int((history.check_ins == 0).sum()):,} steps "
         f"({outcome.expected_empty_steps:.1f} expected); exact counts, not covered by ε"
     )
-
-
-_PATIENCE_SECONDS = 2.0
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar, once something has taken a while; it is told how many of how many parts are done.
-
-    A third argument, if there is one, is what to call it from now on.
-    """
-    from rich import console as rich_console
-    from rich.progress import Progress
-
-    console = rich_console.Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task(what, total=None)
-    with _late(bar.start, bar.stop):
-        yield lambda done, of, named=what: bar.update(
-            task, completed=done, total=of, description=named
-        )
-
-
-@contextmanager
-def spinner(what: str) -> Iterator[None]:
-    """A spinner and the time so far, made and shown once something has taken a while."""
-    began, stop = time.monotonic(), ExitStack()
-
-    def show() -> None:
-        from rich import console as rich_console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        console = rich_console.Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
-        hidden = not console.is_terminal
-        status = Progress(*columns, console=console, transient=True, disable=hidden)
-        task = status.add_task(what, total=None)
-        status.tasks[task].start_time = began
-        status.start()
-        stop.callback(status.stop)
-
-    with _late(show, stop.close):
-        yield
-
-
-@contextmanager
-def _late(start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Starts something after a while, and stops it in the end."""
-    patience = threading.Timer(_PATIENCE_SECONDS, start)
-    patience.daemon = True
-    patience.start()
-    try:
-        yield
-    finally:
-        patience.cancel()
-        patience.join()
-        stop()

@@ -1,0 +1,64 @@
+"""Progress on stderr, once an answer has taken a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+_PATIENCE_SECONDS = 2.0
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
+    """A bar, once something has taken a while; it is told how many of how many parts are done.
+
+    A third argument, if there is one, is what to call it from now on.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=None)
+    with _late(bar.start, bar.stop):
+        yield lambda done, of, named=what: bar.update(
+            task, completed=done, total=of, description=named
+        )
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """A spinner and the time so far, made and shown once something has taken a while."""
+    began, stop = time.monotonic(), ExitStack()
+
+    def show() -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
+        hidden = not console.is_terminal
+        status = Progress(*columns, console=console, transient=True, disable=hidden)
+        task = status.add_task(what, total=None)
+        status.tasks[task].start_time = began
+        status.start()
+        stop.callback(status.stop)
+
+    with _late(show, stop.close):
+        yield
+
+
+@contextmanager
+def _late(start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """Starts something after a while, and stops it in the end."""
+    patience = threading.Timer(_PATIENCE_SECONDS, start)
+    patience.daemon = True
+    patience.start()
+    try:
+        yield
+    finally:
+        patience.cancel()
+        patience.join()
+        stop()
