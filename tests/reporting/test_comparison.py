@@ -217,7 +217,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
         started.set()
 
     monkeypatch.setattr(Progress, "start", start)
-    with console.progress_bar("comparing") as watch:
+    with progress.progress_bar("comparing") as watch:
         assert started.wait(HANGS_SECONDS)
         watch(3, 6)
     printed = capsys.readouterr()
@@ -226,10 +226,10 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
 
 
 def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
-    assert 0 < console._PATIENCE_SECONDS < 60
+    assert 0 < progress._PATIENCE_SECONDS < 60
     monkeypatch.setattr(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with console.progress_bar("comparing") as watch:
+    with progress.progress_bar("comparing") as watch:
         watch(1, 2)
     assert capsys.readouterr() == ("", "")
 
@@ -240,7 +240,7 @@ def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     begin = Progress.start
     monkeypatch.setattr(Progress, "start", lambda bar: (begin(bar), started.set()))
-    with console.spinner("pricing"):
+    with progress.spinner("pricing"):
         assert started.wait(HANGS_SECONDS)
     printed = capsys.readouterr()
     assert "pricing …" in printed.err

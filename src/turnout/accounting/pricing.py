@@ -42,7 +42,6 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.participation.neighbours import window_bound
-from turnout.accounting.shuffling.messages import one_round
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -411,6 +410,8 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 
 @lru_cache(maxsize=1024)
 def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
+    from turnout.accounting.shuffling.messages import one_round
+
     run = merged_runs([(one_round(law, n).upper, count) for law, count in laws])
     cap = sum(count * law.epsilon0 for law, count in laws)
     bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
@@ -445,6 +446,8 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
 
 def shuffled_method(messages: Messages) -> str:
     """The analyses of `shuffled_price`, in a few words."""
+    from turnout.accounting.shuffling.messages import one_round
+
     _require_shared(messages)
     return ", ".join(sorted({one_round(law, 1).method for law, _ in messages}))
 

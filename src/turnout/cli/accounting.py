@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.api.prices import Price, price
-from turnout.cli.estimate import picture_path
 from turnout.cli.options import (
     FILE,
     WHOLE,
     Group,
     QuestionCommand,
     SectionedCommand,
+    picture_path,
     question_options,
     scheme_options,
     show,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import FILE, PATH, WHOLE, Command, Group, LazyChoice, all_of
-from turnout.core.optional import require
+from turnout.cli.options import FILE, PATH, WHOLE, Command, Group, LazyChoice, all_of, picture_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,16 +66,6 @@ def print_table(table: RenderableType) -> None:
     from rich.console import Console
 
     Console().print(table, highlight=False)
-
-
-def picture_path(picture: str | None) -> Path | None:
-    """The file of the picture; refused before anything is read, since a run costs privacy."""
-    if picture is None:
-        return None
-    require("plots", what="--picture")
-    from turnout.reporting.drawing import check_format
-
-    return check_format(picture)
 
 
 def print_record(record: dict[str, Any]) -> None:

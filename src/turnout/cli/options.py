@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from turnout.core.optional import require
+
 if TYPE_CHECKING:
     from turnout.api.prices import Result
 
@@ -269,3 +271,13 @@ def show(found: Result, *, as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(found.table())
+
+
+def picture_path(picture: str | None) -> Path | None:
+    """The file of the picture; refused before anything is read, since a run costs privacy."""
+    if picture is None:
+        return None
+    require("plots", what="--picture")
+    from turnout.reporting.drawing import check_format
+
+    return check_format(picture)
