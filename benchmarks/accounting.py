@@ -17,16 +17,12 @@ import argparse
 import functools
 import gc
 import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy
-import scipy
 from peers.brackets import (
     Asked,
     Bracket,
@@ -39,6 +35,7 @@ from peers.brackets import (
 
 from turnout.accounting import price
 from turnout.core.errors import TurnoutError
+from turnout.reporting.surroundings import surroundings
 from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 WIDTH_LIMIT, RATIO_LIMIT, SECONDS_LIMIT = 1e-3, 100.0, 1.0
@@ -215,17 +212,6 @@ def main() -> None:
         given.markdown.write_text(markdown(table))
     print(f"\n{len(cells) - short} of {len(cells)} cells within all limits")
     sys.exit(1 if short else 0)
-
-
-def surroundings() -> dict[str, object]:
-    """What the figures depend on."""
-    return {
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-        "cores": os.cpu_count(),
-        "load": os.getloadavg(),
-    }
 
 
 if __name__ == "__main__":

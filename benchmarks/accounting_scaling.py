@@ -26,6 +26,7 @@ from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.participation.check_ins import AllocationCurve, allocation_curve
 from turnout.reporting.drawing import DOTTED, LOOKS, Picture
+from turnout.reporting.surroundings import surroundings
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 STYLES = [LOOKS[f"setting {number}"] for number in range(1, 5)]
@@ -199,7 +200,11 @@ def main() -> None:
     for picture in (seconds_picture(points), width_picture(grids)):
         (given.out / f"{picture.name}.svg").write_text(picture.svg())
     if given.json:
-        found = {"seconds": [asdict(p) for p in points], "grids": [asdict(g) for g in grids]}
+        found = {
+            "about": surroundings(),
+            "seconds": [asdict(p) for p in points],
+            "grids": [asdict(g) for g in grids],
+        }
         given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 

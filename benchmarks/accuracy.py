@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 import turnout as tn
 from turnout.plans import Plan, example_plan
 from turnout.reporting.drawing import LOOKS, Picture
+from turnout.reporting.surroundings import machine, versions
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "accuracy.svg"
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
@@ -63,6 +64,8 @@ def measured(name: str, epsilon: float, seed: int) -> dict[str, float | str]:
         "accuracy": 100 * run.accuracy,
         "epsilon": run.guarantee.epsilon.upper,
         "seconds": time.perf_counter() - start,
+        "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -21,6 +21,7 @@ import turnout as tn
 from turnout.api.audited import also_stated, games_of, stated_by, with_simulation
 from turnout.auditing import play
 from turnout.protocol.mechanisms import Clipping, mechanism_for
+from turnout.reporting.surroundings import machine, versions
 from turnout.testing.faults import FAULTS
 
 DELTA, EPSILON, CONFIDENCE = 1e-4, 3.0, 0.999
@@ -116,7 +117,7 @@ class Kept:
 
     def get(self, name: str, compute: Any) -> Any:
         if name not in self.rows:
-            self.rows[name] = compute()
+            self.rows[name] = {**compute(), "versions": versions(), "machine": machine()}
             self._path.write_text(json.dumps(self.rows, indent=1, ensure_ascii=False))
         return self.rows[name]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from packages import named_packages
 
 from turnout.bandits import sphere_environment
 from turnout.randomness import SimulationStreams
@@ -42,7 +43,8 @@ def _chosen(learner: Any, size: int, context: dict[str, Any]) -> np.ndarray:
 
 
 def _learner(name: str, seed: int) -> Any:
-    from mabwiser.mab import MAB, LearningPolicy  # pyright: ignore[reportMissingImports]
+    with named_packages():
+        from mabwiser.mab import MAB, LearningPolicy  # pyright: ignore[reportMissingImports]
 
     policy = {
         "MABWiser UCB1": LearningPolicy.UCB1(alpha=1.0),

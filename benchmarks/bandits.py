@@ -36,6 +36,7 @@ from turnout.bandits import (
 )
 from turnout.bandits.printed import PrintedElimination, PrintedSums
 from turnout.randomness import SimulationStreams
+from turnout.reporting.surroundings import surroundings
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 DELTA = 1e-6
@@ -271,6 +272,7 @@ def main() -> None:
     for name in [] if asked.draw else asked.only:
         began = time.perf_counter()
         found[name] = finished(name, asked.out)
+        found.setdefault("about", {})[name] = surroundings()
         place.write_text(json.dumps(found, indent=1) + "\n")
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     from bandit_figures import draw

@@ -30,6 +30,7 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Projected
 from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import SeededCode
+from turnout.reporting.surroundings import surroundings
 from turnout.schemes.scheme import shuffled
 
 CLIENTS, FEATURES, DIAMETER = 4000, 8, 8.0
@@ -120,7 +121,7 @@ def main() -> None:
     given = parser.parse_args()
     made = task()
     least = least_loss(made)
-    record: dict[str, object] = {"least loss": least}
+    record: dict[str, object] = {"about": surroundings(), "least loss": least}
     print(f"least loss {least:.4f}\n\n| over | measured slope | bound's | excess losses |")
     print("|---|---|---|---|")
     for name, settings in DECADES.items():

@@ -32,6 +32,7 @@ from turnout.learning.optimizers import SGD
 from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.reporting.drawing import DASHED, LOOKS, Picture
+from turnout.reporting.surroundings import machine, versions
 from turnout.schemes.scheme import shuffled
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
@@ -139,6 +140,8 @@ def measured(made: SupervisedTask, figure: str, variant: Variant, seed: int) -> 
         "fewer": 32 * made.dimension / randomizer.message_bits,
         "seconds": seconds,
         "cpu_seconds": cpu,
+        "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -21,10 +21,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow
-from pyarrow import parquet
+from packages import named_packages
 
 import turnout as tn
+
+with named_packages():
+    import pyarrow
+    from pyarrow import parquet
 
 VALUES, MIB = 120, 2**20
 
@@ -71,9 +74,10 @@ def estimate(folder: str, over_ray: bool) -> None:
 
     rows: object = folder
     if over_ray:
-        import ray
+        with named_packages():
+            import ray
 
-        from turnout.integrations.ray import RayRows
+            from turnout.integrations.ray import RayRows
 
         ray.init(
             "local",

@@ -38,6 +38,7 @@ from turnout.randomizers import (
     UnaryEncoding,
 )
 from turnout.randomness import OSRandomness, SimulationStreams, Source
+from turnout.reporting.surroundings import surroundings
 
 EPSILON, ITEMS, CLIENTS, RUNS = 1.0, 1000, 500_000, 3
 WAYS = ("raw", "clip", "simplex", "empirical-bayes")
@@ -183,4 +184,4 @@ if __name__ == "__main__":
     else:
         one(given.mechanism, given.clients)
     if given.json and result:
-        given.json.write_text(json.dumps(result, indent=1))
+        given.json.write_text(json.dumps({"about": surroundings(), "rows": result}, indent=1))

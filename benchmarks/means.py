@@ -30,6 +30,7 @@ from turnout.randomizers.vectors import (
 )
 from turnout.randomness import SimulationStreams
 from turnout.reporting.drawing import DOTTED, LOOKS, Picture
+from turnout.reporting.surroundings import surroundings
 
 D, N, RUNS = 300, 1000, 3
 LEVELS = (1.0, 4.0, 8.0)
@@ -183,7 +184,14 @@ def main() -> None:
             )
     if options.json:
         options.json.write_text(
-            json.dumps({"points": [asdict(p) for p in points], "million": runs}, indent=1)
+            json.dumps(
+                {
+                    "about": surroundings(),
+                    "points": [asdict(p) for p in points],
+                    "million": runs,
+                },
+                indent=1,
+            )
         )
 
 

@@ -22,6 +22,7 @@ import numpy
 from peers.environment import HERE, python
 
 from turnout.randomness import lattice_noise, rounded_gaussian, system_bytes
+from turnout.reporting.surroundings import surroundings
 
 DEVIATIONS = [0.3, 1.0, 30.7, 1024.0, 1e4, 1e5, 1e6, 1e8]
 REPEATS, PEER_REPEATS = 200, 5
@@ -87,4 +88,4 @@ if __name__ == "__main__":
     result = measured(given.size, given.alone)
     print(table(result))
     if given.json:
-        given.json.write_text(json.dumps(result, indent=1))
+        given.json.write_text(json.dumps({"about": surroundings(), **result}, indent=1))

@@ -27,6 +27,7 @@ from peers.environment import python as peers_python
 import turnout as tn
 from turnout.data import digits
 from turnout.reporting.drawing import LOOKS, Picture
+from turnout.reporting.surroundings import machine, versions
 
 ROOT = Path(__file__).parents[1]
 EPSILONS = (0.5, 2.0, 8.0)
@@ -206,7 +207,8 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             run = WAYS[way][1](epsilon, seed, Path(folder))
-        found.setdefault(way, {})[name] = run
+        about = {"versions": versions(), "machine": machine()}
+        found.setdefault(way, {})[name] = {**run, **about}
         kept.write_text(json.dumps(found, indent=1) + "\n")
         print(way, name, run, flush=True)
     picture(found).write(asked.out / "one-task.svg")

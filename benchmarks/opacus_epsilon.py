@@ -19,17 +19,22 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
-from opacus import PrivacyEngine
-from opacus.accountants import PRVAccountant
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from packages import named_packages
 
 from turnout.accounting import price
 from turnout.data import load_images
-from turnout.integrations.assignment import AssignedBatches
-from turnout.integrations.opacus import make_private
+from turnout.reporting.surroundings import surroundings
 from turnout.schemes import CheckIn, GaussianNoise, Scheme
+
+with named_packages():
+    import torch
+    from opacus import PrivacyEngine
+    from opacus.accountants import PRVAccountant
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from turnout.integrations.assignment import AssignedBatches
+    from turnout.integrations.opacus import make_private
 
 BATCHES, DELTA = 40, 1e-5
 SIGMAS, EPOCHS = (0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 4.0), (1, 4, 16, 64)
@@ -138,7 +143,10 @@ def main() -> None:
             flush=True,
         )
     if asked.json:
-        asked.json.write_text(json.dumps({"epsilon": grid, "accuracy": runs}, indent=1) + "\n")
+        asked.json.write_text(
+            json.dumps({"about": surroundings(), "epsilon": grid, "accuracy": runs}, indent=1)
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

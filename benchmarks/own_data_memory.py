@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from packages import named_packages
 
 LIMIT_GIB = 4.0
 WIDTH, ROW_GROUP = 64, 2**16
@@ -33,8 +34,9 @@ PLAN = {
 
 def write_file(path: Path, gigabytes: float, clients: int) -> None:
     """Writes records of random clients, whose label is the first number's sign."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with named_packages():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     rows = int(gigabytes * 2**30 / (4 * WIDTH + 4))
     generator = np.random.default_rng(1)

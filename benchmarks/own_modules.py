@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import time
 from collections import defaultdict
@@ -28,6 +26,7 @@ from turnout.learning.examples import Examples
 from turnout.learning.models import build_model
 from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
+from turnout.reporting.surroundings import surroundings
 
 LEAST = {"turnout, module by vmap": 1.2, "turnout, layered": 2.5}
 """Ratios to Opacus' fastest mode to reach."""
@@ -127,9 +126,7 @@ def report(rates: dict[str, float], file: Path | None) -> None:
         found = {
             "users_per_cpu_second": rates,
             "ratios": {name: rate / fastest for name, rate in rates.items()},
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "load": os.getloadavg(),
+            **surroundings(),
         }
         file.write_text(json.dumps(found, indent=1) + "\n")
 

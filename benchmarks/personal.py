@@ -34,6 +34,7 @@ from turnout.learning.gradients import LocalTraining
 from turnout.learning.optimizers import SGD
 from turnout.learning.personal import AdaPeD, Alone, PersonalTask, Ridge
 from turnout.reporting.drawing import LOOKS, Picture
+from turnout.reporting.surroundings import machine, versions
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 DELTA = 1e-5
@@ -179,7 +180,8 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
         metrics = {name: float(values[-1]) for name, values in run.history.metrics.items()}
         asked = {"study": name, "method": method, "epsilon": epsilon, "seed": seed}
         spent = time.process_time() - began
-        return {**asked, **metrics, "noise_multiplier": noise, "cpu_seconds": spent}
+        about = {"versions": versions(), "machine": machine()}
+        return {**asked, **metrics, "noise_multiplier": noise, "cpu_seconds": spent, **about}
 
     def run(algorithm: Any, law: Any) -> Any:
         scheme = tn.Scheme(tn.GaussianNoise(noise), law, "add-remove")

@@ -27,6 +27,7 @@ from matplotlib.axes import Axes
 import turnout as tn
 from turnout.plans import Plan, example_plan
 from turnout.reporting.drawing import LOOKS, Picture
+from turnout.reporting.surroundings import machine, versions
 
 FIGURE = Path("private_messages.svg")
 EXAMPLES = ("mnist-shuffled", "mnist-sampled", "mnist-self-sampling")
@@ -86,6 +87,8 @@ def measured(name: str, seed: int, trust: str, rounds: int | None = None) -> dic
         "epsilon0": record.get("epsilon0"),
         "bits": record.get("message_bits"),
         "seconds": time.perf_counter() - start,
+        "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -23,12 +23,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting import forget, surroundings
+from accounting import forget
 from scipy.stats import binom
 
 from turnout.accounting import price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import TurnoutError
+from turnout.reporting.surroundings import surroundings
 from turnout.schemes import (
     ApproximateRandomizer,
     EveryStep,

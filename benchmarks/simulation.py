@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -34,6 +32,7 @@ from turnout.learning.local_updates import LayeredUpdates, LocalTraining, Vmappe
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.reporting.surroundings import surroundings
 from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation
 
@@ -165,10 +164,7 @@ def report(rows: list[tuple[str, str, list[Rounds]]], given: argparse.Namespace)
             "figures": figures,
             "cohort": given.cohort,
             "threads": given.threads,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "load": os.getloadavg(),
+            **surroundings(),
         }
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(0 if ratio >= NEEDED else 1)

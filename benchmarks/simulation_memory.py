@@ -25,6 +25,7 @@ from turnout.learning.examples import Examples
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.reporting.surroundings import surroundings
 from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import Simulation
 
@@ -89,7 +90,8 @@ def main() -> int:
             f"{name:24} {value:>14,.3f}" if isinstance(value, float) else f"{name:24} {value:>14,}"
         )
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+        found = {"about": surroundings(), **figures}
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
     within = figures["peak_gib"] <= LIMIT_GIB
     print(f"limit {LIMIT_GIB} GiB: {'kept' if within else 'EXCEEDED'}")
     return 0 if within else 1

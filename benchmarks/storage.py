@@ -21,6 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+from turnout.reporting.surroundings import surroundings
 from turnout.service.contract.ledger import Record
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Participation, ReleaseRow
@@ -226,7 +227,7 @@ def main() -> None:
             found["opening"] = [{"storage": "SQLite", **opening(name, asked.opening)}]
     print(table(found))
     if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1))
+        asked.json.write_text(json.dumps({"about": surroundings(), **found}, indent=1))
 
 
 if __name__ == "__main__":

@@ -6,46 +6,48 @@ python benchmarks/figures [--only N ...] [--out FOLDER]
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "papers"))
+from turnout.reporting.drawing import Picture
 
-from allocation import figure_1, figure_2, figure_3, figure_4
-from check_ins import figure_5
-from private_means import figure_3_2
-from refinement import (
-    figure_7_3,
-    figure_7_7,
-    figure_7_8,
-    figure_7_9,
-    figure_7_10,
-    table_7_1,
-)
-from shuffling import figure_2 as figure_shuffling
-from shuffling import figure_5_2, figure_5_3
-from shuffling_composed import figure_5_4, figure_5_5, figure_5_6
+_BESIDE = Path(__file__).parents[1]
+sys.path += [str(_BESIDE / "papers"), str(_BESIDE)]
+
+from packages import named_packages  # noqa: E402
+
+
+def figure(module: str, name: str) -> Picture:
+    """What a function of a module beside this one draws; others' packages are not imported."""
+    with named_packages():
+        return getattr(importlib.import_module(module), name)()
+
 
 FIGURES = {
-    1: figure_1,
-    2: figure_2,
-    3: figure_3,
-    4: figure_4,
-    5: figure_5,
-    6: figure_7_3,
-    7: figure_7_7,
-    8: figure_7_8,
-    9: figure_7_9,
-    10: figure_7_10,
-    11: table_7_1,
-    12: figure_3_2,
-    13: figure_shuffling,
-    14: figure_5_2,
-    15: figure_5_3,
-    16: figure_5_4,
-    17: figure_5_5,
-    18: figure_5_6,
+    number: partial(figure, module, name)
+    for number, (module, name) in {
+        1: ("allocation", "figure_1"),
+        2: ("allocation", "figure_2"),
+        3: ("allocation", "figure_3"),
+        4: ("allocation", "figure_4"),
+        5: ("check_ins", "figure_5"),
+        6: ("refinement", "figure_7_3"),
+        7: ("refinement", "figure_7_7"),
+        8: ("refinement", "figure_7_8"),
+        9: ("refinement", "figure_7_9"),
+        10: ("refinement", "figure_7_10"),
+        11: ("refinement", "table_7_1"),
+        12: ("private_means", "figure_3_2"),
+        13: ("shuffling", "figure_2"),
+        14: ("shuffling", "figure_5_2"),
+        15: ("shuffling", "figure_5_3"),
+        16: ("shuffling_composed", "figure_5_4"),
+        17: ("shuffling_composed", "figure_5_5"),
+        18: ("shuffling_composed", "figure_5_6"),
+    }.items()
 }
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
 

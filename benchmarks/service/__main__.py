@@ -23,6 +23,8 @@ from pathlib import Path
 from scenarios import Figure, Rows, attacks, load, memory, ready
 from servers import databases, versions
 
+from turnout.reporting.surroundings import surroundings
+
 _SCENARIOS: dict[str, Callable[..., Figure]] = {
     "load": load,
     "attacks": attacks,
@@ -51,7 +53,9 @@ def main() -> None:
     print()
     _show(rows, [version.name for version in beside])
     if options.json:
-        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
+        Path(options.json).write_text(
+            json.dumps({"about": surroundings(), "rows": rows}, indent=1) + "\n"
+        )
 
 
 def _options() -> argparse.Namespace:

@@ -6,6 +6,7 @@ from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose
+from turnout.accounting.divergence import composition
 from turnout.accounting.divergence.blocks import Decomposition, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.participation.check_ins import AllocationBlock
@@ -207,3 +208,20 @@ def test_a_grid_that_many_numbers_of_steps_share_gives_bounds_as_sharp(law):
         known = decomposition_bounds(decompose(whole, steps), ADD, 1e-5, 1e-3)
         assert max(one.lower for one in known.values()) <= shared
         assert shared <= epsilon_upper(whole, 1e-5, steps) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("law", "relation", "release"),
+    [
+        (CheckIn(9), ADD, ONE),
+        (CheckIn(9, 3), REPLACE, AGGREGATED),
+        (PoissonSampling(0.1, 9), ADD, AGGREGATED),
+        (AvailabilityCheckIn(np.eye(3, 9, 2, dtype=np.bool_), 3), ADD, AGGREGATED),
+    ],
+    ids=str,
+)
+def test_a_single_block_is_priced_on_no_grid_of_losses(law, relation, release, monkeypatch):
+    whole, alone = scheme(law, relation, release), scheme(CheckIn(1), relation, release)
+    monkeypatch.setattr(composition, "_reach", None)
+    found = epsilon_upper(whole, 1e-5, 1, shared=True)
+    assert found == epsilon_upper(whole, 1e-5, 1) <= epsilon_upper(alone, 1e-5)

@@ -118,6 +118,12 @@ def test_a_log_is_replayed_client_by_client():
         environment.sums(BareSums(), run.batches[0], 3999, SimulationStreams(1).source("log"))
 
 
+def test_a_log_may_begin_with_a_mark_and_end_with_blank_lines(tmp_path):
+    text = "client,reward_0,reward_1,reward_2\na,0,0,1\na\0,0,1,0\n\n\n"
+    (tmp_path / "log.csv").write_text(text, encoding="utf-8-sig")
+    assert read_log(tmp_path / "log.csv", ACTIONS).outcomes.tolist() == [[0, 0, 1], [0, 1, 0]]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -125,6 +131,11 @@ def test_a_log_is_replayed_client_by_client():
         ("client,reward_0,reward_1,reward_2\na,0,nan,1\n", "reward_1 = nan"),
         ("client,reward_0,reward_1,reward_2\na,0,,1\n", "reward_1 = "),
         ("client,reward_0,reward_1,reward_2\na,0,0,1\nb,0,0,1\na,0,0,1\n", "client 'a' in lines 2"),
+        (
+            "client,reward_0,reward_1,reward_2\n\xe9,0,0,1\ne\u0301,0,0,1\n",
+            "client '\xe9' in lines 2",
+        ),
+        ("client,reward_0,reward_1,reward_2\na,0,0,1\n\nb,0,0,1\n", "no client in line 3 of "),
     ],
 )
 def test_a_log_is_refused_where_epsilon_would_not_hold(tmp_path, text, said):

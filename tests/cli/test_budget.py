@@ -3,12 +3,20 @@
 import json
 import threading
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from turnout.accounting import gaussian_epsilon
 from turnout.cli.accounting import budget
-from turnout.core.errors import BudgetExceededError, ParameterError, StorageError
+from turnout.cli.estimate import estimate
+from turnout.core.errors import (
+    BudgetExceededError,
+    InputFileError,
+    ParameterError,
+    StorageError,
+    UnsupportedError,
+)
 from turnout.plans.sweeps import charge, read_account
 
 GAUSSIAN = ["--scheme", "none", "--noise-multiplier", 8]
@@ -50,6 +58,52 @@ def test_a_plans_charges_are_composed_and_not_added_up(tmp_path):
         "client",
         "central",
     )
+
+
+def answered(folder, name, *words):
+    """The JSON of an estimate about the same people, in a file."""
+    (folder / "people.csv").write_text("age\n" + "".join(f"{age}\n" for age in range(20, 60)))
+    ball = ["--norm", "linf", "--radius", 90]
+    asked = ["mean", str(folder / "people.csv"), *map(str, [*ball, *words]), "--json"]
+    result = CliRunner().invoke(estimate, asked, catch_exceptions=False)
+    (folder / name).write_text(result.stdout, encoding="utf-8-sig")
+    return folder / name
+
+
+def test_answers_about_the_same_people_add_up(tmp_path):
+    central = ["--model", "central", "--relation"]
+    pure = answered(tmp_path, "age.json", "--epsilon", 0.5, *central, "replace-one")
+    local = answered(tmp_path, "local.json", "--epsilon", 0.25, "--model", "local")
+    noisy = [*central, "replace-one", "--delta", 2e-6]
+    gauss = answered(tmp_path, "gauss.json", "--epsilon", 0.1, *noisy)
+    file = tmp_path / "people.json"
+    run(
+        "open", file, "--decided", "plan", "--epsilon", 1, "--delta", 3e-6, "--relation",
+        "replace-one", "--scheme", "none", "--randomizer", "pure", "--epsilon0", 0.5,
+    )  # fmt: skip
+    assert record("charge", file, "--answer", pure)["epsilon"] == pytest.approx(0.5, rel=1e-3)
+    found = record("charge", file, "--answer", local, "--label", "from devices")
+    assert 0.75 * (1 - 1e-3) < found["epsilon"] < 0.775  # 0.5 and 0.25
+    found = record("charge", file, "--answer", gauss)
+    assert 0.8 < found["epsilon"] < 0.9
+    assert [one["label"] for one in found["charged"]] == ["age.json", "from devices", "gauss.json"]
+    with pytest.raises(BudgetExceededError):
+        run("charge", file, "--answer", pure)
+    other = answered(tmp_path, "other.json", "--epsilon", 0.1, *central, "add-remove")
+    with pytest.raises(ParameterError, match="relation = 'add-remove': expected 'replace-one'"):
+        run("charge", file, "--answer", other)
+    for wrong in ("people.csv", "none.json", "people.json"):
+        with pytest.raises(InputFileError):
+            run("charge", file, "--answer", tmp_path / wrong)
+    decided = opened(tmp_path / "decided.json", "releases", "--epsilon", 2)
+    noisy = tmp_path / "noisy.json"
+    noisy.write_text(json.dumps({**json.loads(other.read_text("utf-8-sig")), "delta": 1e-7}))
+    with pytest.raises(UnsupportedError, match="a δ of its own; open the account with --decided"):
+        run("charge", decided, "--answer", noisy)
+    assert record("charge", decided, "--answer", other)["epsilon"] < 2
+    with pytest.raises(click.UsageError, match="says itself what it cost"):
+        run("charge", file, "--answer", pure, *GAUSSIAN)
+    assert record("show", file)["epsilon"] == found["epsilon"]
 
 
 @pytest.mark.parametrize("decided", ["plan", "releases"])

@@ -16,6 +16,8 @@ from turnout.plans import Plan
 from turnout.plans.data_sections import DataSection
 
 FILES = ("visits.parquet", "visits.csv")
+UNIT = {"inputs": ["unit"], "scaling": None}
+AGE = {"inputs": ["age"], "categories": None}
 
 
 def refusal(name, folder, expected=ParameterError, **keys) -> str:
@@ -74,11 +76,11 @@ def test_a_value_out_of_range_is_named_by_column_and_row(
             {"test": "later"},
             "test = 'later': expected a share of the clients, a file that exists, ",
         ),
-        ({"test": "age"}, "test = 'age': expected a column of true and false"),
+        ({**UNIT, "test": "age"}, "test = 'age': expected a column of true and false"),
         ({"test": 1e-9}, "test = 1e-09: expected a split with records on both sides; no test rec"),
-        ({"client": "age"}, "client = 'age': expected a column of text or of whole numbers"),
-        ({"label": "age"}, "label = 'age': expected whole numbers from 0 to 1, but not in row 0"),
-        ({"label": "unit"}, "label = 'unit': expected whole numbers, or classes = [their public"),
+        ({**UNIT, "client": "age"}, "client = 'age': expected a column of text or of whole numb"),
+        ({**UNIT, "label": "age"}, "label = 'age': expected whole numbers from 0 to 1, but not in"),
+        ({**AGE, "label": "unit"}, "label = 'unit': expected whole numbers, or classes = [their"),
         (
             {"categories": None},
             "inputs = 'unit': expected numbers, or a public list of its texts: categories = { unit",
@@ -180,7 +182,22 @@ def test_a_dictionary_of_splits_says_how_to_name_one(tmp_path, cache):
         ({"clients": 5}, "clients = 5: expected none beside client = 'who'"),
         ({"dealing": "by-label"}, "dealing = 'by-label': expected none beside client = 'who'"),
         ({"target": "numbers"}, "classes = 2: expected none with target = 'numbers'"),
-        ({"label": ["ill", "age"]}, "label = ['ill', 'age']: expected one column with target = 'c"),
+        ({"label": ["ill", "x"]}, "label = ['ill', 'x']: expected one column with target = 'c"),
+        (
+            {"label": "age"},
+            "inputs = ['age', 'unit']: expected columns that have no other task: 'a",
+        ),
+        (
+            {"client": "age"},
+            "inputs = ['age', 'unit']: expected columns that have no other task: 'a",
+        ),
+        ({"test": "age"}, "inputs = ['age', 'unit']: expected columns that have no other task: 'a"),
+        (
+            {"client": "ill"},
+            "label = ['ill']: expected columns that have no other task: 'ill' is t",
+        ),
+        ({"client": "held"}, "test = 'held': expected another column than that of the client"),
+        ({"inputs": ["Zo\u00eb", "Zoe\u0308"]}, "inputs = ['Zo"),
         ({"classes": None, "target": "class"}, "classes = (missing): expected how many classes"),
         ({"inputs": ["age", "age"]}, "inputs = ['age', 'age']: expected the name of a column, or"),
         ({"vocabulary": 1}, "vocabulary = 1: expected how many tokens there are, or a text of all"),

@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
         "bom.txt": "\ufeffUlm\nBonn\n",
         "twice.txt": "Ulm\nUlm\n",
         "towns.csv": "\ufefftown,age\nUlm,3\nBonn,4\n",
+        "gap.csv": "town,age\nUlm,3\n,4\n",
         "ragged.csv": "a,b\n1,2\n1\n",
         "same.csv": "a,a\n1,2\n",
         "header.csv": "a\n",
@@ -84,8 +85,8 @@ REFUSED = [
     (f"{MEAN} x.npy --norm l2 --radius 1 --epsilon 1e-300 --model local", "at least 1e-12"),
     (f"{MEAN} x.npy --norm linf --radius 1 --column a {LOCAL}", "have no names"),
     (f"{MEAN} x.npy --norm linf --radius 1 --mechanism one-message {LOCAL}", "only shuffled"),
-    (f"{MEAN} nan.npy --norm l2 --radius 1 {LOCAL}", "finite numbers"),
-    (f"{MEAN} nan.csv --norm l2 --radius 1 {LOCAL}", "finite numbers"),
+    (f"{MEAN} nan.npy --norm l2 --radius 1 {LOCAL}", "a value in every row, but not in row 0"),
+    (f"{MEAN} nan.csv --norm l2 --radius 1 {LOCAL}", "a value in every row, but not in row 1"),
     (f"{MEAN} number.csv --norm l2 --radius 1 {LOCAL}", "a number in each cell"),
     (f"{MEAN} towns.csv --norm l2 --radius 1 --column home {LOCAL}", "town, age"),
     (f"{ENCODE} a.npy --size 1e11 --epsilon 0.5 1 --out r", "at most 2**24"),
@@ -116,6 +117,21 @@ def test_byte_order_marks_are_read_over(folder, capsys):
         code, shown, complaint = run(words, capsys)
         assert (code, complaint) == (0, "")
         assert "\ufeff" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{FREQUENCIES} gap.csv --labels bom.txt --column town {LOCAL}",
+        f"{ENCODE} gap.csv --labels bom.txt --column town --epsilon 0.5 1 --out release",
+    ],
+)
+def test_a_missing_value_is_refused_by_row_or_counts_as_a_public_one(folder, capsys, words):
+    code, _, complaint = run(words, capsys)
+    assert code == 2
+    assert "expected a value in every row, but not in row 1 (counted from 0)" in complaint
+    assert run(f"{words} --missing Bonn", capsys)[0] == 0
+    assert "missing = 'Rome': expected one of" in run(f"{words} --missing Rome", capsys)[2]
 
 
 def test_a_folder_in_the_way_of_an_output_is_one_line(folder, capsys):

@@ -3,6 +3,7 @@
 import os
 import signal
 from contextlib import nullcontext
+from decimal import Decimal
 
 import numpy as np
 import pyarrow
@@ -197,6 +198,17 @@ def test_rows_of_ray_data_are_the_values_in_order(engine):
     assert np.concatenate(list(towns.entries(None))).tolist() == [2, 0, 1]
     with pytest.raises(ParameterError, match="column"):
         list(towns.entries("age"))
+    odd = {"Gro\u0308\xdfe": [Decimal("0.5"), None] * 50, "b": ["a\0", None] * 50}
+    odd = RayRows(ray.data.from_arrow(pyarrow.table(odd)))
+    asked = {"epsilon": 50.0, "trust": "central", "relation": "replace-one"}
+    height = {"columns": "Gr\xf6\xdfe", "norm": "linf", "radius": 1.0, **asked}
+    with pytest.raises(
+        ParameterError, match="a value in every row, but not in row 1, 3, 5, 7, 9, …"
+    ):
+        tn.estimate_mean(odd, **height)
+    assert abs(tn.estimate_mean(odd, missing=1, **height).value[0] - 0.75) < 0.1
+    found = tn.estimate_frequencies(odd, column="b", categories=["a", "a\0"], missing="a", **asked)
+    assert found.values.round(1).tolist() == [0.5, 0.5]
     with pytest.raises(ParameterError, match=r"ray\.data\.Dataset"):
         RayRows([1, 2])
 

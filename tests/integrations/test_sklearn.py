@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -109,6 +110,49 @@ def test_classes_that_are_read_off_labels_are_said_aloud():
         LogisticRegression(classes=["no", "yes"]).fit(ROWS, LABELS)
     with pytest.raises(ParameterError, match="more than one class"):
         LogisticRegression(classes=["no"]).fit(ROWS, LABELS)
+
+
+def test_labels_outside_the_classes_are_refused_by_row():
+    other = LABELS.astype(object)
+    other[[3, 5]] = "NA"
+    with pytest.raises(ParameterError, match="y = 'something else': expected one of the 2 classes"):
+        LogisticRegression(classes=["No", "Yes"]).fit(ROWS, LABELS)
+    with pytest.raises(ParameterError, match=r"but not in row 3, 5 \(counted from 0\)"):
+        LogisticRegression(classes=["no", "yes"]).fit(ROWS, other)
+
+
+def test_labels_keep_trailing_nuls_and_one_normal_form():
+    names = ["a", "a\0"] * 10
+    model = LogisticRegression(classes=["a\0", "a"], epochs=1).fit(ROWS[:20], names)
+    assert model.classes_.tolist() == ["a", "a\0"]
+    assert set(model.predict(ROWS)) <= {"a", "a\0"}
+    model = LogisticRegression(classes=["e\u0301", "o"], epochs=1).fit(
+        ROWS[:20], ["\xe9", "o"] * 10
+    )
+    assert model.classes_.tolist() == ["o", "\xe9"]
+
+
+def test_missing_values_are_refused_by_row():
+    rows, targets = ROWS[:20].copy(), np.arange(20.0)
+    rows[7, 1], targets[9] = np.nan, np.nan
+    masked = np.ma.masked_array(ROWS[:20], mask=np.arange(60).reshape(20, 3) == 13)
+    big = np.full((20, 1), 2**53 + 1)
+    for x, y, said in (
+        (
+            rows,
+            np.arange(20.0),
+            "X = 'NaN or inf': expected finite numbers in every row, but not in r",
+        ),
+        (
+            ROWS[:20],
+            targets,
+            "y = 'NaN or inf': expected finite numbers in every row, but not in row 9",
+        ),
+        (masked, np.arange(20.0), "in row 4 "),
+        (big, np.arange(20.0), "X = 'something else': expected whole numbers between"),
+    ):
+        with pytest.raises(ParameterError, match=re.escape(said)):
+            LinearRegression(epochs=1).fit(x, y)
 
 
 def test_a_search_warns_that_every_fit_costs():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from torch import nn
 
 from turnout.learning.examples import Examples, Holdings
 from turnout.learning.metrics import build_objective
+from turnout.learning.module_trials import SlowUpdatesWarning
+from turnout.learning.tasks import SupervisedTask
 
 CLIENTS, CLASSES, SIDE, TOKENS, LENGTH = 6, 3, 8, 7, 5
 
@@ -96,3 +100,10 @@ def plain_sum(
         norm = float(np.linalg.norm(gradient))
         total = total + gradient * min(1.0, clip_norm / norm)
     return np.asarray(total)
+
+
+def quiet_task(model, data, **options):
+    """A task that does not tell that its updates are slow."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SlowUpdatesWarning)
+        return SupervisedTask(model, data, data, **options)

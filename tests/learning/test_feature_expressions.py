@@ -20,6 +20,14 @@ def halves(inputs):
 def mixed(inputs):
     return inputs.flatten(1) - inputs.flatten(1).mean(0)
 
+def outshone(images):
+    flat = images.flatten(1)
+    return torch.cat([flat[:, :1] + 3e4, flat - flat.mean(0)], 1)
+
+def lone(images):
+    flat = images.flatten(1)
+    return flat - (flat.mean(0) if len(flat) == 3 else 0)
+
 def drawn(inputs):
     return torch.rand_like(inputs)
 
@@ -109,6 +117,8 @@ def test_functions_of_the_users_own(folder):
     ("name", "line"),
     [
         ("mixed", "features of an input that do not change with the others of its batch"),
+        ("outshone", "features of an input that do not change with the others of its batch"),
+        ("lone", "features of an input that do not change with the others of its batch"),
         ("drawn", "a function that draws nothing"),
         ("failing", "but RuntimeError: no such layer"),
         ("scalar", r"features of shape \\(32, …\\) for 32 inputs, not \\(\\)"),

@@ -178,6 +178,20 @@ def test_objectives_that_are_refused(options, line):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (lambda outputs, labels: outputs[:, 9].mean(), "IndexError"),
+        (lambda outputs, labels: float("two\nlines"), "ValueError: could not convert"),
+        (lambda outputs, labels: None, "TypeError"),
+    ],
+)
+def test_a_metric_that_gives_no_number_is_refused_in_a_line(metric, reason):
+    with pytest.raises(ParameterError, match=f"gives a number .{reason}") as refusal:
+        evaluated("numbers", (metric,), torch.ones(2, 2), np.zeros((2, 2)))
+    assert "\n" not in str(refusal.value)
+
+
 def test_a_curve_needs_both_kinds_of_label():
     data = Examples(np.ones((3, 1, 8, 8), np.float32), np.ones((3, 2)), "tags")
     with pytest.raises(ParameterError, match="labels of both kinds"):

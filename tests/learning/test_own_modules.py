@@ -14,6 +14,7 @@ from own_modules import (
     examples,
     holdings,
     plain_sum,
+    quiet_task,
 )
 from torch import nn
 
@@ -23,7 +24,8 @@ from turnout.learning.examples import Examples, Holdings
 from turnout.learning.gradients import LocalTraining
 from turnout.learning.local_updates import SingleUpdates, VmappedUpdates
 from turnout.learning.metrics import build_objective
-from turnout.learning.modules import SlowUpdatesWarning, build_module
+from turnout.learning.module_trials import SlowUpdatesWarning
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
 
 EVERYONE = np.arange(CLIENTS)
@@ -42,12 +44,6 @@ def made(name):
     torch.manual_seed(1)
     module = factory()
     return module, build_module(module), examples(target)
-
-
-def quiet_task(model, data, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SlowUpdatesWarning)
-        return SupervisedTask(model, data, data, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -177,7 +173,7 @@ REFUSED = {
     "a pair": (_Pair, "gives one tensor"),
     "no module": (dict, "not dict"),
     "fails": (lambda: 1 / 0, "ZeroDivisionError"),
-    "another shape": (lambda: nn.Linear(5, 3), "a shape that the model takes"),
+    "another shape": (lambda: nn.Linear(5, 3), r"inputs of shape \(1, 8, 8\), but .*Linear"),
     "too few scores": (lambda: Convolutional(2), "classes from 0 to 1"),
 }
 

@@ -36,6 +36,8 @@ NOT_RUN = {
     "turnout-request-2": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
     "(the one that a simulation drives)": "a drawing of what calls what",
+    "turnout budget open people.json --decided plan --epsilon 2 --delta 1e-6 "
+    "--relation replace-one \\": "writes a file; tests/cli/test_budget.py charges such answers",
     "turnout audit --example digits": "calibrates and plays for 15 CPU-seconds; "
     "tests/e2e/test_cli_audit.py audits a smaller plan",
     "turnout train --example mnist --engine ray --workers 2": "tests/integrations/"

@@ -141,6 +141,11 @@ def test_the_tag_of_a_law_is_its_first_key():
     assert len(tables(Plan, "participation")) > 5
 
 
+def test_a_plan_file_may_begin_with_a_byte_order_mark(tmp_path, small_plan):
+    (tmp_path / "plan.toml").write_text(small_plan, encoding="utf-8-sig")
+    assert Plan.from_toml(read_plan(tmp_path / "plan.toml")) == Plan.from_toml(small_plan)
+
+
 def test_a_plan_file_that_cannot_be_read(tmp_path):
     with pytest.raises(ParameterError, match="expected a TOML file that exists"):
         read_plan(tmp_path / "none.toml")

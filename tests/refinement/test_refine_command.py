@@ -201,10 +201,11 @@ def test_values_are_read_strictly(tmp_path):
 
     assert read_values(file("a.csv", "v\n0\n2\n"), 3).tolist() == [0, 2]
     labels = read_labels(file("labels", "b\na\n"))
+    assert read_labels(file("blank", "\ufeffb\na\n\n\n")) == labels
     assert read_values(file("b.csv", "v\na\nb\na\n"), 2, labels).tolist() == [1, 0, 1]
     for text, kind, match in (
         ("v\n0\n3\n", ParameterError, "from 0 to 2"),
-        ("v\n0\n\n", StorageError, "line 3 has 0 cells, expected 1"),
+        ("v\n0\n\n1\n", ParameterError, "a value in every row, but not in row 1"),
         ("v\n1.0\n", ParameterError, "whole numbers"),
         ("v\n", StorageError, "no values"),
         ("", StorageError, "names no columns"),
@@ -219,7 +220,7 @@ def test_values_are_read_strictly(tmp_path):
         with pytest.raises(StorageError, match="all different"):
             read_labels(file("bad", text))
     np.save(tmp_path / "two.npy", np.zeros((2, 2), dtype=int))
-    np.save(tmp_path / "float.npy", np.zeros(2))
+    np.save(tmp_path / "float.npy", np.full(2, 0.5))
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     for name, kind in (
         ("two.npy", StorageError),

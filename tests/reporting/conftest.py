@@ -9,6 +9,7 @@ from turnout.accounting import ClientGuarantees, Guarantee
 from turnout.core.bounds import Bounds
 from turnout.participation.traces import trace_statistics
 from turnout.plans import Plan, PreparedPlan
+from turnout.plans.spending import EpsilonCurve
 from turnout.reporting.summary import Outcome, Summary, TestSet, TraceFindings
 from turnout.schemes import (
     AvailabilityCheckIn,
@@ -35,6 +36,9 @@ def plan(**participation) -> Plan:
             "optimizer": {"learning_rate": 1.0},
         }
     )
+
+
+STEPS_PRICED = np.array([0, 3, 6])
 
 
 def history(accuracy: float) -> History:
@@ -69,8 +73,7 @@ def outcome(plan: Plan, law, accuracy: float, clients: ClientGuarantees | None) 
         0.25,
         np.full(STEPS, 2 / 3),
         1.25,
-        np.array([0, 3, 6]),
-        np.array([0.0, 1.5, 2.4356]),
+        EpsilonCurve(STEPS_PRICED, {3: 1.5}.__getitem__, 2.4356, STEPS_PRICED),
         np.zeros(2),
         np.zeros(2),
         TestSet(100, 0.25),

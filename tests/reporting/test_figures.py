@@ -40,6 +40,26 @@ def figures(monkeypatch):
     return module.FIGURES
 
 
+@pytest.mark.parametrize("package", ["dp_accounting", "opacus", "pyarrow", "mabwiser"])
+def test_a_package_that_a_benchmark_misses_is_named_in_a_line(figures, monkeypatch, package):
+    """Nothing else is missing: the other figures are drawn without it."""
+    needs = {
+        "dp_accounting": ("allocation", figures[2]),
+        "opacus": ("opacus_epsilon", lambda: importlib.import_module("opacus_epsilon")),
+        "pyarrow": ("estimation_memory", lambda: importlib.import_module("estimation_memory")),
+        "mabwiser": ("", lambda: importlib.import_module("bandit_peers")._learner("", 1)),
+    }
+    module, run = needs[package]
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    said = str(ended.value)
+    assert "\n" not in said
+    assert package.replace("_", "-") in said.lower()
+    assert figures[5]().name
+
+
 def others():
     """The pictures of the other benchmarks, of a few numbers."""
     means, scaling, convex = map(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from scipy.stats import binomtest
 from turnout.core.errors import StorageError
 from turnout.core.files import write
 from turnout.reporting.drawing import Picture
-from turnout.reporting.summary import TRACKED, Outcome, Summary, versions
+from turnout.reporting.summary import Outcome, Summary
+from turnout.reporting.surroundings import TRACKED, machine, versions
 from turnout.reporting.training_report import write_report
 
 
@@ -35,6 +37,7 @@ def test_the_record_of_a_run(summary):
     assert record["expected_participations"] == pytest.approx(4)
     assert record["randomness"] == "simulation only (seed 1)"
     assert record["versions"] == versions()
+    assert record["machine"] == machine()
     assert "clients_epsilon" not in record
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
@@ -43,6 +46,20 @@ def test_versions_are_of_packages_that_every_run_has():
     lock = (Path(__file__).parents[2] / "requirements" / "runtime.lock").read_text()
     locked = {line.partition("==")[0] for line in lock.splitlines()}
     assert set(TRACKED) <= locked
+
+
+def test_the_machine_is_the_processor_and_the_instruction_sets_in_use(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
+    found = machine()
+    assert found["torch"] == "AVX9"
+    assert found["processor"]
+    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
+    assert found["numpy"].split() == [*extensions["baseline"], *extensions.get("found", [])]
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+    assert {"torch", "blas"}.isdisjoint(machine())
 
 
 def test_the_counts_of_a_run(summary, traced_summary):

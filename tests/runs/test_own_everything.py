@@ -85,7 +85,11 @@ def test_another_module_is_not_loaded(run, data):
         ({"name": "logistic"}, Net, "model.name = 'logistic': expected none where a module"),
         ({}, None, "model.name = (missing): expected the name of a model"),
         ({"name": "logistic", "module": "a:b"}, None, "and not both"),
-        ({}, nn.Linear(4, 2), "inputs = (3,): expected a shape that the model takes"),
+        (
+            {},
+            nn.Linear(4, 2),
+            "a module that takes inputs of shape (3,), but the module's own forward",
+        ),
         ({}, 7, "model.module"),
     ],
 )

@@ -90,6 +90,15 @@ def test_inputs_that_do_not_fit_are_refused(run):
         model.scores(np.zeros((2, 3)))
     with pytest.raises(ParameterError, match="array of numbers"):
         model.scores(inputs.astype(str))
+    with pytest.raises(ParameterError, match="array of numbers"):
+        model.scores(inputs.astype(object))
+    assert np.array_equal(model.scores(inputs > 0.5), model.scores(np.where(inputs > 0.5, 1, 0)))
+
+
+def test_whole_numbers_that_float32_makes_one_are_refused():
+    with pytest.raises(ParameterError, match="whole numbers that float32 holds"):
+        _as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
+    assert _as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
 
 
 def test_the_command_prints_or_writes_classes_and_scores(run, tmp_path):

@@ -9,6 +9,7 @@ from fake_coordinator import charter_of
 from small_model import ModuleModel
 
 from turnout.core.errors import UnsupportedError
+from turnout.learning.modules import Adapters, build_module
 from turnout.schemes import CheckIn
 from turnout.service.contract.computation import Computation
 from turnout.service.graphs.updates import GraphUpdates
@@ -31,6 +32,24 @@ def convolutional():
         nn.Flatten(),
         nn.Linear(2 * 3 * 3, 5),
     )
+
+
+class Base(torch.nn.Module):
+    """A base that is fixed, its buffers and a tensor that it keeps; all but one layer is fixed."""
+
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.body = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.Flatten())
+        self.body[1](torch.randn(9, 3, 4, 4) + 1)
+        self.body.eval()
+        self.middle, self.head = nn.Linear(27, 11), nn.Linear(11, 5)
+        self.kept = torch.randn(11)
+        self.register_buffer("order", torch.randperm(11))
+
+    def forward(self, images):
+        hidden = self.middle(self.body(images.unsqueeze(1)))
+        return self.head((hidden * self.kept)[:, self.order])
 
 
 def charter(computation, dimension):
@@ -82,6 +101,18 @@ def test_a_graph_gives_what_pytorch_gives():
     told = features(torch.from_numpy(inputs))
     made = by_graph(model, inputs, labels, parameters, features)
     expected = by_torch(model, told.numpy(), labels, parameters)
+    assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_what_is_fixed_is_in_the_graph():
+    """Of what is trained, fixed layers are below and above; test_artefact_labels.py has a head."""
+    model = build_module(Base, adapters=Adapters(2, 8.0, ("middle",)), trainable=("body.1.*",))
+    inputs = SOURCE.random((4, 5, 5)).astype(np.float32)
+    labels, moved = np.array([1, 0, 4, 4]), SOURCE.standard_normal(model.dimension) / 4
+    parameters = model.start + moved.astype(np.float32)
+    made = by_graph(model, inputs, labels, parameters, torch.clone)
+    expected = by_torch(model, inputs, labels, parameters)
+    assert np.linalg.norm(expected) > 0.01
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 

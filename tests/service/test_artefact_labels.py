@@ -1,4 +1,4 @@
-"""Tasks whose labels are not classes, and losses of the user's own."""
+"""Tasks whose labels are not classes, losses of the user's own, and pretrained bases."""
 
 import asyncio
 import hashlib
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from web_world import TIMING
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
@@ -72,6 +73,15 @@ CASES = {
         ("table.csv", TAGS, "numbers", 'loss = "nets:margins"'),
         Labels("tags", 2),
     ),
+    "tags, a pretrained base": (
+        (
+            "table.csv",
+            TAGS,
+            "numbers",
+            'pretrained = "base.safetensors"\ntrainable = ["2.*"]',
+        ),
+        Labels("tags", 2),
+    ),
     "tokens": (("arrays", TOKENS, "Tokens", ""), Labels("tokens", 4)),
 }
 
@@ -84,6 +94,8 @@ def folder(tmp_path):
     (tmp_path / "table.csv").write_text("\n".join(["who,a,b,u,v", *rows]) + "\n")
     random, arrays = np.random.default_rng(0), tmp_path / "arrays"
     arrays.mkdir()
+    base = {"0.weight": torch.randn(3, 2), "0.bias": torch.randn(3)}
+    pytest.importorskip("safetensors.torch").save_file(base, tmp_path / "base.safetensors")
     np.save(arrays / "who.npy", np.arange(60) // 3)
     np.save(arrays / "inputs.npy", random.integers(0, 5, (60, 4)))
     np.save(arrays / "labels.npy", random.integers(-1, 5, (60, 4)))

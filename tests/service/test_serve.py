@@ -18,6 +18,7 @@ from web_world import charter_of, signed, task_storage
 
 from turnout.cli.main import main
 from turnout.service.contract.wire import Invitation, updates_path
+from turnout.service.storage.opening import holds_nothing
 
 PLAN = charter_of().plan
 
@@ -150,6 +151,15 @@ def test_an_empty_database_beside_a_known_head_is_refused(folder, capsys):
         "serve", folder / "plan.toml", "--db", folder / "lost", "--port", 0, capsys=capsys, code=4
     )
     assert "lost or replaced" in said
+
+
+@pytest.mark.parametrize("command", [("serve",), ("enrol", 1, "--plan")])
+def test_a_founding_that_fails_leaves_no_database(tmp_path, url, capsys, command):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.replace('"digits"', '"missing.csv"'))
+    refused(*command, plan, "--db", url, capsys=capsys, code=2)
+    assert holds_nothing(url)
+    assert list(tmp_path.iterdir()) == [plan]
 
 
 def test_invitations_are_printed_one_a_line(folder, capsys):

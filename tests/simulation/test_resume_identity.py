@@ -24,6 +24,7 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.training_report import SIMULATOR
+from turnout.runs.workload import UnseenPhase
 from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import FileCheckpoints, Simulation
 
@@ -257,17 +258,19 @@ def test_what_has_no_identity_is_refused():
 
 
 class Quiet:
-    """A watcher that stops the first training after a step."""
+    """A watcher that stops a run after a step of its training, or before its report."""
 
-    def __init__(self, stop):
-        self.stop = stop
+    def __init__(self, stop=False, stop_report=False):
+        self.stop, self.stop_report = stop, stop_report
 
     def phase(self, what):
-        return nullcontext()
+        if self.stop_report and "ε" in what:
+            raise KeyboardInterrupt
+        return nullcontext(UnseenPhase())
 
     @contextmanager
-    def training(self, what, steps, target):
-        def tell(progress, epsilon):
+    def training(self, what, steps, target, spent):
+        def tell(progress):
             if self.stop and progress.step == 5:
                 raise KeyboardInterrupt
 
@@ -297,8 +300,11 @@ checkpoint_every = 1
 def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path, monkeypatch):
     plan, folder = tmp_path / "plan.toml", tmp_path / "run"
     plan.write_text(PLAN)
-    with pytest.raises(training.InterruptedRunError):
-        training.train(plan, folder, Quiet(stop=True))
+    with monkeypatch.context() as patched:
+        # A run that nobody watches prices no part of itself while it trains.
+        patched.setattr("turnout.accounting.epsilon_upper", None)
+        with pytest.raises(training.InterruptedRunError):
+            training.train(plan, folder, Quiet(stop=True))
     data = digits()
     pixels = data.train.inputs.copy()
     pixels[700, 4, 4] += 1
@@ -306,8 +312,11 @@ def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path
         other = ClientData(data.name, Records(pixels, data.train.labels), data.test)
         patched.setattr("turnout.data.load_images", lambda name: other)
         with pytest.raises(StorageError, match=OTHER_DATA):
-            training.resume(folder, Quiet(stop=False))
-    training.resume(folder, Quiet(stop=False))
+            training.resume(folder, Quiet())
+    with pytest.raises(training.InterruptedRunError, match="after step 8 of 8; go on with"):
+        training.resume(folder, Quiet(stop_report=True))
+    assert not (folder / "report.json").exists()
+    training.resume(folder, Quiet())
     run = FileCheckpoints(folder / SIMULATOR / "checkpoint.npz").load().run
     assert json.loads((folder / "report.json").read_text())
     files = [path for path in folder.rglob("*") if path.is_file()]

@@ -34,6 +34,7 @@ from turnout.accounting.divergence.blocks import (
 from turnout.accounting.divergence.composition import (
     GridTooLargeError,
     LossGrid,
+    is_composed,
     run_curve,
     run_epsilon,
 )
@@ -200,8 +201,8 @@ def _cannot_be_narrowed(
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
-    grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
     try:
+        grid = LossGrid.common(bound.upper, delta) if shared else None
         found = run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
         return min(found, bound.cap)
     except NumericalError:
@@ -263,7 +264,7 @@ def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
     None where nothing is composed, and where a curve does not come down as far as the last hop
     needs: then each has its own.
     """
-    if len(run) == 1 and run[0][1] == 1:
+    if not is_composed(run):
         return None
     try:
         return LossGrid.of(run, delta / _LAST_HOP)
@@ -376,8 +377,8 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 def _uppers(bound: NeighbourBound, delta: float) -> dict[Direction, float]:
     """Upper ε of one client by direction."""
-    grid = LossGrid.common(bound.upper, delta) if bound.upper else None
     try:
+        grid = LossGrid.common(bound.upper, delta)
         return {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0, grid=grid) for d in Direction}
     except NumericalError:
         _require_above_infinity_mass(bound, delta)

@@ -111,7 +111,7 @@ class PrivacyCurve:
 
     >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
-    >>> week * 3 == week + week + week
+    >>> week * 3 == week + week + week == sum([week] * 3)
     True
     >>> (week * 3).delta(1.0).upper < 1e-3
     True
@@ -182,6 +182,10 @@ class PrivacyCurve:
         return PrivacyCurve(
             joined_decompositions([self.parts, other.parts]), self.relation, self.unit, self.trust
         )
+
+    def __radd__(self, other: object) -> PrivacyCurve:
+        """The curve itself, to 0, with which `sum` begins."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, times: int) -> PrivacyCurve:
         """The same ``times`` times, adaptively."""

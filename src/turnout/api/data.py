@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.values import converting
 
 if TYPE_CHECKING:
     from turnout.data import ClientData
@@ -35,15 +37,16 @@ def client_data(
     classes: int | Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
     scaling: Mapping[str, tuple[float, float]] | None = None,
+    missing: Mapping[str, float | str] | None = None,
     vocabulary: int | str | None = None,
     length: int | None = None,
     progress: bool = False,
 ) -> ClientData:
     """The records of clients, to train on with ``turnout.train(plan, data=…)``.
 
-    Classes, categories, scalings and the vocabulary are public constants that the caller knows.
-    None is read off the data, which are private: a statistic of them costs ε, and
-    `turnout.estimate_frequencies` and `turnout.estimate_mean` buy one.
+    Classes, categories, scalings, the vocabulary and what stands for a missing value are public
+    constants that the caller knows. None is read off the data, which are private: a statistic of
+    them costs ε, and `turnout.estimate_frequencies` and `turnout.estimate_mean` buy one.
 
     Args:
         source: where the records are:
@@ -66,6 +69,8 @@ def client_data(
         classes: how many, or the list of their names.
         categories: for each input column of text the list of its values.
         scaling: for each column of numbers to scale the values that become 0 and 1.
+        missing: for each column in which a value may be missing the text or number that it counts
+            as; by default a missing value is refused.
         vocabulary: inputs are tokens: how many there are, or a text of all characters.
         length: tokens of a record, with a text of all characters.
         progress: whether a terminal shows how far a file is read, and where its layout is.
@@ -91,6 +96,7 @@ def client_data(
         "classes": classes,
         "categories": categories,
         "scaling": scaling,
+        "missing": missing,
         "vocabulary": vocabulary,
         "length": length,
     }
@@ -143,7 +149,17 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """The source as a table, and whether it holds ids; None where its columns have names."""
+    """The source as a table, and whether it holds ids; None where its columns have names.
+
+    Raises:
+        InputFileError: the source's own code, or a conversion, fails.
+    """
+    with converting("source"):
+        return _converted(source, client)
+
+
+def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
+    """The source as `_table` has it."""
     from turnout.data.tables import ArrayTable
 
     if hasattr(source, "__arrow_c_stream__"):
@@ -185,8 +201,8 @@ def _of_dataset(source: Any) -> dict[str, Any]:
         raise ParameterError("source", type(source).__name__, _KINDS)
     pairs = [source[number] for number in range(len(source))]
     return {
-        "inputs": [np.asarray(x) for x, _ in pairs],
-        "labels": [np.asarray(y) for _, y in pairs],
+        "inputs": [x if isinstance(x, str) else np.asarray(x) for x, _ in pairs],
+        "labels": [y if isinstance(y, str) else np.asarray(y) for _, y in pairs],
     }
 
 
@@ -196,10 +212,12 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     Raises:
         ParameterError: a client without records, or with another number of labels than of inputs.
     """
+    from turnout.data.tables import plain_array
+
     inputs, labels, names, counts = [], [], [], []
     for entry in clients:
         name, held = _pair(entry)
-        x, y = np.asarray(held[0]), np.asarray(held[1])
+        x, y = map(plain_array, held)
         if not len(x) or len(x) != len(y):
             given = f"{len(x)} inputs and {len(y)} labels"
             raise ParameterError(
@@ -215,10 +233,16 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     if not names:
         raise ParameterError("source", "no clients", _KINDS)
     return {
-        "inputs": np.concatenate(inputs),
-        "labels": np.concatenate(labels),
-        "clients": np.repeat(np.array(names), counts),
+        "inputs": _joined(inputs),
+        "labels": _joined(labels),
+        "clients": [name for name, count in zip(names, counts, strict=True) for _ in range(count)],
     }
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays one after another, masked where one of them is."""
+    masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
+    return np.ma.concatenate(parts) if masked else np.concatenate(parts)
 
 
 def _pair(entry: Any) -> tuple[Any, Any]:

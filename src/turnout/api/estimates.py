@@ -1,16 +1,16 @@
 """`estimate_frequencies` and `estimate_mean`: private estimates of values in memory.
 
-`EstimatedFrequencies` and `EstimatedMean` are their answers. `rows_of` reads arrays, lists, series
-and frames; a frame is any object with columns by name (pandas, polars, pyarrow, or a mapping of
-arrays), whose library is not imported.
+`EstimatedFrequencies` and `EstimatedMean` are their answers. Values are read by the tables of
+`turnout.client_data`: arrays, lists, series and frames; a frame is any object with columns by name
+(pandas, polars, pyarrow, or a mapping of arrays).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from turnout.api.prices import Result
 from turnout.core.errors import ParameterError
 from turnout.core.optional import require
+from turnout.core.values import canonical, converting, refuse_inexact
 from turnout.estimation.private import estimates
 from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean, PrivacyRequest
 from turnout.estimation.private.columns import Rows, array_entries, array_vectors, chosen_columns
@@ -30,10 +31,13 @@ from turnout.schemes import PrivacyUnit
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from turnout.data.tables import Column, Table
     from turnout.reporting.drawing import Picture
 
-_SHOWN = 5
+_ONLY = "values"
+"""The name of a column that has none."""
 _UNNAMED = "none: these values have no columns with names"
+_SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
 
 
 @runtime_checkable
@@ -48,146 +52,112 @@ def rows_of(values: Any) -> Path | HeldRows:
 
     Raises:
         ParameterError: neither a path nor an array, a list, a series or a frame.
+        InputFileError: values that cannot be converted.
     """
     if isinstance(values, str | os.PathLike):
         return Path(os.fspath(values))
-    if isinstance(values, HeldRows):
-        return values
+    return values if isinstance(values, HeldRows) else _TableRows(values)
+
+
+class _TableRows:
+    """The columns of a table, which have names only where those of the values have."""
+
+    def __init__(self, values: Any) -> None:
+        with converting(_ONLY):
+            self._table, named = _table(values)
+        self.names: Sequence[str] = self._table.names if named else ()
+
+    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
+        """The column of that name, or the only one; what is missing is None."""
+        (name,) = self._chosen(() if column is None else (column,), single=True)
+        found = (_entries(name, held[name]) for held in self._columns([name]))
+        yield from _joined(found, array_entries)
+
+    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+        """The columns of these names, or all; what is missing is no number."""
+        names = self._chosen(columns, single=False)
+        named = bool(self.names)
+        found = (
+            _beside([_numbers(name, held[name], named) for name in names])
+            for held in self._columns(names)
+        )
+        yield from _joined(found, array_vectors)
+
+    def _columns(self, names: Sequence[str]) -> Iterator[Mapping[str, Column]]:
+        from turnout.data.tables import Kind
+
+        for batch in self._table.batches(dict.fromkeys(names, Kind.NUMBERS)):
+            yield batch.columns
+
+    def _chosen(self, columns: Sequence[str], *, single: bool) -> Sequence[str]:
+        if self.names:
+            return chosen_columns(columns, self.names, single=single)
+        if columns:
+            raise ParameterError("column", columns[0], _UNNAMED)
+        return self._table.names
+
+
+def _table(values: Any) -> tuple[Table, bool]:
+    """The values as a table, and whether its columns have names of their own."""
+    from turnout.data.tables import ArrayTable
+
+    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        from turnout.data.arrow_tables import frame_table, series_table
+
+        named = hasattr(values, "columns")
+        return frame_table(values) if named else series_table(values, _ONLY), named
     if isinstance(values, Mapping):
-        return _Frame(values, list(values))
-    if hasattr(values, "__array__"):
-        names = getattr(values, "column_names", None)  # of a table of pyarrow
-        names = getattr(values, "columns", None) if names is None else names
-        return _Array(values) if names is None else _Frame(values, list(names))
-    if isinstance(values, Sequence):
-        return _Array(values)
+        return ArrayTable(values), True
+    if hasattr(values, "__array__") or isinstance(values, Sequence):
+        return ArrayTable({_ONLY: values}), False
     kind = type(values).__name__
     raise ParameterError("values", kind, "an array, a list, a series, a frame, or a file's path")
 
 
-class _Array:
-    """An array without names for its columns."""
-
-    names: Sequence[str] = ()
-
-    def __init__(self, values: Any) -> None:
-        self._array = _present(values, "values")
-
-    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """All entries, of one dimension."""
-        _refuse_names(() if column is None else (column,))
-        return array_entries(_column(self._array, "values"))
-
-    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """All rows."""
-        _refuse_names(columns)
-        return array_vectors(_numbers(self._array, "values"))
+def _joined(
+    parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
+) -> Iterator[NDArray[Any]]:
+    """The rows of all parts in blocks as a file's, wherever the table's batches end."""
+    held: NDArray[Any] | None = None
+    for part in parts:
+        held = part if held is None else np.concatenate((held, part))
+        blocks = list(cut(held))
+        whole = len(blocks) > 1 and len(blocks[-1]) == len(blocks[0])
+        held = None if whole else blocks.pop()
+        yield from blocks
+    if held is not None:
+        yield held
 
 
-class _Frame:
-    """Columns by name."""
-
-    def __init__(self, columns: Any, keys: Sequence[Any]) -> None:
-        self._columns, self._keys = columns, keys
-        self.names: Sequence[str] = [str(key) for key in keys]
-
-    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """The column of that name, or the only one."""
-        (key,) = self._chosen(() if column is None else (column,), single=True)
-        return array_entries(self._array(key))
-
-    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """The columns of these names, or all."""
-        keys = self._chosen(columns, single=False)
-        parts = [_numbers(self._array(key), str(key)) for key in keys]
-        if len({part.size for part in parts}) > 1:
-            raise ParameterError("values", [part.size for part in parts], "columns of one length")
-        return array_vectors(np.stack(parts, axis=1))
-
-    def _chosen(self, columns: Sequence[str], *, single: bool) -> list[Any]:
-        """The keys of the columns to read; a frame's need not be text."""
-        chosen = chosen_columns(columns, self.names, single=single)
-        return [self._keys[self.names.index(name)] for name in chosen]
-
-    def _array(self, key: Any) -> NDArray[Any]:
-        return _column(_present(self._columns[key], str(key)), str(key))
+def _entries(name: str, column: Column) -> NDArray[Any]:
+    """The entries of a column, of one dimension."""
+    if column.values.ndim != 1:
+        raise ParameterError(name, f"shape {column.values.shape}", "one value a client")
+    found = column.values
+    if column.texts is not None:
+        found = np.array(column.texts, dtype=object)[found]
+    if column.missing is None or not column.missing.any():
+        return found
+    found = found.astype(object)
+    found[column.missing] = None
+    return found
 
 
-def _present(values: Any, name: str) -> NDArray[Any]:
-    """The values as an array, none of which is missing.
-
-    Raises:
-        ParameterError: some are, or there are none, or it is no array.
-    """
-    array = _array_of(values, name)
-    if array.ndim == 0 or not array.size:
-        raise ParameterError(name, f"shape {array.shape}", "one row a client, at least one")
-    missing = _missing(array)
-    if isinstance(values, np.ma.MaskedArray):
-        missing = missing | np.ma.getmaskarray(values)
-    rows = np.unique(np.nonzero(missing)[0])
-    if rows.size:
-        shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if rows.size > _SHOWN else "")
-        given = f"missing in {rows.size:,} rows"
-        raise ParameterError(name, given, f"a value in every row; counted from 0: {shown}")
-    return array
+def _numbers(name: str, column: Column, named: bool) -> NDArray[np.float64]:
+    """The numbers of a column, shape (rows, entries of a row); true and false are 1 and 0."""
+    values = column.values
+    if column.texts is not None or values.ndim > 2 - named:
+        given = "text" if column.texts is not None else f"shape {values.shape}"
+        raise ParameterError(name, given, _SHAPE)
+    refuse_inexact(name, values)
+    found = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    if column.missing is not None:
+        found = np.where(column.missing[:, None], np.nan, found)
+    return found
 
 
-def _array_of(values: Any, name: str) -> NDArray[Any]:
-    """The values as an array; a list of several types of values as one of objects.
-
-    As numbers or text, its missing values would be numbers or text too.
-    """
-    try:
-        if hasattr(values, "__array__"):
-            return np.asarray(values)
-        array = np.asarray(values, dtype=object)
-        kinds = {type(value) for value in array.flat}
-        plain = len(kinds) == 1 and issubclass(kinds.pop(), int | float | str | np.generic)
-        return np.asarray(values) if plain else array
-    except (TypeError, ValueError) as error:
-        raise ParameterError(name, type(values).__name__, f"an array, but {error}") from None
-
-
-def _missing(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """The places of missing values, of the array's shape."""
-    if array.dtype.kind in "fcmM":
-        return np.isnat(array) if array.dtype.kind in "mM" else np.isnan(array)
-    if array.dtype.kind != "O":
-        return np.zeros(array.shape, dtype=np.bool_)
-    return np.asarray(np.frompyfunc(_is_missing, 1, 1)(array), dtype=np.bool_)
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether it is None, or differs from itself, as NaN does, or will not say, as pandas.NA."""
-    try:
-        return value is None or bool(value != value)  # noqa: PLR0124
-    except TypeError:
-        return True
-
-
-def _column(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """The array, of one dimension."""
-    if array.ndim != 1 or array.dtype.names:
-        raise ParameterError(name, f"shape {array.shape}", "one dimension, one value a client")
-    return array
-
-
-def _numbers(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """The array, of numbers; truth values and text are none."""
-    if array.dtype.kind == "O":
-        kinds = {type(value) for value in array.flat}
-        if all(issubclass(kind, Real) and kind not in (bool, np.bool_) for kind in kinds):
-            array = array.astype(np.float64)
-    if array.dtype.kind not in "iuf" or array.ndim > 2:
-        given = f"{array.dtype} of shape {array.shape}"
-        raise ParameterError(name, given, "numbers, of shape (clients,) or (clients, dimension)")
-    return array
-
-
-def _refuse_names(columns: Sequence[str]) -> None:
-    if columns:
-        raise ParameterError("column", columns[0], _UNNAMED)
+def _beside(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 _TOP = 20
@@ -277,6 +247,7 @@ def estimate_frequencies(
     mechanism: str = "auto",
     post_processing: str = "simplex",
     confidence: float = 0.95,
+    missing: object = None,
     source: Source | None = None,
 ) -> EstimatedFrequencies:
     """Estimated shares of the clients that hold each value; what each client sends is private.
@@ -302,6 +273,7 @@ def estimate_frequencies(
         post_processing: from unbiased estimates ("raw") to shares: "simplex", "empirical-bayes",
             "clip" or "normalise".
         confidence: of each interval, from 0.5 to below 1.
+        missing: the category, public, that a missing value counts as; by default it is refused.
         source: other randomness, for tests and simulations: it protects nobody.
 
     Returns:
@@ -315,7 +287,7 @@ def estimate_frequencies(
     >>> from turnout.randomness import SimulationStreams
     >>> estimate_frequencies([0, 1, 1, 2] * 500, categories=3, epsilon=2.0, trust="local",
     ...     source=SimulationStreams(1).source("doctest"))
-    EstimatedFrequencies(3 values, 2,000 clients; local, ε₀ = 2, replace-one, client)
+    EstimatedFrequencies(3 values, 2,000 clients (public); local, ε₀ = 2, replace-one, client)
     """
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     names = () if isinstance(categories, Integral) else _distinct(categories)
@@ -329,6 +301,7 @@ def estimate_frequencies(
         mechanism=mechanism,
         post_processing=post_processing,
         confidence=confidence,
+        missing=missing,
     )
     return EstimatedFrequencies(
         **vars(found), categories=names or tuple(map(str, range(found.values.size)))
@@ -347,6 +320,7 @@ def estimate_mean(
     bits: int | None = None,
     columns: str | Sequence[str] = (),
     mechanism: str = "auto",
+    missing: float | None = None,
     source: Source | None = None,
 ) -> EstimatedMean:
     """Estimated mean of the clients' vectors, each clipped to a ball.
@@ -368,6 +342,7 @@ def estimate_mean(
         columns: which columns of a frame or a file, by default all.
         mechanism: messages of a client in the shuffled model: "one-message", "several-messages", or
             "auto": several where their predicted error is less by more than 5 %.
+        missing: the number, public, that a missing one counts as; by default it is refused.
         source: other randomness, for tests and simulations: it protects nobody.
 
     Returns:
@@ -388,6 +363,7 @@ def estimate_mean(
         OSRandomness() if source is None else source,
         columns=chosen,
         mechanism=mechanism,
+        missing=missing,
     )
     names = chosen if isinstance(rows, Path) else chosen or rows.names
     return EstimatedMean.of(found, names)
@@ -401,9 +377,9 @@ def _distinct(categories: object) -> tuple[str, ...]:
     """
     if isinstance(categories, str) or not isinstance(categories, Iterable):
         raise ParameterError("categories", categories, "a whole number, or all values by name")
-    names = tuple(map(str, categories))
-    if len(names) < 2 or len(set(names)) != len(names):
-        raise ParameterError("categories", names, "at least two names, all different")
+    names = tuple(canonical(str(one)) for one in categories)
+    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
+        raise ParameterError("categories", names, "at least two names, all different, none empty")
     return names
 
 
@@ -412,8 +388,9 @@ def _described(found: Frequencies | Mean, what: str) -> str:
     cost: EstimateCost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
-    about = "about " if found.clients is None else ""
+    clients = f"{found.about:,.0f} clients"
+    clients = f"about {clients}" if found.clients is None else f"{clients} (public)"
     return (
-        f"{type(found).__name__}({what}, {about}{found.about:,.0f} clients; {cost.trust}, "
+        f"{type(found).__name__}({what}, {clients}; {cost.trust}, "
         f"{sign} = {rounded_up(cost.epsilon)}{delta}, {cost.relation}, {PrivacyUnit.CLIENT.value})"
     )

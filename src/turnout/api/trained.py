@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
 from turnout.core.optional import require
+from turnout.core.values import rounded
 from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class TrainedModel:
             raise ParameterError(
                 "inputs", array.shape, f"a shape (n, {', '.join(map(str, shape))})"
             )
-        if array.dtype.kind not in "uif":
+        if array.dtype.kind not in "buif":
             raise ParameterError("inputs", str(array.dtype), "an array of numbers")
         if not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0, 0])
@@ -147,8 +148,10 @@ class TrainedModel:
 def _as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
     """Bytes, or floats on the scale that the model learned from; a wrong scale is refused."""
     if not learned_from_bytes:
+        if rounded(array).any():
+            raise ParameterError("inputs", "something else", "whole numbers that float32 holds")
         return array.astype(np.float32)
-    whole = array.dtype.kind in "ui"
+    whole = array.dtype.kind in "bui"
     limit = 255 if whole else 1
     if array.min() < 0 or array.max() > limit:
         found = f"{array.min():g} to {array.max():g}"

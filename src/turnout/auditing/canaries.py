@@ -34,6 +34,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
 from turnout.learning.algorithm import Algorithm, Batched, ClientStates, ServerState
 from turnout.participation.schedule import blocks
 from turnout.randomness import SimulationStreams
@@ -215,6 +216,7 @@ _INDEPENDENT = (Always, Bernoulli, Kept, KOf, OneOf)
 """Draws that are the same for every client, and independent."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class OneRun:
     """The outcome of one run with canaries.

@@ -36,6 +36,9 @@ from turnout.bandits.policy import Batch
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
+from turnout.core.values import canonical
+from turnout.estimation.private.columns import csv_rows
 from turnout.randomness import Source
 
 if TYPE_CHECKING:
@@ -269,6 +272,7 @@ def parameter_net(dimension: int, fineness: float) -> FloatArray:
 _CLIENT, _REWARD = "client", "reward_"
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class LoggedEnvironment:
     """Rewards of n clients for each action; the client in row i answers pull i.
@@ -341,16 +345,14 @@ def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
     features = checked_actions(actions)
     names = [_CLIENT, *(f"{_REWARD}{i}" for i in range(len(features)))]
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if list(reader.fieldnames or ()) != names:
-                raise InputFileError(f"{path}: expected the columns {', '.join(names)}")
-            rows = list(reader)
+        header, *rows = csv_rows(path)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputFileError(f"{path} cannot be read: {error}") from None
-    _require_once(path, [row[_CLIENT] for row in rows])
+    if header != names:
+        raise InputFileError(f"{path}: expected the columns {', '.join(names)}")
+    _require_once(path, [canonical(row[0]) for row in rows])
     outcomes = [
-        [_reward(path, number, name, row[name]) for name in names[1:]]
+        [_reward(path, number, *cell) for cell in zip(names[1:], row[1:], strict=True)]
         for number, row in enumerate(rows, start=2)
     ]
     return LoggedEnvironment(features, np.array(outcomes).reshape(len(rows), len(features)))
@@ -360,16 +362,18 @@ def _require_once(path: Path, clients: Sequence[str]) -> None:
     """Refuses a client in two rows: its rewards would add up, and ε is that of one."""
     seen: dict[str, int] = {}
     for line, client in enumerate(clients, start=2):
+        if not client:
+            raise ParameterError("log", f"no client in line {line} of {path}", "one in every row")
         if client in seen:
             said = f"client {client!r} in lines {seen[client]} and {line} of {path}"
             raise ParameterError("log", said, "each client once: epsilon is that of one reward")
         seen[client] = line
 
 
-def _reward(path: Path, line: int, name: str, text: str | None) -> float:
+def _reward(path: Path, line: int, name: str, text: str) -> float:
     """A reward, as it stands in the file."""
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         value = float("nan")
     if not abs(value) <= 1.0:

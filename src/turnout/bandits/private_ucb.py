@@ -31,6 +31,7 @@ from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
 from turnout.estimation.private.central import gaussian_noise
 from turnout.randomness import Source
 from turnout.schemes import KaryResponse, TrustModel
@@ -42,6 +43,7 @@ _CLOSE = 0.99  # of ε, at which no larger ε₀ is sought
 _ROUNDING = 1e-4  # relative width of the certified price of Gaussian noise, and more
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class PrivateState:
     """The state of a private LinUCB.

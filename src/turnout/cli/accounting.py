@@ -295,15 +295,29 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
 @_BUDGET_FILE
 @click.option("--label", default="", metavar="TEXT", help="What to call it in the account.")
 @click.option("--times", type=click.IntRange(1), default=1, help="How often; once by default.")
+@click.option(
+    "--answer",
+    type=FILE,
+    metavar="FILE",
+    help="In place of a window: what turnout estimate --json printed, at what it says it cost.",
+)
 @scheme_options
-def charge(file: Path, as_json: bool, label: str, times: int, **flags: Any) -> None:
+def charge(
+    file: Path, as_json: bool, label: str, times: int, answer: Path | None, **flags: Any
+) -> None:
     """Charges a window to the account in FILE, before it runs, or refuses it.
 
     Where the budget does not allow it, the command ends with 2 and nothing is charged. What was
     charged runs as it was described; ending it early gives nothing back.
     """
     from turnout.plans.sweeps import charge as charged
+    from turnout.plans.sweeps import charge_answer
 
+    if answer is not None:
+        if times != 1 or any(value is not None for value in flags.values()):
+            raise click.UsageError("--answer is charged once, and says itself what it cost")
+        _show(charge_answer(file, answer, label), None, as_json)
+        return
     _show(charged(file, flags, label, times), flags, as_json)
 
 

@@ -30,11 +30,23 @@ PICTURE = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 LABELS = click.option("--labels", type=FILE, metavar="FILE", help="All values by name, one a line.")
 COLUMN = click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+MISSING = click.option(
+    "--missing", metavar="VALUE", help="What a missing value counts as: public; by default refused."
+)
+MISSING_NUMBER = click.option(
+    "--missing",
+    type=float,
+    metavar="X",
+    help="The number that a missing one counts as: public; by default such rows are refused.",
+)
 CONFIDENCE = click.option(
     "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
 )
 values_options = all_of(
-    click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."), LABELS, COLUMN
+    click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."),
+    LABELS,
+    COLUMN,
+    MISSING,
 )
 """Which values there can be, and where they stand."""
 
@@ -99,6 +111,7 @@ _LOCAL_EPSILON = click.option(
     help="Values are words, of which L letters count, at most 12; whatever is not a to z is a *.",
 )
 @COLUMN
+@MISSING
 @_LOCAL_EPSILON
 @click.option(
     "--threshold",
@@ -157,6 +170,7 @@ def heavy_hitters(
     metavar="NAME",
     help="A column of a CSV or Parquet file; several times for vectors.",
 )
+@MISSING_NUMBER
 @_LOCAL_EPSILON
 @click.option(
     "--radius",
@@ -336,6 +350,7 @@ def frequencies(
     metavar="NAME",
     help="A column of a CSV or Parquet file; several times for vectors. By default all.",
 )
+@MISSING_NUMBER
 @click.option(
     "--mechanism",
     type=click.Choice(["auto", "one-message", "several-messages"]),

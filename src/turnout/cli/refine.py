@@ -101,6 +101,7 @@ def encode(
     size: int | None,
     labels: Path | None,
     column: str | None,
+    missing: str | None,
     mechanism: str | None,
     out: Path,
 ) -> None:
@@ -115,7 +116,7 @@ def encode(
 
     names = names_of(size, labels)
     levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
-    values = _values(data, levels.size, names, column)
+    values = _values(data, levels.size, names, column, missing)
     release, keys = refined(levels, values, labels=names)
     paths = write_release(out, release, keys)
     click.echo(
@@ -136,13 +137,15 @@ def encode(
     click.echo("together show what the largest shows. Give each key to its analyst, and keep none.")
 
 
-def _values(data: Path, size: int, names: tuple[str, ...], column: str | None) -> NDArray[Any]:
+def _values(
+    data: Path, size: int, names: tuple[str, ...], column: str | None, missing: str | None
+) -> NDArray[Any]:
     """The clients' values."""
     import numpy as np
 
     from turnout.estimation.private.columns import item_blocks
 
-    return np.concatenate(list(item_blocks(data, size, names, column)))
+    return np.concatenate(list(item_blocks(data, size, names, column, missing)))
 
 
 @refine.command(epilog=_LIMITED_EXAMPLES)
@@ -168,6 +171,7 @@ def limited(
     size: int | None,
     labels: Path | None,
     column: str | None,
+    missing: str | None,
     confidence: float,
     top: int,
     as_json: bool,
@@ -185,7 +189,7 @@ def limited(
 
     names, source = names_of(size, labels), OSRandomness()
     answers = LimitedAnswers(size or len(names), epsilon, randomness, public_seed(source))
-    values = _values(data, answers.size, names, column)
+    values = _values(data, answers.size, names, column, missing)
     found = answers.answered(answers.totals(answers.encode(values, source)))
     names = names or tuple(map(str, range(answers.size)))
     rows = estimates.level_rows(names, found, confidence)

@@ -82,11 +82,11 @@ def enrol(
 def _create_if_empty(plan: Path, settings: Settings) -> None:
     """Create the task of a plan, unless there is one: then it must be this plan's."""
     from turnout.reporting.console import Console
-    from turnout.service.storage.opening import open_storage
-    from turnout.service.web.server import require_task
+    from turnout.service.web.server import open_task
 
-    with closing(open_storage(settings.db, serving=not _has_task(settings.db))) as storage:
-        require_task(storage, plan, settings, Console().phase)
+    serving = not _has_task(settings.db)
+    storage, _ = open_task(plan, settings, Console().phase, serving=serving)
+    storage.close()
 
 
 def _has_task(db: str) -> bool:

@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 
 Noise = Callable[[float, int], NDArray[Any]]
 """``noise(std, dimension)`` gives fresh, independent draws of N(0, std²), or of N(0, std²) rounded
 to integers, shape ``(dimension,)``."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateSum:
     """A sum of clipped updates and how many went into it: a commutative monoid.

@@ -31,6 +31,11 @@ def positive(**parameters: object) -> None:
     _each(parameters, "a finite number above 0", lambda x: 0 < x < math.inf)
 
 
+def number(**parameters: object) -> None:
+    """Each parameter is a finite number."""
+    _each(parameters, "a finite number", math.isfinite)
+
+
 def non_negative(**parameters: object) -> None:
     """Each parameter is a finite number of at least 0."""
     _each(parameters, "a finite number of at least 0", lambda x: 0 <= x < math.inf)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import UnsupportedError
+from turnout.core.showing import shows_shapes
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -34,6 +35,7 @@ class Resumable(Protocol):
         ...
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
     """Settings and data that decide what an object computes.

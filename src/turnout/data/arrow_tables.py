@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,25 +19,12 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.optional import require
+from turnout.core.values import canonical, converting, distinct
 from turnout.data.images import pixels
 from turnout.data.tables import BATCH_NUMBERS, Column, Kind, TableBatch, any_of_row, text_column
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of the arrays of a column, as its first rows had them."""
-
-
-@contextmanager
-def arrow_errors(where: str) -> Iterator[None]:
-    """A damaged or unreadable file as an `InputFileError` of one line."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise InputFileError(f"{where} does not exist") from error
-        text = " ".join(str(error).split())
-        raise InputFileError(f"{where or 'data'} cannot be read: {text[:200]}") from error
 
 
 def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> Column:
@@ -55,9 +44,13 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
 
     kind = held.type
     missing = np.asarray(held.is_null()) if held.null_count else None
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
         held, kind = held.dictionary_decode(), kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_null(kind):
+        return Column(np.zeros(len(held)), None, missing)
+    if pa.types.is_date(kind):
+        held, kind = held.cast(pa.string()), pa.string()
+    if _is_text(kind) or pa.types.is_dictionary(kind):
         return _texts(held)
     if _is_list(kind):
         return _arrays(name, held, missing, rows, shapes)
@@ -102,6 +95,13 @@ def _images(
     return Column(np.stack([blank if one is None else one for one in found]), None, missing)
 
 
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_it(kind) for is_it in types)
+
+
 def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -120,14 +120,16 @@ def _numbers(held: Any) -> NDArray[Any]:
 
 def _texts(held: Any) -> Column:
     """Text; the empty one is missing too."""
-    coded = held.dictionary_encode()
+    coded = held.dictionary_encode()  # which a dictionary is already
     words = coded.dictionary.to_pylist()
     if len(words) > BATCH_NUMBERS:
         return text_column(held.to_pylist())
-    places = _numbers(coded.indices).astype(np.int64)
-    empty = np.array([word == "" for word in words] or [True])
-    missing = np.asarray(held.is_null()) | empty[places]
-    return Column(places, tuple(words or [""]), missing)
+    places, texts = _numbers(coded.indices).astype(np.int64), tuple(words or [""])
+    if not all(map(str.isascii, texts)):  # two words may be one in normal form
+        among, texts = distinct(texts)
+        places = among[places]
+    empty = np.array([text == "" for text in texts])
+    return Column(places, texts, np.asarray(held.is_null()) | empty[places])
 
 
 def _arrays(
@@ -207,9 +209,10 @@ class ArrowTable:
     typed = True
 
     def __init__(self, schema: Any, read: Reader, where: str = "") -> None:
-        self._read, self._where = read, where
-        with arrow_errors(where):
-            self._names = list(schema.names)
+        self._read, self._where = read, where or "data"
+        with converting(self._where):
+            self._keys = {canonical(name): name for name in schema.names}
+            self._names = [canonical(name) for name in schema.names]
 
     @property
     def names(self) -> Sequence[str]:
@@ -219,9 +222,9 @@ class ArrowTable:
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All rows of these columns; types are the table's own."""
         start, names, step = 0, list(kinds), _FIRST_ROWS
-        with arrow_errors(self._where):
+        with converting(self._where):
             shapes: Shapes = {}
-            for held in self._read(names):
+            for held in self._read([self._keys[name] for name in names]):
                 for part in _sliced(held, step):
                     rows = np.arange(start, start + part.num_rows)
                     columns = {
@@ -243,7 +246,7 @@ def parquet_table(path: Path) -> ArrowTable:
     _require("a .parquet file")
     import pyarrow.parquet as pq
 
-    with arrow_errors(str(path)), pq.ParquetFile(path) as file:
+    with converting(str(path)), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
 
     def read(names: Sequence[str]) -> Iterator[Any]:
@@ -282,7 +285,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
         with pa.OSFile(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
             yield stream
 
-    with arrow_errors(str(folder)), opened(files[0]) as stream:
+    with converting(str(folder)), opened(files[0]) as stream:
         schema = stream.schema
 
     def read(names: Sequence[str]) -> Iterator[Any]:
@@ -298,8 +301,25 @@ def frame_table(frame: Any) -> ArrowTable:
     _require("a frame")
     import pyarrow as pa
 
-    with arrow_errors(""):
+    with converting("data"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pandas, that names will be text
         held = pa.table(frame)
+    return _held_table(held)
+
+
+def series_table(values: Any, name: str) -> ArrowTable:
+    """The table of one column that is handed out in Arrow's form, as a frame's are."""
+    _require("a series")
+    import pyarrow as pa
+
+    with converting("data"):
+        streamed = hasattr(values, "__arrow_c_stream__")
+        held = pa.chunked_array(values) if streamed else pa.array(values)
+    return _held_table(pa.table({name: held}))
+
+
+def _held_table(held: Any) -> ArrowTable:
+    """A table of pyarrow in memory."""
     if not held.num_rows:
         raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
 
@@ -317,8 +337,10 @@ class CsvTable:
     def __init__(self, path: Path) -> None:
         _require("a .csv file")
         self._path = path
-        with arrow_errors(str(path)):
-            self._names = list(self._reader(None).schema.names)
+        with converting(str(path)), self._reader(None) as reader:
+            names = reader.schema.names
+        self._keys = {canonical(name): name for name in names}
+        self._names = [canonical(name) for name in names]
 
     @property
     def names(self) -> Sequence[str]:
@@ -328,8 +350,8 @@ class CsvTable:
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
         """All rows of these columns, of the kinds asked for; an empty cell is missing."""
         start, names = 0, list(kinds)
-        with self._errors(kinds, lambda: start):
-            for held in self._reader(kinds):
+        with self._errors(kinds, lambda: start), self._reader(kinds) as reader:
+            for held in reader:
                 if not held.num_rows:
                     continue
                 rows = np.arange(start, start + held.num_rows)
@@ -340,7 +362,8 @@ class CsvTable:
                 yield TableBatch(rows, columns)
                 start += held.num_rows
 
-    def _reader(self, kinds: Mapping[str, Kind] | None) -> Any:
+    @contextmanager
+    def _reader(self, kinds: Mapping[str, Kind] | None) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -353,13 +376,16 @@ class CsvTable:
                 Kind.TEXT: pa.string(),
             }
             convert = csv.ConvertOptions(
-                column_types={name: types[kind] for name, kind in kinds.items()},
-                include_columns=list(kinds),
+                column_types={self._keys[name]: types[kind] for name, kind in kinds.items()},
+                include_columns=[self._keys[name] for name in kinds],
+                null_values=[""],
                 strings_can_be_null=True,
             )
         # One thread, so that an error names its row and rows keep their order.
         options = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES)
-        return csv.open_csv(self._path, read_options=options, convert_options=convert)
+        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+        with _WholeLines(self._path) as file:
+            yield csv.open_csv(file, options, lines, convert)
 
     @contextmanager
     def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
@@ -367,7 +393,7 @@ class CsvTable:
         import pyarrow as pa
 
         try:
-            with arrow_errors(str(self._path)):
+            with converting(str(self._path)):
                 yield
         except InputFileError as error:
             cause = error.__cause__
@@ -386,6 +412,29 @@ class CsvTable:
     def _named(self, place: int, kinds: Mapping[str, Kind]) -> str:
         name = self._names[place] if place < len(self._names) else ""
         return name if name in kinds else next(iter(kinds))
+
+
+class _WholeLines(io.FileIO):
+    """A file without the blank lines at its end; a blank line before it is a row of empty cells."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        end = self._left = self.seek(0, io.SEEK_END)
+        while self._left and self._byte(self._left - 1) in b"\r\n":
+            self._left -= 1
+        self._left = min(self._left + 1, end)  # the last line's own end
+        self.seek(0)
+
+    def _byte(self, place: int) -> bytes:
+        self.seek(place)
+        return super().read(1)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes, at most so many."""
+        wanted = self._left if size is None or size < 0 else min(size, self._left)
+        found = super().read(wanted)
+        self._left -= len(found)
+        return found
 
 
 def _require(what: str) -> None:

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.core.values import FLOAT32_WHOLE, refuse_rows, rounded
 from turnout.data.records import PredictionTarget
-from turnout.data.tables import Column, Kind, Table, TableBatch, any_of_row, refuse_rows
+from turnout.data.tables import Column, Kind, Table, TableBatch, any_of_row
 from turnout.plans.data_sections import DataSection
 
 _SPLIT_KEY = b"turnout test clients 1"
@@ -25,6 +27,7 @@ _SPLIT_KEY = b"turnout test clients 1"
 _NOBODY = 0
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Census:
     """Clients and rows of a table.
@@ -245,6 +248,7 @@ class Encoder:
         self._label: Sequence[str] = data.label or ()
         self._categories = data.categories or {}
         self._scaling = data.scaling or {}
+        self._missing = data.missing or {}
         vocabulary = data.vocabulary
         self._tokens = len(vocabulary) if isinstance(vocabulary, str) else vocabulary
         labels = [first.columns[name] for name in self._label]
@@ -277,6 +281,14 @@ class Encoder:
             raise ParameterError("label", labels.shape[1:], expected)
         return inputs, labels
 
+    def _present(self, key: str, name: str, batch: TableBatch) -> Column:
+        """The column, in which nothing is missing any more."""
+        column = batch.columns[name]
+        if name in self._missing:
+            return column.filled(self._missing[name])
+        refuse_rows(key, name, "a value in every row", column.lacking(), batch.rows)
+        return column
+
     def _seen(self, batch: TableBatch) -> NDArray:
         parts = [self._input(name, batch) for name in self._inputs]
         if self._tokens is not None:
@@ -288,7 +300,7 @@ class Encoder:
 
     def _input(self, name: str, batch: TableBatch) -> NDArray:
         """One input column: a row of one-hot codes, tokens, or numbers."""
-        column = _present("inputs", name, batch)
+        column = self._present("inputs", name, batch)
         if self._tokens is not None:
             return _whole("inputs", name, column, batch.rows, range(self._tokens))
         if name in self._categories:
@@ -312,18 +324,20 @@ class Encoder:
             _finite(key, name, values, rows)
             return values
         _finite(key, name, values, rows)
+        if name not in self._scaling:
+            _told_apart(key, name, values, rows)
         return values.astype(np.float32)
 
     def _predicted(self, batch: TableBatch) -> NDArray:
         """The labels, as the target says."""
         name = self._label[0]
-        column = _present("label", name, batch)
+        column = self._present("label", name, batch)
         if self.target is PredictionTarget.CLASS:
             return self._class_numbers(name, column, batch.rows)
         if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return _whole("label", name, column, batch.rows, range(-1, self._tokens))
-        columns = [column] + [_present("label", one, batch) for one in self._label[1:]]
+        columns = [column] + [self._present("label", one, batch) for one in self._label[1:]]
         parts = [
             self._tags(one, held, batch.rows)
             if self.target is PredictionTarget.TAGS
@@ -352,7 +366,7 @@ class Encoder:
         """Each token beside the one after it; −1 stands for no token."""
         assert self._tokens is not None
         name = self._inputs[0]
-        held = _present("inputs", name, batch)
+        held = self._present("inputs", name, batch)
         tokens = _whole("inputs", name, held, batch.rows, range(-1, self._tokens))
         if tokens.ndim != 2 or tokens.shape[1] < 2:
             raise ParameterError("inputs", name, "arrays of at least two tokens")
@@ -395,16 +409,6 @@ def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
     raise ParameterError("target", None, expected)
 
 
-def _present(key: str, name: str, batch: TableBatch) -> Column:
-    """The column, without missing entries."""
-    column = batch.columns[name]
-    refuse_rows(key, name, "a value in every row", column.missing, batch.rows)
-    if column.values.dtype.kind == "f":
-        gone = any_of_row(np.isnan(column.values))
-        refuse_rows(key, name, "a value in every row", gone, batch.rows)
-    return column
-
-
 def _number_values(name: str, column: Column) -> NDArray:
     if column.texts is not None:
         raise ParameterError("label", name, "a column of numbers, not of text")
@@ -414,10 +418,21 @@ def _number_values(name: str, column: Column) -> NDArray:
 def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
     """Numbers that float32 can hold."""
     if values.dtype.kind == "f":
-        beyond = any_of_row(~(np.abs(values) <= _FLOAT32_LIMIT))
+        narrow = values.dtype.itemsize <= 4  # whose finite numbers float32 holds
+        fits = np.isfinite(values) if narrow else np.abs(values) <= _FLOAT32_LIMIT
+        beyond = any_of_row(~fits)
         refuse_rows(
             key, name, f"numbers from -{_FLOAT32_LIMIT:.4g} to {_FLOAT32_LIMIT:.4g}", beyond, rows
         )
+
+
+def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
+    """Whole numbers that float32 does not make one with others."""
+    expected = (
+        f"whole numbers that float32 holds, as all up to {FLOAT32_WHOLE:,}, or their public range "
+        f"(scaling = {{ {name} = [low, high] }})"
+    )
+    refuse_rows(key, name, expected, any_of_row(rounded(values)), rows)
 
 
 def _whole(

@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import InputFileError, ParameterError, StorageError, TurnoutError
 from turnout.core.files import locked, sync_folder
+from turnout.core.showing import shows_shapes
+from turnout.core.values import canonical
 from turnout.data.encoding import Census, Encoder, Split, kinds_of, take_census
 from turnout.data.files import cache_folder
 from turnout.data.records import ClientData, PredictionTarget, Records
@@ -48,6 +50,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 """Makes the array to write, by its name, type and shape."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class ShelfContents:
     """The contents of a shelf.
@@ -202,6 +205,7 @@ def untold(what: str, rows: int) -> None:
     """Tells nobody."""
 
 
+@shows_shapes("target", "outputs", "names")
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """Records by client, and what the columns were read as.
@@ -288,7 +292,7 @@ def _checked_split(table: Table, data: DataSection, held_out: Table | None) -> S
         return Split(share=data.test)
     if data.test is None:
         raise ParameterError("test", None, "a share of the clients, a column or a test set")
-    column = str(data.test)
+    column = canonical(str(data.test))
     columns_of(table, [column], "test")
     return Split(column=column)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.values import canonical
 from turnout.data.layout import Tell, all_records, content_digest, kept_layout, lay_out, untold
 from turnout.data.records import ClientData, Records
 from turnout.data.tables import ArrayTable, CharacterTable, Table
@@ -116,7 +117,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
 def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
     """The file of the test set; None where ``test`` is a share or a column."""
-    if not isinstance(data.test, str) or data.test in table.names:
+    if not isinstance(data.test, str) or canonical(data.test) in table.names:
         return None
     other = folder / data.test
     if other.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.learning.examples import Holdings
 from turnout.plans.data_sections import DataSection
 
@@ -28,6 +30,7 @@ class PredictionTarget(StrEnum):
     """A class a token: int64, shape ``(records, length)``, −1 where there is none to predict."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
     """Inputs and labels of one side of a split; either may be memory-mapped.
@@ -51,7 +54,7 @@ class Records:
         return len(self.labels)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClientData:
     """A data set: what the clients hold, and what a model is judged by, which is public.
 
@@ -74,6 +77,19 @@ class ClientData:
     holdings: Holdings | None = None
     names: tuple[str, ...] = ()
     section: DataSection | None = None
+
+    def __repr__(self) -> str:
+        held = "dealt" if self.holdings is None else f"of {self.holdings.population:,} clients"
+        parts = [
+            repr(self.name),
+            f"train = {self.train}, {held}",
+            f"test = {self.test}",
+            f"{self.target.value} of {self.outputs:,}",
+        ]
+        if self.section is not None:
+            said = self.section.model_dump(exclude_defaults=True)
+            parts += [f"{key} = {reprlib.repr(value)}" for key, value in said.items()]
+        return f"ClientData({'; '.join(parts)})"
 
 
 def deal(

@@ -9,19 +9,36 @@ a million rows of ten words costs ten conversions.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.core.values import (
+    EXACT_WHOLE,
+    canonical,
+    converting,
+    distinct,
+    is_missing,
+    refuse_rows,
+)
 
 BATCH_NUMBERS = 2**20
 """Numbers of a batch, about: rows times the entries of a row."""
-_SHOWN = 5
+_TYPES: tuple[tuple[Any, Any], ...] = (
+    ((bool, np.bool_), np.bool_),
+    (Integral, np.int64),
+    ((Real, Decimal, np.bool_), np.float64),
+)
+"""Kinds of objects, and the arrays that hold them."""
 
 
 class Kind(Enum):
@@ -33,6 +50,7 @@ class Kind(Enum):
     TEXT = "text"
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """The entries of one column in a batch.
@@ -48,7 +66,34 @@ class Column:
     texts: tuple[str, ...] | None = None
     missing: NDArray[np.bool_] | None = None
 
+    def lacking(self) -> NDArray[np.bool_]:
+        """Which rows lack a value, or one of an array's, shape ``(rows,)``."""
+        gone = np.zeros(len(self.values), dtype=np.bool_) if self.missing is None else self.missing
+        if self.values.dtype.kind == "f":
+            gone = gone | any_of_row(np.isnan(self.values))
+        return gone
 
+    def filled(self, constant: float | str) -> Column:
+        """The column with a constant for whatever is missing.
+
+        Raises:
+            ParameterError: it is no text in a column of text, or no number in one of numbers.
+        """
+        gone = self.lacking()
+        if isinstance(constant, str) != (self.texts is not None):
+            raise ParameterError("missing", constant, "a text in a column of text, else a number")
+        if isinstance(constant, str):
+            assert self.texts is not None
+            return Column(np.where(gone, len(self.texts), self.values), (*self.texts, constant))
+        number = int(constant) if float(constant).is_integer() else constant
+        try:
+            where = gone.reshape(-1, *(1,) * (self.values.ndim - 1))
+            return Column(np.where(where, number, self.values))
+        except OverflowError:
+            raise ParameterError("missing", constant, f"a number of {self.values.dtype}") from None
+
+
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class TableBatch:
     """Some rows of a table.
@@ -107,58 +152,32 @@ def any_of_row(entries: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(entries.reshape(len(entries), -1).any(axis=1))
 
 
-def refuse_rows(
-    key: str, column: str, problem: str, wrong: NDArray[np.bool_] | None, rows: NDArray[np.int64]
-) -> None:
-    """Refuses a batch in which some rows are wrong, and says which.
-
-    Args:
-        key: of the settings, such as ``inputs``.
-        column: its name.
-        problem: the rest of "expected", such as "a value in every row".
-        wrong: shape ``(rows,)``; None where no row can be.
-        rows: their numbers.
-    """
-    if wrong is None or not wrong.any():
-        return
-    first = rows[wrong]
-    shown = ", ".join(str(row) for row in first[:_SHOWN]) + (", …" if first.size > _SHOWN else "")
-    raise ParameterError(key, column, f"{problem}, but not in row {shown} (counted from 0)")
-
-
-def text_column(entries: Sequence[Any] | NDArray[Any]) -> Column:
+def text_column(entries: Iterable[Any]) -> Column:
     """A column of text; None, NaN and the empty text are missing."""
-    array = np.asarray(entries)
-    if array.dtype.kind == "O":
-        missing = np.array([_is_missing(entry) for entry in array], dtype=np.bool_)
-        filled = ["" if gone else str(entry) for entry, gone in zip(array, missing, strict=True)]
-        array = np.array(filled) if filled else np.zeros(0, dtype="U1")
-    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-    if array.size and array.itemsize and array.view(np.uint32).max() > sys.maxunicode:
-        raise InputFileError("a column of text holds what is no character: the file is damaged")
-    texts, places = np.unique(array, return_inverse=True)
-    return Column(places.reshape(-1), tuple(str(text) for text in texts), array == "")
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether it is None or empty, or differs from itself, as NaN does, or will not say."""
-    try:
-        return value is None or value == "" or bool(value != value)  # noqa: PLR0124
-    except (TypeError, ValueError):
-        return True
+    values, texts = distinct("" if is_missing(entry) else str(entry) for entry in entries)
+    empty = np.array([text == "" for text in texts], dtype=np.bool_)
+    return Column(values, texts, empty[values])
 
 
 class ArrayTable:
     """Arrays in memory, or memory-mapped, with one entry a row.
 
     Raises:
-        ParameterError: no rows, arrays of different lengths, or of no numbers or text.
+        ParameterError: no rows, two arrays of one name, arrays of different lengths, or of no
+            numbers or text.
+        InputFileError: values that NumPy cannot hold.
     """
 
     typed = True
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._arrays = {str(name): _array(str(name), array) for name, array in arrays.items()}
+    def __init__(self, arrays: Mapping[Any, Any]) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+        for key, values in arrays.items():
+            name = canonical(str(key))
+            if name in self._arrays:
+                raise ParameterError("data", name, "a name that one column has, and no other")
+            with converting(f"column {name!r}"):
+                self._arrays[name] = _array(name, values)
         lengths = {name: len(array) for name, array in self._arrays.items()}
         if not lengths or min(lengths.values()) == 0:
             raise ParameterError("data", lengths, "columns with at least one row")
@@ -177,54 +196,70 @@ class ArrayTable:
         step = max(1, BATCH_NUMBERS // max(1, wide))
         for start in range(0, self._rows, step):
             rows = np.arange(start, min(start + step, self._rows))
-            parts = {name: self._arrays[name][start : start + step] for name in kinds}
-            yield TableBatch(rows, {name: numpy_column(name, part) for name, part in parts.items()})
+            columns = {}
+            for name in kinds:
+                with converting(f"column {name!r}"):
+                    columns[name] = numpy_column(name, self._arrays[name][start : start + step])
+            yield TableBatch(rows, columns)
 
 
 def numpy_column(name: str, array: NDArray[Any]) -> Column:
-    """A column of an array's entries.
+    """A column of an array's entries: numbers, truth values, text, days.
 
     Raises:
-        ParameterError: entries of another kind than numbers, truth values and text.
+        ParameterError: entries of another kind.
+        InputFileError: text that is none.
     """
     kind = array.dtype.kind
-    if kind in "biuf" and isinstance(array, np.ma.MaskedArray):
-        return Column(np.ma.getdata(array), None, any_of_row(np.ma.getmaskarray(array)))
+    masked = None
+    if isinstance(array, np.ma.MaskedArray):
+        masked, array = any_of_row(np.ma.getmaskarray(array)), np.ma.getdata(array)
     if kind in "biuf":
-        return Column(np.asarray(array))
-    if array.ndim != 1 or kind not in "UO":
-        raise ParameterError(
-            "data", name, f"numbers or text, not {array.dtype} of {array.ndim} axes"
-        )
-    return _object_column(array)
+        return Column(np.asarray(array), None, masked)
+    days = array.dtype == np.dtype("datetime64[D]")
+    if array.ndim != 1 or not (kind in "UTO" or days):
+        found = f"{array.dtype} of shape {array.shape}"
+        raise ParameterError("data", name, f"numbers or text, not {found}")
+    if kind == "U":
+        _check_characters(array)
+    column = _object_column(array.astype(object))
+    if masked is None:
+        return column
+    gone = masked if column.missing is None else masked | column.missing
+    return Column(column.values, column.texts, gone)
+
+
+def _check_characters(array: NDArray[Any]) -> None:
+    """Refuses text of fixed width in which a damaged file has what is no character."""
+    plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    if plain.size and plain.itemsize and plain.view(np.uint32).max() > sys.maxunicode:
+        raise InputFileError("a column of text holds what is no character: the file is damaged")
 
 
 def _object_column(array: NDArray[Any]) -> Column:
     """Objects as truth values, numbers or text, whichever all that are there are."""
-    if array.dtype.kind == "U":
-        return text_column(array)
-    missing = np.array([_is_missing(entry) for entry in array], dtype=np.bool_)
+    missing = np.array([is_missing(entry) for entry in array], dtype=np.bool_)
     kinds = {type(entry) for entry in array[~missing]}
-    if kinds and all(issubclass(kind, str) for kind in kinds):
+    if kinds and all(map(_is_text, kinds)):
         return text_column(array)
-    truth = all(issubclass(kind, bool | np.bool_) for kind in kinds)
-    values = np.zeros(len(array), dtype=np.bool_ if truth and kinds else np.float64)
-    try:
-        values[~missing] = array[~missing]
-    except (TypeError, ValueError):
+    fitting = [dtype for types, dtype in _TYPES if all(issubclass(kind, types) for kind in kinds)]
+    if not fitting:
         words = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ParameterError("data", words, "a column of numbers or of text, not of both") from None
+        raise ParameterError("data", words, "a column of numbers or of text, not of both")
+    values = np.zeros(len(array), dtype=fitting[0])
+    values[~missing] = array[~missing]
     return Column(values, None, missing)
+
+
+def _is_text(kind: type) -> bool:
+    """Whether entries of this kind count as text: texts and days, and no moments of a day."""
+    return issubclass(kind, str | date) and not issubclass(kind, datetime)
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
     """The values as an array with one entry a row; equal arrays in a list become one."""
-    if isinstance(values, np.ma.MaskedArray):
-        return values
     try:
-        array = np.asarray(values)
-        if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
-            array = np.asarray(values, dtype=object)  # or numbers among texts would become text
+        array = plain_array(values)
         if array.dtype.kind == "O" and array.ndim == 1 and _are_arrays(array):
             array = np.stack([np.asarray(one) for one in array])
     except (TypeError, ValueError):
@@ -237,6 +272,22 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     if array.ndim == 0:
         raise ParameterError("data", name, "a column with one entry a row")
     return array
+
+
+def plain_array(values: Any) -> NDArray[Any]:
+    """The values as an array; those of a list as objects where NumPy would alter them.
+
+    Its text of fixed width drops trailing NULs and makes numbers among texts text; its floats round
+    whole numbers that no integer type holds.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        return values
+    array = np.asarray(values)
+    if isinstance(values, np.ndarray):
+        return array
+    kind = array.dtype.kind
+    altered = kind in "US" or (kind == "f" and bool(np.any(np.abs(array) >= EXACT_WHOLE)))
+    return np.asarray(values, dtype=object) if altered else array
 
 
 def _are_arrays(array: NDArray[Any]) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.estimation.tallies import project_simplex
 from turnout.randomizers.vectors import BinaryVectorRandomizer, VectorRandomizer
 from turnout.randomness import Source
@@ -20,6 +21,7 @@ _LOOKED_AT = 2**8  # messages of a block whose own variance is taken
 _FEW_COORDINATES = 32  # up to which each coordinate has a variance of its own
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class MeanTally:
     """The sum of what messages stand for, and how many there were: a commutative monoid.

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.interface import FrequencyRandomizer
 from turnout.randomizers.subset import BitmapRandomizer
@@ -68,6 +69,7 @@ BLOCK_CLIENTS = 2**15
 """Clients whose messages `collect` holds at once: at k = 1000 they take 4 MiB at most."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class FrequencyTally:
     """Counts of messages (or of their bits) and of clients: a commutative monoid.

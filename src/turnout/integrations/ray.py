@@ -32,6 +32,7 @@ from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, TurnoutError
 from turnout.core.optional import unavailable
+from turnout.core.values import canonical
 from turnout.estimation.private.columns import (
     BLOCK_ROWS,
     batch_entries,
@@ -262,7 +263,8 @@ class RayRows:
             given = type(dataset).__name__
             raise ParameterError("dataset", given, "a ray.data.Dataset with rows")
         self._dataset = dataset
-        self.names: Sequence[str] = list(schema.names)
+        self._keys = {canonical(name): name for name in schema.names}
+        self.names: Sequence[str] = [canonical(name) for name in schema.names]
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any] | list[Any]]:
         """One column, block by block."""
@@ -275,9 +277,9 @@ class RayRows:
 
     def _batches(self, columns: Sequence[str], *, single: bool) -> Iterator[Any]:
         """The record batches of some columns, in their order."""
-        names = list(chosen_columns(columns, self.names, single=single))
+        names = [self._keys[name] for name in chosen_columns(columns, self.names, single=single)]
         size = max(1, BLOCK_ROWS // len(names))
-        whole = set(names) == set(self.names)
+        whole = set(names) == set(self._keys.values())
         some = self._dataset if whole else self._dataset.select_columns(names)
         tables: Any = some.iter_batches(batch_size=size, batch_format="pyarrow")
         for table in tables:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from turnout.accounting import calibrate_noise, price
 from turnout.core.errors import ParameterError
 from turnout.core.optional import unavailable
+from turnout.core.values import canonical, refuse_inexact, refuse_rows
 from turnout.integrations.assignment import Assignment, system_gaussian
 from turnout.schemes import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
 
@@ -109,6 +110,19 @@ class _CheckInModel(BaseEstimator):
     epochs: int
     learning_rate: float
 
+    def _rows(self, X: Any, y: Any, **kinds: bool) -> tuple[Matrix, NDArray[Any]]:
+        """Features and labels, as scikit-learn checks them.
+
+        Raises:
+            ParameterError: a value that is missing or not finite; its row is said.
+        """
+        asked: Any = {"dtype": np.float64, "ensure_all_finite": False, **kinds}
+        _require_held(X)
+        _require_finite("y", y)
+        checked: Any = validate_data(self, X, y, **asked)
+        _require_finite("X", checked[0])
+        return checked
+
     def _learn(self, features: Matrix, targets: Matrix) -> None:
         """Sets the noise, ε and the weights, shape (features + 1, outputs)."""
         warn_in_a_search()
@@ -157,7 +171,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         epochs: windows of the run.
         learning_rate: of the first step; it falls linearly to 0.
         classes: the classes, which are public; None reads them off the labels, with a warning.
-            A row of another label counts for none of them.
+            A row of another label is refused.
 
     Attributes:
         classes_: the classes, shape (classes,).
@@ -193,19 +207,21 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
     def fit(self, X: Any, y: Any) -> Self:
         """Learns from rows and labels; each fit costs ``epsilon_`` anew."""
         self._validate_params()
-        checked: Any = validate_data(self, X, y, dtype=np.float64)
-        features, labels = checked
+        features, labels = self._rows(X, _kept(y))
         check_classification_targets(labels)
         if self.classes is None:
             message = "classes are read off the labels, which no ε covers: name them by classes="
             warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
-        named = labels if self.classes is None else np.asarray(self.classes)
+        named = labels if self.classes is None else np.asarray(_kept(self.classes))
         if _is_text(named) != _is_text(labels):
             raise ParameterError("classes", self.classes, "names where labels are, else numbers")
-        self.classes_ = np.unique(named)
+        self.classes_ = np.unique(_canonical(named))
         if len(self.classes_) < 2:
             raise ParameterError("classes", self.classes_.tolist(), "more than one class")
-        self._learn(features, (labels[:, None] == self.classes_).astype(np.float64))
+        chosen = _canonical(labels)[:, None] == self.classes_
+        expected = f"one of the {len(self.classes_)} classes"
+        refuse_rows("y", "something else", expected, ~chosen.any(axis=1), np.arange(len(labels)))
+        self._learn(features, chosen.astype(np.float64))
         self.coef_ = self._weights[:-1].T / self.feature_norm
         self.intercept_ = self._weights[-1]
         return self
@@ -263,8 +279,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
     def fit(self, X: Any, y: Any) -> Self:
         """Learns from rows and targets; each fit costs ``epsilon_`` anew."""
         self._validate_params()
-        checked: Any = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        features, values = checked
+        features, values = self._rows(X, y, y_numeric=True)
         low, high = self._limits = self._range()
         half = 0.5 * (high - low)
         self._learn(features, ((np.clip(values, low, high) - low) / half - 1.0)[:, None])
@@ -286,6 +301,36 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
     def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
         return scores - targets
+
+
+def _kept(labels: Any) -> Any:
+    """A list of texts as objects, which keep trailing NULs; other labels as they are."""
+    plain = isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels)
+    return np.array(labels, dtype=object) if plain else labels
+
+
+def _require_held(X: Any) -> None:
+    """Refuses what scikit-learn would read over: masks, and whole numbers that become one."""
+    if isinstance(X, np.ma.MaskedArray):
+        _require_finite("X", X)
+    if isinstance(X, np.ndarray):
+        refuse_inexact("X", X)
+
+
+def _require_finite(name: str, values: Any) -> None:
+    """Refuses rows in which a number is missing or infinite."""
+    masked = isinstance(values, np.ma.MaskedArray)
+    array = np.ma.filled(values.astype(np.float64), np.nan) if masked else np.asarray(values)
+    if array.dtype.kind == "f" and array.ndim:
+        wrong = np.asarray(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+        refuse_rows(name, "NaN or inf", "finite numbers in every row", wrong, np.arange(len(array)))
+
+
+def _canonical(labels: NDArray[Any]) -> NDArray[Any]:
+    """The labels, names among them as all doors compare them."""
+    if not _is_text(labels):
+        return labels
+    return np.array([canonical(str(label)) for label in labels], dtype=object)
 
 
 def _is_text(values: NDArray[Any]) -> bool:

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
     """Inputs and their labels; either may be memory-mapped, and is then read as it is needed.
@@ -135,6 +137,7 @@ def within(numbers: NDArray[np.integer], limit: int) -> bool:
     return bool(numbers.min() >= 0 and numbers.max() < limit)
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
     """Which client holds which examples: row ``i`` of a sparse 0/1 matrix is client ``i``.

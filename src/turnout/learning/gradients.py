@@ -31,6 +31,7 @@ from torch import Tensor
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 
 MARGIN = 2.0**-20
 """Updates are scaled to C·(1 − MARGIN), so that float32 rounding cannot lift one above C.
@@ -99,6 +100,7 @@ def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
     return ClippedSum(total, count_longer(norms, clip_norm))
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Materialised:
     """Written out: weights (c, O·K) and biases (c, O)."""
@@ -124,6 +126,7 @@ class Materialised:
         return torch.cat((self.weights, self.biases), dim=1)
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class OuterProducts:
     """Client i's gradient is g xᵀ at the weights and g at the biases: x (c, K), g (c, O)."""
@@ -161,6 +164,7 @@ class LocalTraining:
         checks.positive(learning_rate=self.learning_rate)
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientBatch:
     """c clients with m examples each: inputs and labels (c, m, ...), weights (c, m).

@@ -40,6 +40,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from turnout.learning import gradients as clipping
+from turnout.learning.examples import Examples
 from turnout.learning.gradients import (
     CPU,
     ClientBatch,
@@ -52,7 +53,16 @@ from turnout.learning.gradients import (
 )
 from turnout.learning.losses import LOSSES, Loss
 from turnout.learning.models import Layered, Model
-from turnout.learning.modules import ModuleModel, SlowUpdatesWarning, layer_without_rule
+from turnout.learning.module_trials import (
+    TRAINED,
+    SlowUpdatesWarning,
+    check_outputs,
+    check_updates,
+    layer_without_rule,
+    made_up_batch,
+    named_failures,
+)
+from turnout.learning.modules import ModuleModel
 
 _CALL = inspect.signature(functional.max_pool2d_with_indices)
 
@@ -376,7 +386,7 @@ def local_updates(
     model: Model,
     local: LocalTraining,
     loss: Loss = CROSS_ENTROPY,
-    probe: ClientBatch | None = None,
+    examples: Examples | None = None,
     compute: Compute = CPU,
 ) -> LocalUpdates:
     """The fastest exact computation for a model, local training and a loss.
@@ -385,8 +395,11 @@ def local_updates(
         model: what is trained.
         local: what a client does with it.
         loss: what a client lowers.
-        probe: any examples of the right shape, to learn whether ``vmap`` takes a module.
+        examples: like those of clients, for what a module of the user's own is tried on.
         compute: the device, and the precision of passes.
+
+    Raises:
+        ParameterError: a module or a loss that cannot be trained with.
     """
     if (
         isinstance(model, Layered)
@@ -396,16 +409,28 @@ def local_updates(
     ):
         return LayeredUpdates(model, local, loss)
     mapped = VmappedUpdates(model, local, loss, compute)
-    if not isinstance(model, ModuleModel) or probe is None:
+    if not isinstance(model, ModuleModel) or examples is None:
         return mapped
-    start, probe = compute.take(torch.from_numpy(model.start)), probe.on(compute)
-    layer = layer_without_rule(model, lambda: mapped.clipped_sum(start, probe, 1.0))
+    check_outputs(model, examples)
+    start = compute.take(torch.from_numpy(model.start))
+    clients = made_up_batch(examples, 3, 3).on(compute)
+
+    def tried(updates: LocalUpdates) -> None:
+        for batch in (clients, clients.only(torch.tensor([2, 1]))):
+            updates.clipped_sum(start, batch, 1.0)
+
+    layer = layer_without_rule(model, lambda: tried(mapped))
     if layer is None:
+        check_updates(model, examples, VmappedUpdates(model, LocalTraining(), loss))
         return mapped
+    single = SingleUpdates(model, local, loss, compute)
+    with named_failures(model, TRAINED):
+        tried(single)
+    check_updates(model, examples, SingleUpdates(model, LocalTraining(), loss))
     warnings.warn(
         f"vmap has no rule for {layer}: clients' updates are computed one client at a time, "
         "which is exact but slower",
         SlowUpdatesWarning,
         stacklevel=3,
     )
-    return SingleUpdates(model, local, loss, compute)
+    return single

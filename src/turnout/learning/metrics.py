@@ -157,11 +157,12 @@ def own_metric(
     """
 
     def value(outputs: Tensor, labels: Tensor) -> float:
-        found = function(outputs, labels)
         try:
-            return float(found)
-        except (TypeError, ValueError, RuntimeError):
-            raise ParameterError("model.metrics", name, "a function that gives a number") from None
+            return float(function(outputs, labels))
+        except Exception as error:  # whatever the user's function raises
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            expected = f"a function that gives a number ({reason})"
+            raise ParameterError("model.metrics", name, expected) from None
 
     higher = bool(getattr(function, "higher_is_better", True))
     return WholeMetric(name, higher, (), value, reference)

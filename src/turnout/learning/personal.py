@@ -30,6 +30,7 @@ from torch.func import grad, vjp, vmap
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.learning.algorithm import ClientState, ClientStates, FedSGD, ServerState
 from turnout.learning.examples import Examples, Holdings, as_floats, rows, within
 from turnout.learning.gradients import LocalTraining
@@ -45,6 +46,7 @@ Models = Callable[[NDArray[np.int64]], Tensor]
 """The models of some clients, float32, (c, d)."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientGroup:
     """Some clients' examples, padded to a rectangle by each one's own.

@@ -25,7 +25,8 @@ from turnout.learning.gradients import CPU, ClippedSum, Compute, exact_products
 from turnout.learning.local_updates import ClientBatch, LocalTraining, LocalUpdates, local_updates
 from turnout.learning.metrics import LOSS, Objective, WholeMetric, build_objective
 from turnout.learning.models import Layered, Model
-from turnout.learning.modules import ModuleModel, check_behaviour, made_up_batch
+from turnout.learning.module_trials import named_failures
+from turnout.learning.modules import ModuleModel
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -92,7 +93,7 @@ class SupervisedTask:
         self.model = model
         self.objective = objective
         self._updates = updates or local_updates(
-            model, local or LocalTraining(), objective.loss, made_up_batch(examples), compute
+            model, local or LocalTraining(), objective.loss, examples, compute
         )
         self._compute = compute
         self._engine: Executor | None = None
@@ -364,8 +365,6 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
     scores = outputs.shape[-1]
     if objective.target == "class" and scores != 2 and "auc" in objective.names:
         raise ParameterError("model.metrics", "auc", f"two classes, not {scores}")
-    if isinstance(model, ModuleModel):
-        check_behaviour(model, examples)
 
 
 def _telling(examples: Examples) -> np.ndarray:
@@ -377,25 +376,29 @@ def _telling(examples: Examples) -> np.ndarray:
 
 
 def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
-    """The model's outputs on some examples at parameters 0."""
+    """The model's outputs on some examples: a module's at its start, others at parameters 0."""
     inputs = as_floats(rows(examples.inputs, index))
     if isinstance(model, Layered) and not inputs.is_floating_point():
         expected = "numbers; tokens need a module of one's own with an embedding"
         raise ParameterError("inputs", "int64 tokens", expected)
-    try:
-        with torch.no_grad():
-            outputs = model.logits(torch.zeros(model.dimension), inputs)
-    except ParameterError:
-        raise
-    except Exception as error:  # whatever the user's forward raises
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        expected = "a shape that the model takes"
-        if not isinstance(model, Layered):
-            expected += f" ({reason})"
-        raise ParameterError("inputs", examples.input_shape, expected) from None
-    if not isinstance(outputs, Tensor) or outputs.shape[:1] != inputs.shape[:1]:
-        found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        expected = f"a module that gives one tensor with a row an example, {len(index)} rows here"
+    shape = examples.input_shape
+    if isinstance(model, ModuleModel):
+        taken = f"a module that takes inputs of shape {shape}"
+        with named_failures(model, taken), torch.no_grad():
+            outputs = model.logits(torch.tensor(model.start), inputs)
+    else:
+        try:
+            with torch.no_grad():
+                outputs = model.logits(torch.zeros(model.dimension), inputs)
+        except ParameterError:
+            raise
+        except Exception:  # of PyTorch, about shapes
+            raise ParameterError("inputs", shape, "a shape that the model takes") from None
+    plain = isinstance(outputs, Tensor) and outputs.is_floating_point()
+    if not plain or outputs.shape[:1] != inputs.shape[:1]:
+        found = tuple(outputs.shape) if plain else getattr(outputs, "dtype", type(outputs).__name__)
+        rows_here = f"with a row an example, {len(index)} rows here"
+        expected = f"a module that gives one tensor of floats {rows_here}"
         raise ParameterError("model.module", found, expected)
     return outputs
 

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.schemes import ParticipationLaw
 from turnout.schemes.normal_form import Form, normal_form
 
@@ -64,6 +65,7 @@ def blocks(law: ParticipationLaw) -> Sequence[ScheduleBlock]:
     return Blocks(normal_form(law))
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """The participations of consecutive steps, grouped by step.

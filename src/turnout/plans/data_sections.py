@@ -10,31 +10,51 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.values import canonical
 from turnout.plans.sections import Count, Section
 
-_OWN = ("client", "inputs", "label", "target", "test", "classes", "categories", "scaling")
+_OWN = (
+    "client",
+    "inputs",
+    "label",
+    "target",
+    "test",
+    "classes",
+    "categories",
+    "scaling",
+    "missing",
+)
 _OWN_KEYS = (*_OWN, "vocabulary", "length")
 _BOUGHT = "a statistic of private data costs ε (turnout estimate buys one)"
 
 
 def _names(value: Any) -> Any:
     """One name or several, as a tuple."""
-    names = (value,) if isinstance(value, str) else value
-    if names is None:
+    if value is None:
         return None
-    if not _is_texts(names) or not names or len(set(names)) != len(names):
+    names = _texts((value,) if isinstance(value, str) else value)
+    if not names:
         raise ParameterError("value", value, "the name of a column, or several that differ")
-    return tuple(names)
+    return names
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+def _name(value: Any) -> Any:
+    return canonical(value) if isinstance(value, str) else value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """A list of texts, all different and none empty, as records' texts are compared; () if none."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        return ()
+    texts = tuple(map(canonical, value))
+    return texts if len(set(texts)) == len(texts) and "" not in texts else ()
 
 
 def _classes(value: Any) -> Any:
     """A number of classes, or their names."""
-    if value is None or (_is_texts(value) and len(set(value)) == len(value) >= 2):
-        return value if value is None else tuple(value)
+    names = _texts(value)
+    if value is None or len(names) >= 2:
+        return names or None
     expected = f"how many there are, from 2 on, or the list of their names: public, as {_BOUGHT}"
     return _count_or(value, 2, expected)
 
@@ -61,11 +81,9 @@ def _categories(value: Any) -> Any:
     """A list of texts for each column."""
     if value is None:
         return None
-    if not isinstance(value, Mapping) or not all(
-        _is_texts(words) and len(set(words)) == len(words) >= 1 for words in value.values()
-    ):
+    if not isinstance(value, Mapping) or not all(map(_texts, value.values())):
         raise ParameterError("value", value, f"a list of texts a column: public, as {_BOUGHT}")
-    return {str(column): tuple(words) for column, words in value.items()}
+    return {canonical(str(column)): _texts(words) for column, words in value.items()}
 
 
 def _scaling(value: Any) -> Any:
@@ -75,7 +93,28 @@ def _scaling(value: Any) -> Any:
     if not isinstance(value, Mapping) or not all(map(_is_range, value.values())):
         expected = f"{{column = [low, high]}}, low below high: public, as {_BOUGHT}"
         raise ParameterError("value", value, expected)
-    return {str(column): (float(low), float(high)) for column, (low, high) in value.items()}
+    ranges = ((canonical(str(column)), pair) for column, pair in value.items())
+    return {column: (float(low), float(high)) for column, (low, high) in ranges}
+
+
+def _constants(value: Any) -> Any:
+    """A text or a number for each column."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(map(_is_constant, value.values())):
+        expected = f"{{column = a text or a number}}: public, as {_BOUGHT}"
+        raise ParameterError("value", value, expected)
+    return {canonical(str(column)): _name(constant) for column, constant in value.items()}
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, str | bool):
+        return value != ""
+    try:
+        checks.number(value=value)
+    except ParameterError:
+        return False
+    return True
 
 
 def _is_range(value: object) -> bool:
@@ -91,7 +130,7 @@ def _is_range(value: object) -> bool:
 def _test(value: Any) -> Any:
     """A share, or the name of a column or file."""
     if value is None or (isinstance(value, str) and value):
-        return value
+        return value  # perhaps the path of a file, whose name stays as it is
     try:
         checks.open_unit(value=value)
     except ParameterError:
@@ -111,7 +150,7 @@ class DataSection(Section):
         description="in place of `name`: a .parquet, .csv or .npz file, or a folder of .npy "
         "files, of a Hugging Face data set, or of images; relative to the plan",
     )
-    client: str | None = Field(
+    client: Annotated[str | None, BeforeValidator(_name)] = Field(
         None,
         description="of `path`: the column that says whose record it is; unset: records have no "
         "client of their own and are dealt",
@@ -143,6 +182,12 @@ class DataSection(Section):
     scaling: Annotated[dict[str, tuple[float, float]] | None, BeforeValidator(_scaling)] = Field(
         None,
         description="for each column of numbers to scale the values that become 0 and 1; public",
+    )
+    missing: Annotated[dict[str, float | str] | None, BeforeValidator(_constants)] = Field(
+        None,
+        description="for each column of inputs or labels in which a value may be missing the text "
+        "or number that it counts as (all of an array in which one is missing); public; unset: a "
+        "missing value is refused",
     )
     vocabulary: Annotated[int | str | None, BeforeValidator(_vocabulary)] = Field(
         None,
@@ -193,7 +238,8 @@ class DataSection(Section):
             return {}
         rows = {"test set": f"{_test_words(self.test)}; no ε covers it"}
         public = [key for key in ("classes", "vocabulary") if getattr(self, key) is not None]
-        for key, columns in (("categories", self.categories), ("scaling", self.scaling)):
+        for key in ("categories", "scaling", "missing"):
+            columns = getattr(self, key)
             public += [f"{key} of {', '.join(columns)}"] if columns else []
         if public:
             rows["public constants"] = f"{'; '.join(public)}: public, from the plan"
@@ -223,10 +269,38 @@ def _check_own(data: DataSection) -> None:
     if data.client is not None and (data.clients is not None or data.dealing != "shuffled"):
         key = "dealing" if data.clients is None else "clients"
         raise ParameterError(key, getattr(data, key), f"none beside client = {data.client!r}")
+    _check_roles(data)
     _check_target(data)
     _check_columns("categories", data.categories, data.inputs or ())
     _check_columns("scaling", data.scaling, (*(data.inputs or ()), *(data.label or ())))
+    _check_columns("missing", data.missing, (*(data.inputs or ()), *(data.label or ())))
+    _check_missing(data)
     _check_tokens(data)
+
+
+def _check_missing(data: DataSection) -> None:
+    """A missing text counts as one of the public ones of its column."""
+    known = dict(data.categories or {})
+    if isinstance(data.classes, tuple):
+        known |= dict.fromkeys(data.label or (), data.classes)
+    for column, constant in (data.missing or {}).items():
+        if column in known and constant not in known[column]:
+            raise ParameterError(
+                f"missing.{column}", constant, f"one of {', '.join(known[column])}"
+            )
+
+
+def _check_roles(data: DataSection) -> None:
+    """A column that is the label, says whose a record is or holds it out is no input."""
+    roles = {"label": data.label or (), "client": (data.client,), "test": (_name(data.test),)}
+    for role, columns in roles.items():
+        for key, names in (("inputs", data.inputs or ()), ("label", data.label or ())):
+            both = [name for name in names if name in columns and key != role]
+            if both:
+                expected = f"columns that have no other task: {both[0]!r} is the {role}"
+                raise ParameterError(key, list(names), expected)
+    if data.client is not None and data.client == _name(data.test):
+        raise ParameterError("test", data.test, "another column than that of the client")
 
 
 def _check_target(data: DataSection) -> None:

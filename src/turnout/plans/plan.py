@@ -401,7 +401,7 @@ def read_plan(path: Path) -> str:
         StorageError: the file cannot be read.
     """
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except FileNotFoundError:
         raise ParameterError("plan", str(path), "a TOML file that exists") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError, field_validator
 from turnout.accounting import BudgetTerms, Ledger, Odometer, Remaining, RenyiFilter, remaining
 from turnout.core import checks
 from turnout.core.errors import (
+    InputFileError,
     NumericalError,
     ParameterError,
     StorageError,
@@ -27,10 +28,11 @@ from turnout.core.errors import (
     UnsupportedError,
 )
 from turnout.core.files import locked, replace_file
+from turnout.estimation.private.answers import any_mechanism
 from turnout.plans.questions import SHUFFLED, parse_query
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.sections import Count, OpenUnit, Positive, Section
-from turnout.schemes import Relation, Scheme
+from turnout.schemes import ApproximateRandomizer, Relation, Scheme
 from turnout.schemes.scheme import RELATION
 
 if TYPE_CHECKING:
@@ -406,8 +408,16 @@ class Account:
         Raises:
             BudgetExceededError: they must not all run; the account stays as it is.
             ParameterError: relation, unit or trust are not the account's.
+        UnsupportedError: a charge with a δ of its own, where releases decide.
         """
         checks.count(times=times)
+        if not isinstance(self.book, Ledger) and isinstance(
+            scheme.randomizer, ApproximateRandomizer
+        ):
+            raise UnsupportedError(
+                "where releases decide, no analysis is known of a charge with a δ of its own; "
+                "open the account with --decided plan"
+            )
         if isinstance(self.book, Odometer):
             return replace(self, book=self.book.record(scheme, label, times))
         if isinstance(self.book, RenyiFilter):
@@ -484,6 +494,24 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
     return account
 
 
+def charge_answer(path: Path, answer: Path, label: str) -> Account:
+    """The account in a file, after what an estimate's JSON says was charged to it.
+
+    Guarantees:
+        when this returns, the charge is on the disk; where it raises, nothing was charged.
+
+    Raises:
+        BudgetExceededError: the budget does not allow it.
+        InputFileError: no answer of an estimate.
+        ParameterError: its relation is not the account's.
+    """
+    scheme = _answered(answer)
+    with locked(path):
+        account = read_account(path).charged(scheme, label or answer.name)
+        _write(path, account)
+    return account
+
+
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
     """Times that a window, as flags describe it, could be charged to an account."""
     return account.fits(_asked(account, flags))
@@ -511,6 +539,18 @@ def read_account(path: Path) -> Account:
         raise StorageError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, TurnoutError) as error:
         raise StorageError(f"{path}: no account of turnout budget, or damaged ({error})") from None
+
+
+def _answered(answer: Path) -> Scheme:
+    """The scheme that costs what an estimate's JSON says."""
+    try:
+        record = json.loads(answer.read_text("utf-8-sig"))
+        return any_mechanism(record["epsilon"], record["delta"], record["relation"])
+    except OSError as error:
+        raise InputFileError(f"{answer}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        expected = "what turnout estimate --json prints"
+        raise InputFileError(f"{answer}: expected {expected} ({error!r})") from None
 
 
 def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from turnout.core.showing import shows_shapes
 
 ClientIds = NDArray[np.integer]
 """Client ids, int32 or int64, shape ``(clients,)``."""
@@ -50,6 +51,7 @@ class StepOpened:
     step: int
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIns:
     """Clients to coordinator: these drew this step and are here."""
@@ -71,6 +73,7 @@ class Verdict(IntEnum):
     """The participation law gives the client no chance of this step."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Receipt:
     """Coordinator to clients: what became of each check-in.
@@ -96,6 +99,7 @@ class Receipt:
         return self.clients[self.verdicts != Verdict.ACCEPTED]
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateRequests:
     """Coordinator to clients: these, in increasing order, shall send an update."""
@@ -107,6 +111,7 @@ class UpdateRequests:
         object.__setattr__(self, "clients", _checked_ids(self.clients))
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
     """Clients to coordinator: the sum of the updates of exactly these clients."""

@@ -12,7 +12,7 @@ from turnout.accounting import Guarantee
 from turnout.core.arrays import FloatArray
 from turnout.core.files import write
 from turnout.plans.bandit import BanditPlan
-from turnout.reporting.summary import versions
+from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.training_report import PAGE, PICTURES, REPORT, as_json, table_csv
 from turnout.reporting.words import guarantee_record, guarantee_rows, rounded_up
 
@@ -85,6 +85,7 @@ class BanditSummary:
             "batches": float(self.batches.mean()),
             "seconds": self.seconds,
             "versions": versions(),
+            "machine": machine(),
             "plan": self.plan.model_dump(mode="json", exclude_none=True),
         }
 

@@ -43,9 +43,9 @@ class Console:
 
     @contextmanager
     def training(
-        self, what: str, steps: int, target: float | None
-    ) -> Iterator[Callable[[RunProgress, float], None]]:
-        """A bar with the headline metric, ε so far and check-ins."""
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> Iterator[Callable[[RunProgress], None]]:
+        """A bar with the headline metric, ε so far and check-ins; priced where it is shown."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -57,18 +57,24 @@ class Console:
         of_target = "" if target is None else f" of {target:g}"
         headline = ""
         hidden = not self._status.is_terminal
+        if not hidden:
+            with self.phase("pricing ε along the run"):
+                spent(0)
         with Progress(*columns, console=self._status, transient=True, disable=hidden) as bar:
             task = bar.add_task(what, total=steps, state="")
 
-            def tell(progress: RunProgress, epsilon: float) -> None:
+            def tell(progress: RunProgress) -> None:
                 nonlocal headline
+                if hidden:
+                    return
                 if progress.evaluation is not None:
                     name, value = next(iter(progress.evaluation.items()))
                     headline = f"{Headline(name).words} {Headline(name).text(value, 1)}  "
-                spent = f"ε {rounded_up(epsilon, 3)}{of_target}"
+                epsilon = spent(progress.step)
+                so_far = f"ε {rounded_up(epsilon, 3)}{of_target}"
                 if math.isinf(epsilon):
-                    spent = "no privacy"
-                state = f"{headline}{spent}  check-ins {progress.participations:,}"
+                    so_far = "no privacy"
+                state = f"{headline}{so_far}  check-ins {progress.participations:,}"
                 bar.update(task, completed=progress.step, state=state)
 
             yield tell

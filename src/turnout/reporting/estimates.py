@@ -189,8 +189,8 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
         if cost.trust == "central":
             rows["squared error"] = f"about {found.mse_bound:.4g}, of {found.rows}"
         rows["clipped rows"] = "how many there were is not released"
-    if cost.assumptions:
-        rows["assumed"] = "; ".join(cost.assumptions)
+    if cost.assumed:
+        rows["assumed"] = "; ".join(cost.assumed)
     return rows
 
 
@@ -215,7 +215,7 @@ def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
         "messages": None if cost.message_bits is None else cost.messages,
         "message_bits": cost.message_bits,
         "public_randomness": cost.public_randomness,
-        "assumptions": list(cost.assumptions),
+        "assumptions": list(cost.assumed),
         "clients": found.clients,
         "clients_estimated": found.about,
     }

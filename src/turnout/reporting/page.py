@@ -214,7 +214,9 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
     ]
     if summary.trace is not None:
         rows += _trace_rows(summary, summary.trace)
-    return [*rows, ("Versions", ", ".join(f"{k} {v}" for k, v in record["versions"].items()))]
+    for name in ("versions", "machine"):
+        rows.append((name.capitalize(), ", ".join(f"{k} {v}" for k, v in record[name].items())))
+    return rows
 
 
 def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:

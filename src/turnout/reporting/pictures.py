@@ -66,7 +66,7 @@ def _progress(outcome: Outcome) -> Picture:
             )
         axes[1].set(title="ε spent so far", ylabel="ε upper bound")
         colour = LOOKS["ε"].colour
-        axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=colour)
+        axes[1].step(outcome.spent.steps, outcome.spent.epsilon(), where="pre", color=colour)
         target = outcome.prepared.plan.privacy.epsilon
         if target is not None:
             axes[1].axhline(target, color=ink, linestyle=DOTTED, linewidth=1)

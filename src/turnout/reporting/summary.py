@@ -6,17 +6,16 @@ of its data, its training and its guarantee.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout._version import __version__
 from turnout.plans import PreparedPlan
+from turnout.plans.spending import EpsilonCurve
+from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.words import PERSONAL, Headline, guarantee_record, rounded_up
 from turnout.schemes import PrivacyUnit, ReleaseRule, TrustModel
 from turnout.simulation import History
@@ -24,8 +23,6 @@ from turnout.simulation import History
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics
 
-TRACKED = ("numpy", "scipy", "torch")
-"""Packages whose versions a report records."""
 SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
     "they are the operator's alone"
@@ -56,8 +53,7 @@ class Outcome:
     Attributes:
         expected_check_ins: the law's mean check-ins at each step, shape ``(steps,)``.
         expected_empty_steps: the law's mean number of steps at which nobody comes.
-        spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.
-        spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
+        spent: ε so far at some of the steps.
         parameters: of the final model, shape ``(dimension,)``.
         last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.
         test: the records that judged it.
@@ -68,8 +64,7 @@ class Outcome:
     seconds: float
     expected_check_ins: NDArray[np.float64]
     expected_empty_steps: float
-    spent_steps: NDArray[np.int64]
-    spent: NDArray[np.float64]
+    spent: EpsilonCurve
     parameters: NDArray[np.floating]
     last: NDArray[np.floating]
     test: TestSet
@@ -101,7 +96,7 @@ class Outcome:
 
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """ε after each number of steps: that of the next known point, which is not too small."""
-        return self.spent[np.searchsorted(self.spent_steps, steps)]
+        return self.spent.epsilon()[np.searchsorted(self.spent.steps, steps)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +150,12 @@ class Summary:
             record["trace"] = _trace_record(self.trace, outcome)
         if PERSONAL in outcome.history.metrics:
             record["not_covered"] = [*outcome.history.metrics]
-        return {**record, "versions": versions(), "plan": prepared.plan.model_dump(mode="json")}
+        return {
+            **record,
+            "versions": versions(),
+            "machine": machine(),
+            "plan": prepared.plan.model_dump(mode="json"),
+        }
 
     def counts(self) -> dict[str, Any]:
         """The simulator's view as JSON-ready values: exact counts, not covered by ε."""
@@ -273,12 +273,6 @@ def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
         },
         f"{outcome.headline.name}_lost_to_absence": everyone.result - outcome.result,
     }
-
-
-def versions() -> dict[str, str]:
-    """Of turnout, Python and what the numbers rest on."""
-    found = {name: metadata.version(name) for name in TRACKED}
-    return {"turnout": __version__, "python": platform.python_version(), **found}
 
 
 BASELINE = "without noise and clipping, which protects nobody"

@@ -1,7 +1,6 @@
 """One simulated run: built, so that everything that can be refused is, and then executed.
 
-`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` is told of progress.
-`epsilon_curve` gives ε at every step of a run from as few priced points as a useful curve needs.
+`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` follows its progress.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.data import PredictionTarget
 from turnout.participation.drawing import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
-from turnout.plans.preparation import costliest_clients
+from turnout.plans.spending import EpsilonCurve, epsilon_curve
 from turnout.reporting.summary import Outcome, TestSet
 from turnout.runs.folders import InterruptedRunError
 from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload
-from turnout.schemes import AvailabilityCheckIn, GaussianNoise, Scheme, TrustModel
+from turnout.schemes import GaussianNoise, TrustModel
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
 
 _NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
@@ -41,9 +39,12 @@ class Watcher(Protocol):
         ...
 
     def training(
-        self, what: str, steps: int, target: float | None
-    ) -> AbstractContextManager[Callable[[Progress, float], None]]:
-        """A training run; yields what to call with each step's progress and ε so far."""
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
+        """A training run; yields what to call with each step's progress.
+
+        ``spent`` finds ε after a number of steps, which may take a while the first time.
+        """
         ...
 
 
@@ -55,10 +56,10 @@ class Unwatched:
         return nullcontext(UnseenPhase())
 
     def training(
-        self, what: str, steps: int, target: float | None
-    ) -> AbstractContextManager[Callable[[Progress, float], None]]:
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
         """Nothing."""
-        return nullcontext(lambda progress, epsilon: None)
+        return nullcontext(lambda progress: None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,22 +105,17 @@ class ReadyRun:
             InterruptedRunError: Ctrl-C.
         """
         plan, law = self.prepared.plan, self.prepared.scheme.participation
-        with watcher.training(what, self.simulation.steps, plan.privacy.epsilon) as tell:
-            result = _finished(
-                self.simulation,
-                plan,
-                checkpoint,
-                folder,
-                lambda progress: tell(progress, self.curve.at(progress.step)),
-            )
+        with watcher.training(
+            what, self.simulation.steps, plan.privacy.epsilon, self.curve.at
+        ) as tell:
+            result = _finished(self.simulation, plan, checkpoint, folder, tell)
         return Outcome(
             self.prepared,
             result.history,
             result.seconds,
             expected_check_ins(law, self.prepared.population),
             expected_empty_steps(law, self.prepared.population),
-            self.curve.steps,
-            self.curve.epsilon,
+            self.curve,
             result.parameters,
             result.last[: result.parameters.size],  # DP-AdaPeD sends ψ as well
             self.test,
@@ -158,14 +154,10 @@ class BaselineRun:
         self, checkpoint: Path | None, folder: Path | None, watcher: Watcher
     ) -> History:
         """Its history, from the checkpoint on if there is one; raises as `ReadyRun.carried_out`."""
-        with watcher.training("without privacy", self.simulation.steps, None) as tell:
-            result = _finished(
-                self.simulation,
-                self.plan,
-                checkpoint,
-                folder,
-                lambda progress: tell(progress, math.inf),
-            )
+        with watcher.training(
+            "without privacy", self.simulation.steps, None, lambda step: math.inf
+        ) as tell:
+            result = _finished(self.simulation, self.plan, checkpoint, folder, tell)
         return result.history
 
 
@@ -201,59 +193,3 @@ def _test_set(workload: Workload) -> TestSet:
 def evaluation_interval(plan: Plan, steps: int) -> int:
     """Steps between evaluations."""
     return plan.run.evaluate_every or max(1, steps // EVALUATIONS)
-
-
-_TRACE_POINTS = 6
-"""Points of a curve over clients with windows of their own; each takes seconds to price."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EpsilonCurve:
-    """Proved upper bounds on what has been spent.
-
-    Attributes:
-        steps: steps done, rising from 0 to the whole run, int64, shape ``(points,)``.
-        epsilon: ε after that many steps, shape ``(points,)``.
-    """
-
-    steps: NDArray[np.int64]
-    epsilon: NDArray[np.float64]
-
-    def at(self, step: int) -> float:
-        """ε after ``step`` steps: that of the next point, which is never too small."""
-        return float(self.epsilon[np.searchsorted(self.steps, step)])
-
-
-def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
-    """ε every ``interval`` steps; for clients with windows of their own, at some window ends.
-
-    Guarantees:
-        Rises, and never above the whole run's ε: who sees a part of the releases sees no more
-        than who sees all.
-    """
-    from turnout.accounting import running
-
-    scheme = prepared.scheme
-    law, delta = scheme.participation, prepared.plan.privacy.delta
-    if isinstance(law, AvailabilityCheckIn):
-        interval = law.window * -(-law.windows // _TRACE_POINTS)
-    steps = np.unique(np.append(np.arange(0, law.steps, interval), law.steps))
-    total = prepared.guarantee.epsilon.upper
-    until = _until(scheme, delta)
-    inner = running(until, steps[:-1].tolist(), total)
-    return EpsilonCurve(steps, np.array([*inner, total]))
-
-
-def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
-    """ε after a number of steps; the worst client may change, so it is found anew."""
-    from turnout.accounting import epsilon_upper
-
-    law = scheme.participation
-    if not isinstance(law, AvailabilityCheckIn):
-        return lambda step: epsilon_upper(scheme, delta, step, shared=True)
-
-    def until(step: int) -> float:
-        part = replace(scheme, participation=law.part(steps=step))
-        return epsilon_upper(costliest_clients(part), delta)
-
-    return until

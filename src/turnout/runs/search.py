@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.files import write
+from turnout.core.showing import shows_shapes
 from turnout.data import ClientData, PredictionTarget, Records
 from turnout.learning.examples import Holdings
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from turnout.learning.algorithm import FedSGD
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
     """A workload whose test set is replaced by clients of its training side.

@@ -34,7 +34,7 @@ from turnout.reporting.summary import (
 from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR, write_report
 from turnout.reporting.words import guarantee_record
 from turnout.runs.execution import BaselineRun, ReadyRun, Watcher
-from turnout.runs.folders import RunFolder, require_new
+from turnout.runs.folders import InterruptedRunError, RunFolder, require_new
 from turnout.runs.workload import BUILT_IN_TRACE, ProgressPhase, Workload, gather
 from turnout.schemes import AvailabilityCheckIn
 
@@ -187,11 +187,23 @@ def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Fi
         bare = job.baseline.carried_out(place, folder, watcher)
     summary = Summary(outcome, trace, bare)
     if folder is not None:
+        _report(folder, summary, text, job.workload.data, watcher)
+    return Finished(folder, summary)
+
+
+def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher: Watcher) -> None:
+    """The model and the report; Ctrl-C leaves a run that can be gone on with."""
+    outcome = summary.outcome
+    try:
+        with watcher.phase("pricing ε along the run") as phase:
+            outcome.spent.epsilon(lambda done: phase.rows("points", done))
         with watcher.phase("writing the report"):
             (folder / REPORT).unlink(missing_ok=True)
-            write_model(folder, outcome, job.workload.data)
+            write_model(folder, outcome, data)
             write_report(folder, summary, text)
-    return Finished(folder, summary)
+    except KeyboardInterrupt:
+        steps = outcome.history.check_ins.size
+        raise InterruptedRunError(folder, steps, steps) from None
 
 
 def _checkpoint(folder: Path | None, name: str) -> Path | None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from turnout import data as datasets
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.data import ClientData, MissingFileError, Records, own_data
 from turnout.data.layout import Allocate, Shelf, ShelfContents
 from turnout.learning.features import FeatureMap, apply_features, first_features
@@ -33,6 +34,7 @@ BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
 
 
+@shows_shapes("population", "law")
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
     """A plan with its data at hand.

@@ -25,6 +25,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, StorageError
 from turnout.core.files import replace_file
 from turnout.core.identity import Identity
+from turnout.core.showing import shows_shapes
 from turnout.protocol.messages import Release
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _PER_EVALUATION = {"step": np.int64, "seconds": np.float64}
 _METRIC = "metric."
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
     """The columns of a run so far. Counts are for whoever runs the simulation.
@@ -217,6 +219,7 @@ class RunIdentity:
             )
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A run after some steps. Random streams are found by name, so none is stored.

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import Noise
 from turnout.core.identity import Identity, identity_of
+from turnout.core.showing import shows_shapes
 from turnout.participation.drawing import draw_run
 from turnout.participation.schedule import Schedule, blocks
 from turnout.protocol.client import Fleet
@@ -80,6 +81,7 @@ def _clients(
     return MessagingClients.of(algorithm, scheme, messages, streams)
 
 
+@shows_shapes("finished", "steps_done")
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
     """The end of a run, or of a part of it that was interrupted.

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from replacement_truths import extreme_triples
+from threadpoolctl import threadpool_limits
 
 from turnout.accounting.divergence.blocks import loss_law, reach_of
 from turnout.accounting.divergence.composition import ComposedCurve
@@ -180,3 +181,13 @@ def test_any_two_windows_compose(monkeypatch):
     block = ReplacementBlock(GaussianPair(10.0), 2, 1.0, Closeness.ANY_TWO)
     lower, upper = composed(block, 3, 1e-5)
     assert 0 < lower <= upper <= 1.5 * lower
+
+
+def test_a_curve_has_the_same_digits_with_any_number_of_threads():
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            block = ReplacementBlock(GaussianPair(0.58), 100, closeness=Closeness.ANY_TWO)
+            curve = block.curve(Direction.REMOVE, Side.UPPER, 1e-5, 0)
+            found.append(curve.delta(np.exp([2.0, 4.0])).tolist())
+    assert found[0] == found[1]

@@ -270,7 +270,8 @@ def test_items_from_each_kind_of_file(tmp_path, monkeypatch):
     [
         ("a.csv", "age\n3\n7\n", ParameterError, "values from 0 to 3"),
         ("a.csv", "age\n1.0\n", ParameterError, "whole numbers"),
-        ("a.csv", "age\n\n", StorageError, "line 2 has 0 cells"),
+        ("a.csv", "age\n\n1\n", ParameterError, "a value in every row, but not in row 0"),
+        ("a.csv", "age\n\n", StorageError, "it holds no values"),
         ("a.csv", "age,town\n3,Bonn\n", StorageError, "expected one of age, town"),
         ("a.csv", "age\n", StorageError, "it holds no values"),
         ("a.npy", "no array", StorageError, "no array of numbers"),
@@ -286,7 +287,7 @@ def test_vectors_that_are_refused(tmp_path):
     with pytest.raises(ParameterError, match="a number in each cell"):
         list(vector_blocks(written(tmp_path / "a.csv", "x,y\n1,Bonn\n")))
     with pytest.raises(ParameterError, match="finite numbers"):
-        list(vector_blocks(written(tmp_path / "a.csv", "x,y\n1,nan\n")))
+        list(vector_blocks(written(tmp_path / "a.csv", "x,y\n1,inf\n")))
     with pytest.raises(StorageError, match=r"missing\.npy: No such file"):
         list(vector_blocks(tmp_path / "missing.npy"))
     with pytest.raises(ParameterError, match="radius"):

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
-from turnout.estimation.private.estimates import user_mean
+from turnout.estimation.private.estimates import _means, user_mean
 from turnout.estimation.private.searches import heavy_hitters, word_code, word_of
 from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import SimulationStreams
@@ -115,6 +115,23 @@ def test_all_rows_of_a_client_are_one(trips):
     text = run("user-mean", trips / "wide.npy", *ASKED, "--picture", trips / "mean.svg")
     assert "one row of the file, all that it holds" in text
     assert (trips / "mean.svg").exists()
+
+
+def test_names_and_words_are_told_apart_and_missing_ones_filled(tmp_path):
+    rows = [f"{who},{word},{x}" for who, word, x in (("a", "ann", 1), ("a\0", "an\0n", 3)) * 400]
+    (tmp_path / "t.csv").write_text("who,word,x\n" + "\n".join([*rows, "b,,", "c,bob,5"]) + "\n")
+    words = ["heavy-hitters", tmp_path / "t.csv", "--column", "word", "--letters", 4, "--json"]
+    with pytest.raises(ParameterError, match="a value in every row, but not in row 800 "):
+        run(*words, "--epsilon", 9)
+    found = json.loads(run(*words, "--epsilon", 9, "--missing", "bob", "--threshold", 0.2))
+    assert {row["value"] for row in found["named"]} == {"ann", "an*n"}
+    assert word_code("a", 3) != word_code("a\0", 3)
+    assert word_code("e\u0301", 3) == word_code("\xe9", 3)
+    means = ["user-mean", tmp_path / "t.csv", "--client", "who", "--column", "x", "--samples", 1]
+    with pytest.raises(ParameterError, match="a value in every row, but not in row 800 "):
+        run(*means, *ASKED)
+    means, _ = _means(tmp_path / "t.csv", ["x"], "who", 4.0)
+    assert sorted(means.ravel().tolist()) == [1.0, 3.0, 4.0, 5.0]
 
 
 def test_both_messages_of_a_client_have_the_stated_ratio():

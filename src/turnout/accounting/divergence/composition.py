@@ -308,11 +308,21 @@ class LossGrid:
         return cls(_gap(run, max(_reach(block, tail) for block, _ in run)), tail)
 
     @classmethod
-    def common(cls, run: Run, delta: float) -> LossGrid:
-        """A grid no coarser, of powers of 2 and 1000, which many runs have in common."""
+    def common(cls, run: Run, delta: float) -> LossGrid | None:
+        """A grid no coarser, of powers of 2 and 1000, which many runs have in common.
+
+        None where nothing is composed: the curve of a single block has no use for it.
+        """
+        if not is_composed(run):
+            return None
         tail = 1e3 ** math.floor(math.log(_tail(run, delta), 1e3))
         widest = max((block for block, _ in run), key=lambda block: block.loss_deviation)
         return cls(2.0 ** math.floor(math.log2(_gap(run, _reach(widest, tail)))), tail)
+
+
+def is_composed(run: Run) -> bool:
+    """Whether a run has more than one block, so that their losses add up."""
+    return len(run) > 1 or any(count > 1 for _, count in run)
 
 
 def _tail(run: Run, delta: float) -> float:
@@ -362,7 +372,7 @@ def run_curve(
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)
-    if len(run) == 1 and run[0][1] == 1:
+    if not is_composed(run):
         return run[0][0].curve(direction, side, delta, refinement)
     grid = grid or LossGrid.of(run, delta)
     gap, tail = grid.gap / 2**refinement, grid.tail

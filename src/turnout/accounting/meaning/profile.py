@@ -23,7 +23,7 @@ import numpy as np
 
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.divergence.blocks import Decomposition, Run
-from turnout.accounting.divergence.composition import run_curve
+from turnout.accounting.divergence.composition import is_composed, run_curve
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.participation.check_ins import AllocationBlock
@@ -192,7 +192,7 @@ class _Sharpest:
         cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
     ) -> _Sharpest:
         """Curves made sharp at several δ; those that cannot be certified are left out."""
-        single = len(run) == 1 and run[0][1] == 1
+        single = bool(run) and not is_composed(run)
         if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
             # Each of their points is a costly price of its own: one polygon serves every δ.
             both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))

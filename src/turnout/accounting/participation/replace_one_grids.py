@@ -290,8 +290,8 @@ def expectation(
     roundings = tilted.roundings + 4.0 * abs(tilted.log_scale)
     roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
     relative = UNIT_ROUNDOFF * roundings + tilt * bins.position_error
-    error = relative * float(np.abs(masses) @ gains) + l2_error * float(np.linalg.norm(gains))
-    value, scale = float(masses @ gains), math.exp(tilted.log_scale)
+    error = relative * float(np.sum(np.abs(masses) * gains)) + l2_error * _norm(gains)
+    value, scale = float(np.sum(masses * gains)), math.exp(tilted.log_scale)
     if side is Side.UPPER:  # what wraps in only adds
         missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
         missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
@@ -324,5 +324,10 @@ def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray
     powers[kept] = np.exp(exponent[kept])
     errors = np.abs(powers[kept]) * np.expm1(np.minimum(growth[kept], 700.0))
     law = np.asarray(fft.irfft(powers, size))
-    l2 = float(np.linalg.norm(errors)) + math.exp(-_LOG_DROPPED) * math.sqrt(size)
-    return law, math.sqrt(2.0 / size) * l2 + gamma * float(np.linalg.norm(law))
+    l2 = _norm(errors) + math.exp(-_LOG_DROPPED) * math.sqrt(size)
+    return law, math.sqrt(2.0 / size) * l2 + gamma * _norm(law)
+
+
+def _norm(values: FloatArray) -> float:
+    """An ℓ2 norm. (A product of BLAS depends on its threads, which wait by spinning.)"""
+    return math.sqrt(np.sum(values**2))

@@ -27,7 +27,13 @@ from turnout.randomizers.vectors import (
     VectorRandomizer,
     best_randomizer,
 )
+from turnout.schemes import ApproximateRandomizer, EveryStep, PureRandomizer, Scheme
 
+PUBLIC_ROWS = (
+    "the number of rows is taken as public; rows that a private attribute chose, or that are left "
+    "where others have no value, are another question"
+)
+"""What replace-one assumes of the rows."""
 MODELS = ("local", "shuffled", "central")
 
 
@@ -183,6 +189,28 @@ class EstimateCost:
 
     unit = "client"
     """The unit that ε protects: all that `held` says of one client."""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """All assumptions, of which one follows from the relation."""
+        return ((PUBLIC_ROWS,) if self.relation == "replace-one" else ()) + self.assumptions
+
+    @property
+    def scheme(self) -> Scheme:
+        """Any mechanism of this ε and δ, for sums and budgets, towards all who see the answer.
+
+        >>> cost = Cost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
+        >>> cost.scheme.randomizer
+        PureRandomizer(epsilon0=0.5)
+        """
+        return any_mechanism(self.epsilon, self.delta, self.relation)
+
+
+def any_mechanism(epsilon: float, delta: float, relation: str) -> Scheme:
+    """One release of any mechanism of this ε and δ; it bounds the composition of all that is."""
+    pure = delta == 0
+    made = PureRandomizer(epsilon) if pure else ApproximateRandomizer(epsilon, delta)
+    return Scheme(made, EveryStep(1), relation)
 
 
 NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}

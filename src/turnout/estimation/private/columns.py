@@ -16,50 +16,48 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core import checks
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
+from turnout.core.values import EXACT_WHOLE, WHOLE, canonical, refuse_inexact, refuse_rows
 
 
 def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
-    """The entries of the one column of an Arrow record batch.
-
-    Raises:
-        ParameterError: an empty cell.
-    """
-    (held,) = batch.columns
-    _require_values(batch)
-    return _as_array(held) if held.type in _whole_numbers() else held.to_pylist()
+    """The entries of the one column of an Arrow record batch; what is missing is None."""
+    (held,) = map(_without_decimals, batch.columns)
+    types = pyarrow().types
+    whole = types.is_integer(held.type) or types.is_boolean(held.type)
+    number = types.is_floating(held.type) or (whole and not held.null_count)
+    return held.to_numpy(zero_copy_only=False) if number else held.to_pylist()
 
 
 def batch_vectors(batch: Any) -> NDArray[np.float64]:
-    """The rows of an Arrow record batch of numbers, shape (rows, columns).
+    """The rows of an Arrow record batch of numbers, shape (rows, columns); what is missing is NaN.
 
     Raises:
-        ParameterError: an empty cell, or something else than a number.
+        ParameterError: something else than a number.
     """
-    _require_values(batch)
-    held = [_as_array(part) for part in batch.columns]
-    if any(part.dtype.kind not in "iuf" for part in held):
-        raise ParameterError("values", "something else", "a number in each cell")
-    return np.stack(held, axis=1).astype(np.float64)
+    return np.stack([_floats(part) for part in batch.columns], axis=1)
 
 
-def _as_array(held: Any) -> NDArray[Any]:
-    """An Arrow array as one of numpy's: numbers at once, anything else cell by cell."""
-    types = pyarrow().types
-    if types.is_integer(held.type) or types.is_floating(held.type):
-        return held.to_numpy(zero_copy_only=False)
-    return np.asarray(held.to_pylist())
-
-
-def _require_values(batch: Any) -> None:
-    if any(part.null_count for part in batch.columns):
-        raise ParameterError("values", "an empty cell", "a value in every row")
-
-
-def _whole_numbers() -> tuple[Any, ...]:
+def _without_decimals(held: Any) -> Any:
+    """The array, its decimals as floats."""
     arrow = pyarrow()
-    signed = (arrow.int8(), arrow.int16(), arrow.int32(), arrow.int64())
-    return (*signed, arrow.uint8(), arrow.uint16(), arrow.uint32())
+    return held.cast(arrow.float64()) if arrow.types.is_decimal(held.type) else held
+
+
+def _floats(held: Any) -> NDArray[np.float64]:
+    """An array of numbers; true and false are 1 and 0."""
+    arrow = pyarrow()
+    types = arrow.types
+    held = _without_decimals(held.dictionary_decode() if types.is_dictionary(held.type) else held)
+    plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_null)
+    if not any(is_it(held.type) for is_it in plain):
+        raise ParameterError("values", "something else", "a number in each cell")
+    if types.is_integer(held.type):
+        refuse_inexact("values", held.drop_null().to_numpy(zero_copy_only=False))
+    elif types.is_boolean(held.type):
+        held = held.cast(arrow.int8())
+    return held.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def pyarrow() -> Any:
@@ -95,7 +93,11 @@ class Rows(Protocol):
 
 
 def item_blocks(
-    data: Path | Rows, size: int, labels: Sequence[str] = (), column: str | None = None
+    data: Path | Rows,
+    size: int,
+    labels: Sequence[str] = (),
+    column: str | None = None,
+    missing: object = None,
 ) -> Iterator[NDArray[np.int64]]:
     """Items of clients as whole numbers below ``size``, a block at a time.
 
@@ -104,14 +106,21 @@ def item_blocks(
         size: k, how many items there are.
         labels: what they are called; without them the file holds whole numbers.
         column: of a file with several.
+        missing: the public item that stands for a missing value; None: such values are refused.
 
     Raises:
         InputFileError: the file cannot be read as that, or is empty.
-        ParameterError: a value that is no item. Which one is not said.
+        ParameterError: a value that is no item, or missing. Which value is not said.
         UnsupportedError: a .parquet file without pyarrow.
     """
-    places = {label: place for place, label in enumerate(labels)}
-    for entries in entry_blocks(data, column):
+    places = {canonical(label): place for place, label in enumerate(labels)}
+    if missing is not None:
+        try:
+            _codes([str(missing)], size, places)
+        except ParameterError:
+            expected = "one of the values that there can be"
+            raise ParameterError("missing", missing, expected) from None
+    for entries in entry_blocks(data, column, missing):
         yield _codes(entries, size, places)
 
 
@@ -122,25 +131,29 @@ def read_labels(path: Path) -> tuple[str, ...]:
         InputFileError: it cannot be read, or holds fewer than two names or one of them twice.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputFileError(f"{path}: {file_error(error)}") from None
-    if len(lines) < 2 or len(set(lines)) != len(lines):
-        raise InputFileError(f"{path}: expected at least two lines, all different")
-    return tuple(lines)
+    names = tuple(map(canonical, lines))
+    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
+        raise InputFileError(f"{path}: expected at least two lines, all different, none empty")
+    return names
 
 
-def vector_blocks(data: Path | Rows, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
+def vector_blocks(
+    data: Path | Rows, columns: Sequence[str] = (), missing: float | None = None
+) -> Iterator[NDArray[np.float64]]:
     """Vectors of clients, float64 of shape (rows, d), a block at a time.
 
     Args:
         data: a path to .npy of shape (n, d), or (n,) for d = 1; or to .csv or .parquet with columns
             of numbers; or rows.
         columns: which columns, in this order; all of them if none is named.
+        missing: the public number that stands for a missing one; None: such rows are refused.
 
     Raises:
         InputFileError: the file cannot be read as that, or is empty.
-        ParameterError: a cell that is no finite number.
+        ParameterError: a cell that is no finite number, or missing.
         UnsupportedError: a .parquet file without pyarrow.
     """
     if isinstance(data, Path):
@@ -148,10 +161,33 @@ def vector_blocks(data: Path | Rows, columns: Sequence[str] = ()) -> Iterator[ND
         blocks = _guarded(path, lambda: _number_blocks(path, columns))
     else:
         blocks = data.vectors(columns)
+    if missing is not None:
+        checks.number(missing=missing)
+    start = 0
     for block in blocks:
-        if not np.all(np.isfinite(block)):
-            raise ParameterError("values", "something else", "finite numbers in every row")
-        yield block
+        yield block if np.isfinite(block).all() else _finite(block, missing, start)
+        start += len(block)
+
+
+def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> NDArray[np.float64]:
+    """A block in which each missing number is filled; other numbers that are not finite are none.
+
+    Raises:
+        ParameterError: there are such, or missing ones without a filling.
+    """
+    lacking = np.isnan(block)
+    if missing is None:
+        _refuse_missing(np.asarray(lacking.any(axis=1)), start)
+    filled = block if missing is None else np.where(lacking, missing, block)
+    if not np.isfinite(filled).all():
+        raise ParameterError("values", "something else", "finite numbers in every row")
+    return filled
+
+
+def _refuse_missing(lacking: NDArray[np.bool_], start: int) -> None:
+    """Refuses a block, which begins at that row, if any value is missing, and says where."""
+    rows = np.arange(start, start + len(lacking))
+    refuse_rows("values", "missing", "a value in every row", lacking, rows)
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
@@ -185,12 +221,13 @@ def file_error(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
-def whole_number(text: str) -> int:
-    """A whole number in plain decimal digits, spaces around it aside.
+def whole_number(entry: object) -> int:
+    """A whole number in plain decimal digits, spaces around it aside; true and false are 1 and 0.
 
     Raises:
         ValueError: anything else, ``1_000``, ``1.0``, and digits of other scripts among it.
     """
+    text = str(int(entry) if isinstance(entry, bool | np.bool_) else entry)
     plain = text.strip()
     if not (plain.isascii() and plain.lstrip("+-").isdigit()):
         raise ValueError(text)
@@ -198,37 +235,70 @@ def whole_number(text: str) -> int:
 
 
 def _codes(
-    entries: NDArray[Any] | list[str], size: int, places: dict[str, int]
+    entries: NDArray[Any] | list[Any], size: int, places: dict[str, int]
 ) -> NDArray[np.int64]:
     if places:
         try:
-            return np.array([places[str(entry)] for entry in entries], dtype=np.int64)
+            return np.array([places[canonical(str(entry))] for entry in entries], dtype=np.int64)
         except KeyError:
             expected = f"the {len(places)} names of all values (--labels, categories) only"
             raise ParameterError("values", "something else", expected) from None
-    array = np.asarray(entries)
-    if array.dtype.kind not in "iu":
+    array = entries if isinstance(entries, np.ndarray) else np.array(entries, dtype=object)
+    given = str(array.dtype) if array.dtype.kind == "f" else "something else"
+    expected = "whole numbers (or the names of all values: --labels, categories)"
+    if array.dtype.kind not in "biuf":
         try:
-            # Text of whole numbers only: neither 1.0 nor an empty cell is one.
-            array = np.array([whole_number(str(entry)) for entry in entries], dtype=np.int64)
+            # Text of whole numbers only: 1.0 is none.
+            array = np.array([whole_number(entry) for entry in entries], dtype=np.int64)
         except (ValueError, OverflowError):
-            given = str(array.dtype) if array.dtype.kind == "f" else "something else"
-            expected = "whole numbers (or the names of all values: --labels, categories)"
             raise ParameterError("values", given, expected) from None
     if array.size and (array.min() < 0 or array.max() >= size):
         raise ParameterError("values", "something else", f"values from 0 to {size - 1}")
+    if array.dtype.kind == "f" and np.any(array != np.floor(array)):
+        raise ParameterError("values", given, expected)
     return array.astype(np.int64)
 
 
-def entry_blocks(data: Path | Rows, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
-    """The entries of one column as the file has them, a block at a time.
+def entry_blocks(
+    data: Path | Rows, column: str | None, missing: object = None
+) -> Iterator[NDArray[Any] | list[Any]]:
+    """The entries of one column as the file has them, a block at a time, none of them missing.
+
+    Args:
+        data: a path or rows, as of `item_blocks`.
+        column: of a file with several.
+        missing: what stands for a missing entry; None: such rows are refused.
 
     Raises:
         InputFileError: the file cannot be read as that, or is empty.
+        ParameterError: a missing entry; its row is said.
     """
     if isinstance(data, Path):
-        return _guarded(data, lambda: _entry_blocks(data, column))
-    return data.entries(column)
+        blocks = _guarded(data, lambda: _entry_blocks(data, column))
+    else:
+        blocks = data.entries(column)
+    start = 0
+    for entries in blocks:
+        lacking = _lacking(entries)
+        if lacking is None or not lacking.any():
+            yield entries
+        else:
+            if missing is None:
+                _refuse_missing(lacking, start)
+            yield [missing if no else entry for entry, no in zip(entries, lacking, strict=True)]
+        start += len(entries)
+
+
+def _lacking(entries: NDArray[Any] | list[Any]) -> NDArray[np.bool_] | None:
+    """Which entries are missing; None where none is."""
+    if isinstance(entries, np.ndarray) and entries.dtype.kind == "f":
+        return np.isnan(entries)
+    if isinstance(entries, np.ndarray) and entries.dtype.kind in "biu":
+        return None
+    known = entries if isinstance(entries, list) else entries.tolist()
+    if None not in known and "" not in known:
+        return None
+    return np.array([entry is None or entry == "" for entry in known], dtype=np.bool_)
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
@@ -252,21 +322,37 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
     if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, columns)
         array = _array(path)
-        if array.ndim not in (1, 2) or array.dtype.kind not in "iuf" or 0 in array.shape[1:]:
+        if array.ndim not in (1, 2) or array.dtype.kind not in "biuf" or 0 in array.shape[1:]:
             raise InputFileError(f"{path}: expected numbers of shape (clients, dimension)")
+        refuse_inexact("values", array)
         yield from array_vectors(array)
         return
     if path.suffix == ".csv" and not path.is_dir():
         for rows in _csv_blocks(path, columns):
-            try:
-                if any("_" in cell for row in rows for cell in row):
-                    raise ValueError  # It is no thousands separator; float() reads over it.
-                yield np.array(rows, dtype=np.float64)
-            except ValueError:
-                raise ParameterError("values", "something else", "a number in each cell") from None
+            yield _numbers(rows)
         return
     for batch in _parquet_batches(path, columns):
         yield batch_vectors(batch)
+
+
+def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
+    """The numbers in cells; that of an empty one is none.
+
+    Raises:
+        ParameterError: something else, or a whole number that float64 does not hold.
+    """
+    try:
+        if any("_" in cell for row in rows for cell in row):
+            raise ValueError  # It is no thousands separator; float() reads over it.
+        if any("" in row for row in rows):
+            rows = [[cell or "nan" for cell in row] for row in rows]
+        found = np.array(rows, dtype=np.float64)
+    except ValueError:
+        raise ParameterError("values", "something else", "a number in each cell") from None
+    for row, place in np.argwhere(np.abs(found) >= EXACT_WHOLE):
+        if rows[row][place].strip().lstrip("+-").isdigit():
+            raise ParameterError("values", "something else", WHOLE)
+    return found
 
 
 def array_entries(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -293,22 +379,43 @@ def _array(path: Path) -> NDArray[Any]:
 def _csv_blocks(
     path: Path, columns: Sequence[str], *, single: bool = False
 ) -> Iterator[list[list[str]]]:
+    rows = csv_rows(path)
+    header = next(rows)
+    places = [header.index(name) for name in _chosen(path, columns, header, single)]
+    block: list[list[str]] = []
+    for row in rows:
+        block.append([row[place] for place in places])
+        if len(block) * len(places) >= BLOCK_ROWS:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def csv_rows(path: Path) -> Iterator[list[str]]:
+    """The header of a CSV file, then its rows, each of as many cells.
+
+    Blank lines at the end are none; one before a row is a row of empty cells.
+
+    Raises:
+        InputFileError: no header, or a row of another length.
+    """
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
-        header = next(rows, [])
+        reader = csv.reader(file)
+        header = list(map(canonical, next(reader, [])))
         if not header:
             raise InputFileError(f"{path}: its first line names no columns")
-        places = [header.index(name) for name in _chosen(path, columns, header, single)]
-        block: list[list[str]] = []
-        for row in rows:
+        yield header
+        blank = 0
+        for row in reader:
+            if not row:
+                blank += 1
+                continue
+            yield from ([""] * len(header) for _ in range(blank))
+            blank = 0
             if len(row) != len(header):
-                raise ragged(path, rows.line_num, row, header)
-            block.append([row[place] for place in places])
-            if len(block) * len(places) >= BLOCK_ROWS:
-                yield block
-                block = []
-        if block:
-            yield block
+                raise ragged(path, reader.line_num, row, header)
+            yield row
 
 
 def ragged(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> InputFileError:
@@ -332,7 +439,10 @@ def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False
     parquet = pyarrow().parquet
     for part in _parquet_files(path):
         with parquet.ParquetFile(part) as file:
-            names = _chosen(part, columns, file.schema_arrow.names, single)
+            keys = file.schema_arrow.names
+            header = list(map(canonical, keys))
+            chosen = _chosen(part, columns, header, single)
+            names = [keys[header.index(name)] for name in chosen]
             step = max(1, BLOCK_ROWS // len(names))
             for batch in file.iter_batches(batch_size=step, columns=names):
                 if len(batch):
@@ -363,6 +473,7 @@ def chosen_columns(
         ParameterError: none is named, or one is not there, or not once.
     """
     known = ", ".join(header)
+    columns = tuple(map(canonical, columns))
     if not columns and header and (not single or len(header) == 1):
         columns = header
     if not columns:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
+from turnout.core.values import distinct
 from turnout.estimation import FrequencyEstimate, FrequencyTally, collect, estimate_frequencies
 from turnout.estimation.means import (
     MeanEstimate,
@@ -58,6 +59,7 @@ def frequencies(
     mechanism: str = "auto",
     post_processing: str = "simplex",
     confidence: float = 0.95,
+    missing: object = None,
 ) -> Frequencies:
     """Shares of the clients that hold each item.
 
@@ -71,6 +73,7 @@ def frequencies(
         mechanism: see `frequency_randomizer`; "laplace" or "gaussian" in the central model.
         post_processing: see `estimate_frequencies`.
         confidence: of the intervals, in [0.5, 1).
+        missing: the public item that stands for a missing value; None: such values are refused.
     """
     checks.count(2, items=items)
     checks.at_most("the largest size", LARGEST_SIZE, items=items)
@@ -79,7 +82,7 @@ def frequencies(
         raise ParameterError("confidence", confidence, "at least 0.5")
 
     def blocks() -> Iterator[NDArray[np.int64]]:
-        return item_blocks(data, items, labels, column)
+        return item_blocks(data, items, labels, column, missing)
 
     if privacy.trust == "central":
         return central_frequencies(
@@ -139,6 +142,7 @@ def mean(
     *,
     columns: tuple[str, ...] = (),
     mechanism: str = "auto",
+    missing: float | None = None,
 ) -> Mean:
     """The mean of the clients' vectors, each clipped to a ball.
 
@@ -150,6 +154,7 @@ def mean(
         source: where randomness comes from.
         columns: of a file with several.
         mechanism: see `shuffled_mean`; "auto" in the other models.
+        missing: the public number that stands for a missing one; None: such rows are refused.
     """
     checks.positive(radius=radius)
     if not 1 / _FAR <= radius <= _FAR:
@@ -161,7 +166,7 @@ def mean(
         raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
 
     def blocks() -> Iterator[FloatArray]:
-        return vector_blocks(data, columns)
+        return vector_blocks(data, columns, missing)
 
     dimension = next(blocks()).shape[1]
     if privacy.trust == "central":
@@ -217,6 +222,7 @@ def user_mean(
     client: str | None = None,
     samples: int | None = None,
     chance: float = 0.01,
+    missing: float | None = None,
 ) -> Mean:
     """The mean over clients of the means of what each of them holds.
 
@@ -230,12 +236,13 @@ def user_mean(
         columns: of a file with several.
         client: the column that says whose sample a row is.
         samples: as many has every client at least; needed with ``client``.
+        missing: the number that stands for a missing sample; None: such rows are refused.
         chance: that a client's mean may be cut, if ``deviation`` and ``samples`` are true.
 
     Raises:
         UnsupportedError: too few clients to find the range at this ε₀.
     """
-    means, held = _means(path, columns, client)
+    means, held = _means(path, columns, client, missing)
     if client is None:
         if samples is not None:
             raise ParameterError("samples", samples, "none without --client: one row is a client")
@@ -271,16 +278,15 @@ def user_mean(
 
 
 def _means(
-    path: Path, columns: Sequence[str], client: str | None
+    path: Path, columns: Sequence[str], client: str | None, missing: float | None
 ) -> tuple[NDArray[np.float64], int]:
     """Each client's mean, shape (n, d), and the number of columns of the file."""
     if client is not None and not columns:
         raise ParameterError("column", None, "beside --client, the columns that are averaged")
-    rows = np.concatenate(list(vector_blocks(path, columns)))
+    rows = np.concatenate(list(vector_blocks(path, columns, missing)))
     if client is None:
         return rows.mean(axis=1, keepdims=True), rows.shape[1]
-    names = [str(name) for block in entry_blocks(path, client) for name in block]
-    _, whose = np.unique(names, return_inverse=True)
+    whose, _ = distinct(str(name) for block in entry_blocks(path, client) for name in block)
     counts = np.bincount(whose)
     sums = [np.bincount(whose, weights=column) for column in rows.T]
     return np.stack(sums, axis=1) / counts[:, None], rows.shape[1]

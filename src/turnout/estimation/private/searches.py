@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.values import canonical
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
 from turnout.estimation.frequencies import check_error
 from turnout.estimation.prefix_search import PrefixSearch
@@ -26,7 +27,7 @@ from turnout.estimation.private.answers import EstimateCost, frequency_randomize
 from turnout.estimation.private.columns import entry_blocks, item_blocks
 from turnout.randomness import Source
 
-_LETTERS = "\0abcdefghijklmnopqrstuvwxyz*"  # by their numbers; find gives −1, the last, elsewhere
+_LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their numbers; the first stands for none
 
 
 def word_blocks(
@@ -49,9 +50,11 @@ def word_code(word: str, letters: int) -> int:
     'ana*m'
     """
     code = 0
-    for letter in word.strip().lower()[:letters].ljust(letters, _LETTERS[0]):
-        code = code << 5 | (_LETTERS.find(letter) % len(_LETTERS))
-    return code
+    known = canonical(word.strip().lower())[:letters]
+    for letter in known:
+        # A blank or a NUL inside a word is a letter like any other.
+        code = code << 5 | (_LETTERS.find(letter, 1) % len(_LETTERS))
+    return code << 5 * (letters - len(known))
 
 
 def word_of(code: int, letters: int) -> str:
@@ -109,6 +112,7 @@ def heavy_hitters(
     letters: int | None = None,
     column: str | None = None,
     error: float = 0.05,
+    missing: str | None = None,
 ) -> HeavyHitters:
     """Items that more than a share ``threshold`` of the clients hold.
 
@@ -122,6 +126,7 @@ def heavy_hitters(
         letters: they are words, of which so many letters count.
         column: of a file with several.
         error: family-wise error, at most 0.25.
+        missing: the item or word that stands for a missing one; None: such rows are refused.
     """
     checks.probability(threshold=threshold)
     check_error(error)
@@ -129,7 +134,7 @@ def heavy_hitters(
         checks.count(letters=letters)
         checks.at_most(str(MOST_BITS // LETTER_BITS), MOST_BITS // LETTER_BITS, letters=letters)
         return _searched(
-            lambda: word_blocks(entry_blocks(path, column), letters),
+            lambda: word_blocks(entry_blocks(path, column, missing), letters),
             PrefixSearch(epsilon, LETTER_BITS * letters),
             (threshold, error),
             source,
@@ -141,7 +146,7 @@ def heavy_hitters(
         raise ParameterError("size", items, f"at most 2^{MOST_BITS}")
 
     def blocks() -> Iterator[NDArray[np.int64]]:
-        return item_blocks(path, items, labels, column)
+        return item_blocks(path, items, labels, column, missing)
 
     def name(item: int) -> str:
         return labels[item] if labels else str(item)

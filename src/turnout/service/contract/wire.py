@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
 from turnout.protocol.lattice import Lattice
 from turnout.service.contract.ledger import Head
 
@@ -291,6 +292,7 @@ class WireReceipt:
             raise ValueError(f"not a receipt: {error}") from None
 
 
+@shows_shapes("task")
 @dataclass(frozen=True, slots=True)
 class Invitation:
     """The invitation that the operator hands to one device: all that it needs before the first

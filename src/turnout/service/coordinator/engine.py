@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
+from turnout.core.showing import shows_shapes
 from turnout.participation.schedule import ScheduleBlock, blocks
 from turnout.protocol.coordinator import Coordinator, quota
 from turnout.protocol.messages import CheckIns, Verdict
@@ -88,6 +89,7 @@ class Published:
     parameters: bytes
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Upload:
     """An update that was looked at and is one that a client may send."""

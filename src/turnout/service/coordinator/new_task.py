@@ -88,8 +88,9 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     graph = graph or plan.model.loss not in {None, "cross-entropy"}
     if graph:
         require("export", what="a task whose model is a graph")
+    from turnout.plans.spending import epsilon_curve
     from turnout.runs.building import build_task
-    from turnout.runs.execution import epsilon_curve, evaluation_interval
+    from turnout.runs.execution import evaluation_interval
     from turnout.runs.workload import gather
 
     workload = gather(plan, folder)
@@ -119,7 +120,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         delta=plan.privacy.delta,
         target=plan.privacy.epsilon or prepared.guarantee.epsilon.upper,
         charged_steps=tuple(int(step) for step in curve.steps),
-        charged=tuple(float(epsilon) for epsilon in curve.epsilon),
+        charged=tuple(curve.epsilon().tolist()),
         encoding=_encoding(prepared, task.dimension),
         expected_check_ins=public_divisor(
             prepared.scheme, workload.population, plan.protocol.expected_check_ins
@@ -224,7 +225,9 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
     ]
 
 
-def secret_of(path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8") -> str:
+def secret_of(
+    path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8-sig"
+) -> str:
     """The secret in a file's first line.
 
     Raises:

@@ -235,7 +235,7 @@ class FleetResult:
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
     """The first tokens of a file, one a line."""
     try:
-        lines = path.read_text("utf-8").split()
+        lines = path.read_text("utf-8-sig").split()
     except (OSError, UnicodeDecodeError):
         raise ParameterError("--tokens", str(path), "a file of tokens, one a line") from None
     if not lines:

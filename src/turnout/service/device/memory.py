@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.files import lock_file, sync_folder
+from turnout.core.showing import shows_shapes
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.protocol.client import Client
@@ -38,6 +39,7 @@ Law = dict[str, Any]
 """A participation law as `spec.codec` writes it."""
 
 
+@shows_shapes("task")
 @dataclass(slots=True, eq=False)
 class Memory:
     """All that a device keeps between two starts.

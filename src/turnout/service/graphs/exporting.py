@@ -1,4 +1,5 @@
-"""Derivatives of convolutions and pools, said in operators that a graph has.
+"""Batch normalisation by fixed statistics, and derivatives of convolutions and pools, said in
+operators that a graph has.
 
 PyTorch's own are single operators without a counterpart in ONNX. Each function here has the
 signature of the one that it replaces, and gives the same up to rounding.
@@ -133,6 +134,27 @@ def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch calls it so
     return spread.view(inputs.shape)
 
 
+def batch_norm(  # noqa: PLR0917 - PyTorch calls it so
+    inputs: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``aten._native_batch_norm_legit_no_training``: a fixed function of each of (n, c, …)."""
+    del momentum
+    shape = [1, -1, *[1] * (inputs.ndim - 2)]
+    made = (inputs - running_mean.view(shape)) * (running_var + eps).rsqrt().view(shape)
+    made = made if weight is None else made * weight.view(shape)
+    return (
+        made if bias is None else made + bias.view(shape),
+        inputs.new_empty(0),
+        inputs.new_empty(0),
+    )
+
+
 def empty_permuted(size: Sequence[int], order: Sequence[int], **kind: Any) -> Tensor:
     """Numbers that are written before they are read, ``size``; in a graph they are zeros."""
     del order
@@ -141,6 +163,7 @@ def empty_permuted(size: Sequence[int], order: Sequence[int], **kind: Any) -> Te
 
 DERIVATIVES: dict[Any, Callable[..., Any]] = {
     aten.avg_pool2d_backward.default: avg_pool2d_backward,
+    aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten.empty_permuted.default: empty_permuted,
     aten.convolution_backward.default: convolution_backward,
     aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
@@ -260,9 +283,13 @@ def _exported(
     try:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), _OpenLinear():
             warnings.simplefilter("ignore")  # of PyTorch about its own parts
-            traced = make_fx(function, decomposition_table=table, tracing_mode="symbolic")(
-                *arguments
-            )
+            function(*arguments)  # what a module makes at its first call is no part of the graph
+            traced = make_fx(
+                function,
+                decomposition_table=table,
+                tracing_mode="symbolic",
+                _allow_non_fake_inputs=True,  # fixed parameters and buffers become initializers
+            )(*arguments)
             program = torch.export.export(traced, arguments, dynamic_shapes=shapes)
             made = torch.onnx.export(
                 program,

@@ -23,6 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from turnout.core.errors import StorageError
+from turnout.core.showing import shows_shapes
 from turnout.service.contract.ledger import Record
 
 
@@ -30,6 +31,7 @@ class ConflictError(StorageError):
     """A row that contradicts a stored one."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class InvitationRow:
     """A client id that was handed out.
@@ -44,6 +46,7 @@ class InvitationRow:
     public_key: bytes | None
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Participation:
     """One accepted check-in.
@@ -57,6 +60,7 @@ class Participation:
     digest: bytes | None
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleaseRow:
     """The outcome of a step, besides its record in the ledger.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from turnout.core.errors import StorageError
 from turnout.core.optional import missing_extra
@@ -10,6 +11,17 @@ from turnout.service.storage.database import Storage
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
+
+
+def holds_nothing(url_or_path: str | Path) -> bool:
+    """Whether `open_storage` would make a new database; nothing is written to find out.
+
+    Raises:
+        StorageError: no database can be there.
+        MissingExtraError: a package is not installed.
+    """
+    module, name = _dialect(str(url_or_path))
+    return module.holds_nothing(name)
 
 
 def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
@@ -26,16 +38,21 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
         StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
         MissingExtraError: a package is not installed.
     """
-    name = str(url_or_path)
+    module, name = _dialect(str(url_or_path))
+    return module.opened(name, serving=serving)
+
+
+def _dialect(name: str) -> tuple[Any, str]:
+    """The module that opens a database, and the name by which it does."""
     try:
         if name.startswith(_POSTGRES):
             from turnout.service.storage import postgres
 
-            return postgres.open_postgres(name, serving=serving)
+            return postgres, name
         if "://" in name and not name.startswith(_SQLITE):
             raise StorageError(f"no storage for {name.partition('://')[0]}://")
         from turnout.service.storage import sqlite
 
-        return sqlite.open_sqlite(name.removeprefix(_SQLITE), serving=serving)
+        return sqlite, name.removeprefix(_SQLITE)
     except ImportError as error:
         raise missing_extra(error, f"the database {name}") or error from None

@@ -134,6 +134,15 @@ def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> 
     return database
 
 
+def holds_nothing(url: str) -> bool:
+    """As `opening.holds_nothing`, for an address as libpq takes it."""
+    connection = _Connection(url)
+    try:
+        return _version(connection) == 0
+    finally:
+        connection.close()
+
+
 def _require_durable(connection: _Connection) -> None:
     found = {name: connection.value(f"SHOW {name}") for name in _REQUIRED}
     if found != _REQUIRED:

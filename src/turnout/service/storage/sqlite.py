@@ -227,6 +227,14 @@ def open_sqlite(
     return database
 
 
+def holds_nothing(path: str | Path) -> bool:
+    """As `opening.holds_nothing`."""
+    path = Path(path).resolve()
+    if not path.parent.is_dir():
+        raise StorageError(f"there is no database {path}")
+    return not path.exists() or path.stat().st_size == 0
+
+
 def _connected(
     path: Path, vfs: str | None, scripts: tuple[str, ...], lock: FileLock | None
 ) -> _Connection:

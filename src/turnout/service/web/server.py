@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, read_plan
-from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.charter import Charter
 from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.database import Storage
-from turnout.service.storage.opening import open_storage
+from turnout.service.storage.opening import holds_nothing, open_storage
 from turnout.service.web import conductor, heads, logs
 from turnout.service.web.conductor import Conductor, Evaluator
 from turnout.service.web.heads import HeadFile
@@ -37,6 +37,7 @@ from turnout.service.web.settings import Settings
 if TYPE_CHECKING:
     import uvicorn
 
+    from turnout.service.coordinator.new_task import NewTask
     from turnout.service.witness.client import Witness
 
 try:
@@ -94,35 +95,50 @@ def stored_charter(storage: Storage) -> Charter | None:
     return None if data is None else Charter.from_canonical(data)
 
 
-def create_task(
-    storage: Storage, plan: Path, timing: Timing, phase: Phase, *, graph: bool = False
-) -> Charter:
-    """Price a plan and store its task."""
-    from turnout.service.coordinator.new_task import new_task
+def open_task(
+    plan: Path, settings: Settings, phase: Phase, *, serving: bool = True
+) -> tuple[Storage, Charter]:
+    """The open storage and the charter of its task, if it is that of a plan.
 
-    text = plan_text(plan)
-    with phase("Pricing the plan step by step"):
-        new = new_task(text, plan.parent, timing, graph=graph)
-    new.create_task(storage)
-    return new.charter
-
-
-def require_task(storage: Storage, plan: Path, settings: Settings, phase: Phase) -> Charter:
-    """The charter of the stored task, if it is that of a plan; an empty storage gets the task.
+    An empty storage gets the plan's task. The task is made before its database: a founding that
+    fails, or is ended while the plan is priced, leaves none behind.
 
     Raises:
-        ParameterError: the stored task is another plan's, or has another schedule.
-        StorageError: the task was lost.
+        ParameterError: the plan is refused, or the stored task is another plan's or has another
+            schedule.
+        StorageError: the task was lost, or the storage cannot be opened.
     """
-    charter = stored_charter(storage)
-    if charter is None:
-        heads.require_none_exported(settings.head_file, settings.db)
-        return create_task(storage, plan, settings.timing, phase, graph=settings.graph)
+    new = _new_task(plan, settings, phase) if holds_nothing(settings.db) else None
+    storage = open_storage(settings.db, serving=serving)
+    try:
+        charter = stored_charter(storage)
+        if charter is not None:
+            _require_same(charter, plan, settings)
+            return storage, charter
+        new = new or _new_task(plan, settings, phase)
+        new.create_task(storage)
+        return storage, new.charter
+    except BaseException:
+        storage.close()
+        raise
+
+
+def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
+    """The task of a plan, priced; no task at this address may have been lost."""
+    from turnout.service.coordinator.new_task import new_task
+
+    heads.require_none_exported(settings.head_file, settings.db)
+    text = plan_text(plan)
+    with phase("Pricing the plan step by step"):
+        return new_task(text, plan.parent, settings.timing, graph=settings.graph)
+
+
+def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
+    """The stored task is the plan's, with the schedule of the settings."""
     if charter.plan != plan_text(plan):
         expected = f"the plan of the task in {shown(settings.db)}, to the letter; it cannot change"
         raise ParameterError("PLAN", str(plan), expected)
     settings.require_timing(charter.timing)
-    return charter
 
 
 def head_file(settings: Settings, task: str) -> HeadFile:
@@ -191,13 +207,12 @@ def serve(
 def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
     logs.configure()
     watching = witness_of(settings)
-    storage = open_storage(settings.db, serving=True)
+    storage, charter = open_task(plan, settings, phase)
     try:
-        task = require_task(storage, plan, settings, phase).task
         return Running(
             storage,
             Learner,
-            head_file=head_file(settings, task),
+            head_file=head_file(settings, charter.task),
             witness=watching,
             change_witness=settings.change_witness,
         )

@@ -123,7 +123,7 @@ def _read(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise ParameterError("config", str(file), f"a readable file ({error.strerror})") from None
     except ValueError as error:

@@ -1,0 +1,48 @@
+"""The text of objects that hold records or secrets: types, shapes and sizes, never a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from dataclasses import fields
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
+_MARK = "__shows_shapes__"
+
+
+def shows_shapes(*public: str) -> Callable[[Class], Class]:
+    """Gives a dataclass a text of its fields' types, shapes and sizes; stands above ``@dataclass``.
+
+    Args:
+        public: fields whose values are public, and shown.
+    """
+
+    def changed(held: Class) -> Class:
+        def text(self: Any) -> str:
+            shown = (f"{each.name} = {_text(self, each.name, public)}" for each in fields(self))
+            return f"{type(self).__name__}({', '.join(shown)})"
+
+        held.__repr__ = text  # pyright: ignore[reportAttributeAccessIssue]
+        setattr(held, _MARK, public)
+        return held
+
+    return changed
+
+
+def _text(held: Any, name: str, public: tuple[str, ...]) -> str:
+    value = getattr(held, name, None)
+    return repr(value) if name in public else shape_of(value)
+
+
+def shape_of(value: Any) -> str:
+    """A value's type, with its shape or size where it has one.
+
+    >>> shape_of(b"secret"), shape_of(3.5), shape_of(None)
+    ('bytes of 6', 'float', 'None')
+    """
+    if value is None or hasattr(type(value), _MARK):
+        return repr(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    name = type(value).__name__
+    return f"{name} of {len(value)}" if isinstance(value, Sized) else name

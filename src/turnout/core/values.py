@@ -1,0 +1,110 @@
+"""Texts, missing values and conversions, as every reader of clients' values treats them.
+
+Texts (values, categories, classes, ids of clients, names of columns) are compared in Unicode's
+normal form C, so that a name is one name on every system, and keep all their characters: a
+trailing NUL too, which NumPy's text of fixed width drops. An entry is missing where it is null,
+not a number or the empty text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import InputFileError, ParameterError, TurnoutError
+
+FLOAT32_WHOLE = 2**24
+"""Whole numbers up to it, either way, are float32's own."""
+EXACT_WHOLE = 2**53
+"""Whole numbers below it, either way, are float64's own."""
+_UINT64 = 2.0**64
+WHOLE = "whole numbers between -2^53 and 2^53"
+_SHOWN = 5
+
+
+def canonical(text: str) -> str:
+    """The text in Unicode's normal form C."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def distinct(texts: Iterable[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The place of each text among the different ones, and these, by their first appearance."""
+    places: dict[str, int] = {}
+    found = [places.setdefault(canonical(text), len(places)) for text in texts]
+    return np.array(found, dtype=np.int64), tuple(places)
+
+
+def is_missing(entry: Any) -> bool:
+    """Whether it is None or empty, or differs from itself, as NaN does, or will not say."""
+    try:
+        return entry is None or entry == "" or bool(entry != entry)  # noqa: PLR0124
+    except (TypeError, ValueError, ArithmeticError):
+        return True
+
+
+def refuse_rows(
+    key: str,
+    value: object,
+    problem: str,
+    wrong: NDArray[np.bool_] | None,
+    rows: NDArray[np.int64],
+) -> None:
+    """Refuses a batch in which some rows are wrong, and says which.
+
+    Args:
+        key: of the settings, such as ``inputs``.
+        value: the column's name, or what is wrong.
+        problem: the rest of "expected", such as "a value in every row".
+        wrong: shape ``(rows,)``; None where no row can be.
+        rows: their numbers.
+    """
+    if wrong is None or not wrong.any():
+        return
+    first = rows[wrong]
+    shown = ", ".join(str(row) for row in first[:_SHOWN]) + (", …" if first.size > _SHOWN else "")
+    raise ParameterError(key, value, f"{problem}, but not in row {shown} (counted from 0)")
+
+
+def refuse_inexact(name: str, values: NDArray[Any]) -> None:
+    """Refuses whole numbers that float64 would make one with others.
+
+    Raises:
+        ParameterError: some are beyond ±2^53; which is not said.
+    """
+    whole = values.dtype.kind in "iu" and values.size
+    if whole and not -EXACT_WHOLE < int(values.min()) <= int(values.max()) < EXACT_WHOLE:
+        raise ParameterError(name, "something else", WHOLE)
+
+
+def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which whole numbers float32 makes one with others; floats beyond 2^64 are magnitudes."""
+    size = np.abs(values.astype(np.float64))
+    lost = (size > FLOAT32_WHOLE) & (values.astype(np.float32) != values)
+    lost |= size >= EXACT_WHOLE
+    if values.dtype.kind == "f":
+        lost &= (size < _UINT64) & (values == np.floor(values))
+    return np.asarray(lost)
+
+
+@contextmanager
+def converting(what: str) -> Iterator[None]:
+    """One line for whatever a library raises of values that it cannot read or convert.
+
+    Raises:
+        InputFileError: it did; errors of turnout's own stay what they are.
+    """
+    try:
+        yield
+    except (TurnoutError, MemoryError):
+        raise
+    except BaseException as error:
+        # A panic of polars is no Exception, and neither is what ends a program.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputFileError(f"{what} cannot be read: {said[:200]}") from error

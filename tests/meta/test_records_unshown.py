@@ -1,0 +1,138 @@
+"""No object that holds records, updates or secrets shows one of their values."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import turnout as tn
+from turnout.data.tables import ArrayTable, Kind
+
+SOURCE = Path(tn.__file__).parent
+HELD = re.compile(
+    r"Array|ClientIds|ndarray|Tensor|bytes|Records|Examples|Holdings|Mapping|Sequence|dict\["
+)
+NO_RECORDS = (
+    "accounting",
+    "api",
+    "cli",
+    "plans",
+    "randomness",
+    "reporting",
+    "spec",
+    "verification",
+)
+"""Packages in which nothing holds records: prices, options, plans, words, what was released."""
+PUBLIC = {
+    "auditing": "FoundAt Findings OutputGame Rates Statement _Table",
+    "bandits": "Batch Channels ContextualEnvironment CoreSet EliminationState Estimates Evidence "
+    "LinUCBState LinearEnvironment Posterior PrintedState Problem Release Run",
+    "datasets": "ClientData ItemCounts",  # the first has a test of its own
+    "estimation": "Evidence Frequencies FrequencyEstimate FrequencyIntervals HeavyHitters Mean "
+    "MeanEstimate UserLevelEstimate",
+    "learning": "Filters WholeMetric",
+    "participation": "TraceStatistics",
+    "protocol": "Release Released _Rule",
+    "refinement": "Key LevelEstimate LimitedAnswers OneBit Questions Release",
+    "service": "Artefact Charter Head Identity Published Receipt Record "
+    "Shown SignedHead SignedRequest Vector WitnessReceipt _Message",
+    "simulation": "Progress RunIdentity",
+    "training": "Candidate EpsilonCurve Results SavedModel Search",
+}
+"""Dataclasses with arrays, bytes or mappings that hold what is public, simulated or released."""
+SENTINEL = 31337
+
+
+def holders():
+    """Each dataclass with a field that could hold records: package, module, name."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        package, *_ = place = path.relative_to(SOURCE).with_suffix("").parts
+        if package in NO_RECORDS:
+            continue
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            made = any("dataclass(" in ast.unparse(each) for each in node.decorator_list)
+            kinds = [
+                ast.unparse(each.annotation) for each in node.body if hasattr(each, "annotation")
+            ]
+            if made and any(map(HELD.search, kinds)):
+                yield package, ".".join(("turnout", *place)), node.name
+
+
+FOUND = list(holders())
+
+
+def secret(kind: str):
+    """A value of about that type, which must not be shown."""
+    if "Array" in kind or "ndarray" in kind or "Tensor" in kind:
+        return np.full(3, SENTINEL)
+    if "apping" in kind or "dict" in kind:
+        return {SENTINEL: SENTINEL}
+    return b"31337" if "bytes" in kind else [str(SENTINEL)]
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "name"),
+    [one for one in FOUND if one[2] not in PUBLIC.get(one[0], "").split()],
+    ids=lambda value: value,
+)
+def test_what_may_hold_records_shows_their_shape(package, module, name):
+    kind = getattr(importlib.import_module(module), name)
+    held = object.__new__(kind)
+    for field in dataclasses.fields(kind):
+        public = field.name in getattr(kind, "__shows_shapes__", ())
+        object.__setattr__(held, field.name, "public" if public else secret(str(field.type)))
+    for text in (repr(held), str(held), f"{held}", f"{[held]}"):
+        assert str(SENTINEL) not in text, f"{name} wants @shows_shapes()"
+
+
+def test_what_is_public_is_there():
+    names = {(package, name) for package, _, name in FOUND}
+    listed = {(package, name) for package, words in PUBLIC.items() for name in words.split()}
+    assert listed <= names
+
+
+def test_clients_data_shows_columns_sources_and_public_constants(caplog, capsys):
+    caplog.set_level(logging.DEBUG)
+    rows = 8
+    table = {
+        "who": [f"secret-{i}" for i in range(rows)],
+        "age": [SENTINEL + i for i in range(rows)],
+        "ward": ["north", "south"] * 4,
+        "ill": [0, 1] * 4,
+    }
+    data = tn.client_data(
+        table,
+        client="who",
+        inputs=["age", "ward"],
+        label="ill",
+        classes=2,
+        categories={"ward": ["north", "south"]},
+        scaling={"age": (0, 1)},
+        test=table,
+    )
+    held = ArrayTable(table)
+    batch = next(held.batches(dict.fromkeys(table, Kind.TEXT)))
+    shown = " ".join(f"{one!r} {one}" for one in (data, data.train, data.holdings, held, batch))
+    with pytest.raises(tn.ParameterError) as refused:
+        dataclasses.replace(data.train, labels=data.train.labels[:1])
+    shown += str(refused.value) + str(tn.ParameterError("data", data, "other data"))
+    shown += caplog.text + "".join(capsys.readouterr())
+    assert str(SENTINEL) not in shown
+    assert "secret" not in shown
+    for said in (
+        "8 clients",
+        "(8, 3)",
+        "client = 'who'",
+        "'age': (0.0, 1.0)",
+        "('north', 'south')",
+    ):
+        assert said in repr(data)
