@@ -22,7 +22,7 @@ from turnout.schemes import GaussianNoise, PrivacyUnit, Relation, ReleaseRule, S
 from turnout.schemes.parameters import hold_members
 
 ABSOLUTE_TOLERANCE = 1e-9
-"""Gap between bounds on ε that is always small enough, whatever relative tolerance is asked for."""
+"""Gap between bounds on ε that meets every requested relative tolerance."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """The privacy curve of several runs: composition by ``+`` and ``*``, with dp-accounting's too.
 
-`PrivacyCurve` is a multiset of independent blocks; composing adds up multisets, so that ``m * 3 ==
-m + m + m`` holds by construction, and nothing is computed before ε or δ is asked for. `LossBlock`
-and `LossCurve` hold privacy loss distributions imported from dp-accounting. The module builds on
+`PrivacyCurve` is a multiset of independent blocks; composing adds up multisets, so that
+``m * 3 == m + m + m`` holds by construction. ε and δ are computed on request. `LossBlock` and
+`LossCurve` hold privacy loss distributions imported from dp-accounting. The module builds on
 `decomposition` and `pricing`.
 """
 

@@ -267,7 +267,7 @@ class Ledger:
         self.terms.require(window)
 
         def proved(count: int) -> bool:
-            # As few phases as the law allows.
+            # As few phases as the participation allows.
             after = self.add(as_windows(window, window_count(window) * count))
             try:
                 return after.epsilon(delta) <= epsilon

@@ -42,7 +42,7 @@ from turnout.core.errors import NumericalError
 
 _EXCESS = 0.75  # longest tangent, as a part of the mean excess
 _STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
-_STEEP_CELLS = 256  # cells for which that is looked at
+_STEEP_CELLS = 256  # cells of which the steepness is checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Grid:
     """The points a, a + h, …, a + J·h: origin a, step h, J cells.
 
     Attributes:
-        edge: of a grid for a lower law, where the first cell's tangent touches; the values below
+        edge: of a grid for a lower distribution, where the first tangent touches; the values below
             are gathered in the origin.
     """
 
@@ -102,7 +102,7 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
     """Points at which the tangents of cells touch: the middle, or further right in a steep tail.
 
-    A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
+    A tangent falls to 0 at the mean excess E[X − k | X > k] beyond its point k. It must not do
     so before the cell ends, or the polygon would end there.
     """
     middles = left + 0.5 * step
@@ -127,7 +127,7 @@ class GridLaw:
 
     Attributes:
         masses: shape (J + 1,); what lies above the cap is in the last one.
-        errors: bounds on the rounding of the prices behind them, shape (J + 1,).
+        errors: bounds on the rounding of the prices that they are differences of, shape (J + 1,).
         beyond: E[(Y − cap)₊], on the side of the distribution.
     """
 

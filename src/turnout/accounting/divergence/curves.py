@@ -259,7 +259,7 @@ PricedSide = Callable[[float, Side], float]
 
 _LARGEST_EPSILON = 150.0
 _NEAR = 1e-3  # relative width to which the root is found
-_ASIDE = 0.2  # how far in ln δ the points lie that slopes of a lower curve come from
+_ASIDE = 0.2  # distance in ln δ of the points that give the slopes of a lower curve
 _MOST_STEPS = 60
 
 

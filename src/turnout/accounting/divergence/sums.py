@@ -13,8 +13,8 @@ function is written as
     φ(z) = z^c·(1 + m (z − 1) + (z − 1)² R̂(z)),   R_j = E[(V − c − j − 1)₊],
                                                    R_{−i} = E[(c − V − i + 1)₊]
 
-for j ≥ 0 and i ≥ 1, hockey sticks in bins around a centre c near E[V], m = E[V] − c. Only R̂ comes
-from an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about the
+for j ≥ 0 and i ≥ 1, hockey sticks in bins around a centre c near E[V], m = E[V] − c. Only R̂ is
+made by an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about the
 variance, so the error of t·ln φ stays of order u·log N for every t. Notation: V = X / h in bins,
 z = e^{−iω}, b = z − 1, u the unit round-off.
 
@@ -248,10 +248,10 @@ def _turn_minus(omega: FloatArray) -> ComplexArray:
 
 _MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed
 _MOST_STATES = 1 << 20
-_MOST_FREE = 8  # counts that are looked at one by one
+_MOST_FREE = 8  # counts that are enumerated one by one
 _FORGOTTEN = {True: 1e-290, False: 1e-40}  # mass that may be left out: of two values, of more
 _HALVINGS = 60
-_CLOSE = 2.0  # K up to which S − 1 is looked at, not S
+_CLOSE = 2.0  # K up to which S − 1 is used, not S
 
 
 @runtime_checkable

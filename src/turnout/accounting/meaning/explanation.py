@@ -31,7 +31,7 @@ from turnout.core.errors import NumericalError
 from turnout.schemes import Relation, Scheme
 
 EVEN = 0.5
-"""The prior of somebody who thinks both worlds equally likely."""
+"""Prior of an attacker to whom both worlds are equally likely."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ both at K = e^ε ≥ 1,
 
     f(α) = sup over ε ≥ 0 of max(1 − forward(ε) − e^ε·α, e^{−ε}(1 − backward(ε) − α), 0).
 
-* f from below (what no attacker can beat): each ε of a grid gives two lines that lie below f,
-  whatever happens between grid points, so the maximum over the grid with *upper* δ's is proved.
+* f from below (what no attacker can beat): each ε of a grid gives two lines that lie below f
+  everywhere, also between grid points, so the maximum over the grid with *upper* δ's is proved.
 * f from above (what an attacker reaches): here the supremum must be over all ε, so δ's are
   replaced by a polygon below them everywhere (`DeltaBounds.polygon`). On a straight piece of
   the polygon both terms are monotone in K, so its corners are enough; beyond its last corner
@@ -179,7 +179,7 @@ class Certainty:
     """Bounds on the posterior of either world that is exceeded with probability at most δ.
 
     Attributes:
-        presence: of P ("the client took part"). No attacker, whatever part of the releases is seen,
+        presence: of P ("the client took part"). No attacker, at any observed part of the releases,
             has a posterior above ``upper`` with probability more than δ; one who observes only
             whether the likelihood ratio passed some threshold has one of at least ``lower``
             with probability δ. The probability is that in world P; in world Q it is smaller.

@@ -40,8 +40,8 @@ _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's 
 _RUN_HINTS = (1e-2,)  # one composed curve serves several decades
 _SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
 _POINTS = 600  # of the grid of `profile_down_to`
-_MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
-_LEAST_REACH = 1e-6  # where the scheme costs next to nothing
+_MARGINS = (100.0, 10.0, 1.0)  # factors by which it should reach below δ, if it can
+_LEAST_REACH = 1e-6  # where the scheme has almost no cost
 _UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
 
 
@@ -231,7 +231,7 @@ class _Sharpest:
         """Curves that are sharp at several δ; those that cannot be certified are left out."""
         single = len(run) == 1 and run[0][1] == 1
         if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
-            # Each of their points is a costly price of its own: one polygon serves every δ.
+            # Each of their points is a costly price: one polygon serves every δ.
             both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
             return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
         hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}

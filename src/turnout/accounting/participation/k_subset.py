@@ -74,7 +74,7 @@ class SubsetBlock:
         window: t.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
         probability: the chance that the client takes part at all, above 0.
-        infinity_mass: what P has in one step where Q has nothing (see `curves.InfinityMassCurve`).
+        infinity_mass: mass of P in one step where Q has none (see `curves.InfinityMassCurve`).
     """
 
     pair: Pair

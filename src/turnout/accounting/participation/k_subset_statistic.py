@@ -202,7 +202,7 @@ _CLEAR = 1e-6  # of the largest mass, from which a mass determines a likelihood 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinSum:
-    """The sum of independent bin indices: ``counts[i]`` variables with masses ``laws[i]``."""
+    """Sum of independent bin indices: ``counts[i]`` variables with masses ``laws[i]``."""
 
     laws: tuple[FloatArray, ...]
     counts: tuple[int, ...]
@@ -244,7 +244,7 @@ class BinSum:
         def reach(sign: float) -> float:
             """The least distance from the mean at which a Chernoff bound is small enough."""
             others = (self.moments(tilt + sign * float(s)) for s in exponents)
-            # ln E[e^{s(T − mean)}] under the tilted law is −(the weights' logarithms' difference).
+            # ln E[e^{s(T − mean)}] under the tilt is −(the weights' logarithms' difference).
             logs = [base.log_weight(base.mean) - other.log_weight(base.mean) for other in others]
             return float(np.min((1e-6 - _LOG_OUTSIDE - np.array(logs)) / exponents))
 
@@ -259,7 +259,7 @@ class BinSum:
         norm = np.sqrt(sums_from(weights**2))
         # What lies outside wraps into the window; above it, it belongs to every tail.
         slack = error * norm + 4 * math.exp(_LOG_OUTSIDE) * weights
-        # Sums, the law's own logarithms, and exponents.
+        # Rounding of sums, of the logarithms of the masses, and of exponents.
         relative = 8.0 * size + 64.0 * sum(self.counts) + 8.0 * float(np.max(np.abs(exponents)))
         slack += relative * UNIT_ROUNDOFF * sums_from(np.abs(cells))
         bounds = sums_from(cells) + (slack if upper else -slack)
@@ -294,7 +294,7 @@ class Tails:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Moments of a tilted law: ln E[e^{tilt·(T − anchor)}], T's mean and its variance."""
+    """Moments of a tilted distribution: ln E[e^{tilt·(T − anchor)}], T's mean and its variance."""
 
     tilt: float
     log_mass: float
@@ -327,6 +327,6 @@ def _root(increasing: Callable[[float], float]) -> float:
     low, high = 0.0, 1e-6
     while not reached(high):
         low, high = high, 4.0 * high
-        if high > _LARGEST_TILT:  # an atom at the end holds more: nothing more to gain there
+        if high > _LARGEST_TILT:  # an atom at the end has more mass, so the search ends there
             return low
     return bisected(reached, low, high, halvings=30).holding

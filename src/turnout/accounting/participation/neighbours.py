@@ -65,7 +65,7 @@ def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: S
 
 
 def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    # In a begun window the client has come so far with probability p₀·rest/window, then uniformly.
+    # In a begun window the client has taken part with probability p₀·rest/window, uniformly.
     begun = (rest, draw.probability * rest / draw.steps, 1 if rest else 0)
     return _windows(worst, (draw.steps, draw.probability, full), begun)
 
@@ -73,7 +73,7 @@ def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side
 def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     window, probability = draw.slot.steps, draw.slot.probability
     epochs, left = divmod(rest, window)
-    # Of a begun epoch the client has taken part in at most the whole and at least nothing.
+    # Of a begun epoch the client has taken part in at most the whole and at least no step.
     begun = epochs + (side is Side.UPPER and epochs > 0 and left > 0)
     run: list[tuple[Block, int]] = []
     for times, count in ((draw.epochs, full), (begun, 1)):

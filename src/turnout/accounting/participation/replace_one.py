@@ -51,7 +51,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 
 _DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # steps in a block of ε₀-private ones
-_RESPONSES = 3  # of the extreme laws, those that can be the worst in every step
+_RESPONSES = 3  # of the extreme distributions, those that can be the worst in every step
 _REACHED = 0.9  # curves are made down to this part of the δ at which they may be cut off
 
 
@@ -61,7 +61,7 @@ class Closeness(StrEnum):
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
     ANY_TWO = "any-two"
-    """Any two of the three: the reference is somebody else's message of the same kind."""
+    """Any two of the three: the reference is another client's message of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)

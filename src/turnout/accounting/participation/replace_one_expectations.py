@@ -66,7 +66,7 @@ _FAR = 50.0  # times that part, for values far below beside a jump
 _LOST = 3 * _FAR * _NEGLIGIBLE  # part of a value that its plan may lose
 _UNPILOTED = 7  # plans in a row that are made without pilots
 _COARSEST = 0.06  # √t·θ·h of the first grid: the spread then costs 3e-4 of δ
-_WORTH_A_JUMP = 0.999  # of a bound, to be worth a second sum
+_WORTH_A_JUMP = 0.999  # of a bound: a second sum must lower it at least to this
 _LEAST_CAP = 20.0  # above the threshold's share, in fiftieths of the quartiles' distance
 _NEAR_TOP = 5.0  # a cap at more than one over this of the largest value moves there
 _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
@@ -466,7 +466,7 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
     values, weights = one.values(k)[order], one.weights[order]
     if values.size == 2:
         often, chance, rounding = np.array([0]), np.array([1.0]), 0.0
-    else:  # how often the middle value comes; the rest is binomial
+    else:  # the number of middle values; the rest is binomial
         often, chance = _binomial(count, float(weights[1]))
         rounding = 1e-15 * (1.0 + count)  # of ln Γ, absolute, and so of a probability
     share = float(weights[0] / (weights[0] + weights[-1]))

@@ -33,8 +33,8 @@ from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 MOST_CELLS_LOG2 = 21
-_INSIDE = 4e-12  # part of the range by which a lower law's top stays inside it
-_SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a threshold found by bisection makes
+_INSIDE = 4e-12  # part of the range by which the top of a lower distribution stays inside it
+_SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds found by bisection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ def grid_law(step: Step, side: Side, frame: Frame, bins: int, tail: Tail | None)
             polygon[max(negative[0] - 1, 0) :] = 0.0
         polygon *= 1.0 - 16 * UNIT_ROUNDOFF
     slopes = np.clip(convex_slopes(np.diff(polygon)) / width, -mass, 0.0)
-    # An upper law gathers in its first point what lies below, a lower law drops it.
+    # An upper distribution gathers the mass below in its first point, a lower one drops it.
     start = -mass if whole or side is Side.UPPER else slopes[0]
     masses = np.diff(slopes, prepend=start, append=0.0)
     return GridLaw(float(points[0]), width, masses)
@@ -220,14 +220,14 @@ def expectation(
         missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
         missed *= tilted.beyond(bins.top, frame.exponent_above)
         return scale * (value + error + missed) + _UNDERFLOW
-    # Mass from above wraps into the lowest bins first, where nothing is paid yet.
+    # Mass from above wraps into the lowest bins first, where the payoff is 0.
     free = bins.step * int(np.argmax(gains > 0))
     wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
     wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
     return scale * max(value - error - wrapped * float(gains.max()), 0.0)
 
 
-"""Laws of one Y, all on grids of the same step, and how many of each are summed."""
+"""Distributions of one Y, on grids of the same step, and the number of summands of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -209,7 +209,7 @@ class AnyTwoStep:
 
 
 Step = AntitheticStep | AnyTwoStep
-"""The law of Y by bounds on its hockey stick."""
+"""Distribution of Y by bounds on its hockey stick."""
 
 
 @lru_cache(maxsize=64)
@@ -292,7 +292,7 @@ Ratio = float | FloatArray
 """K, one or one for each threshold."""
 _BESIDE = 1e-12  # relative distance at which a threshold surely lies above an atom
 _BISECTIONS = 40
-_NEAR = 1e-8  # relative distance within which a threshold may stand for another
+_NEAR = 1e-8  # relative distance within which a threshold may replace another
 _LARGEST_LOG = 690.0
 
 

@@ -30,14 +30,14 @@ from turnout.core.errors import NumericalError
 
 _NEGLIGIBLE = 1e-5  # the part of δ that cap and window may cost
 _NOISE = 1e-4  # the part of δ that round-off may cost at the threshold
-_ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a law, over the root of its bins
+_ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a distribution, over the root of its bins
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
-_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # how many of each are tried
+_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # number of each that are tried
 _COMMON = 0.99  # mass of ratios of which no threshold is reached by one alone
 _CLOSER_LOOKS = 2  # rounds in which thresholds are tried between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
-_MARGIN, _ADD_MARGIN = 0.3, 3.0  # how far past the threshold a cap lies, in e-folds of δ
+_MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of a cap beyond the threshold, in e-folds of δ
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Frame:
         direction: remove (a hockey stick of the sum, tilted up) or add (a reverse one, tilted
             down).
         threshold: the sum at which the payoff starts: t·K or t/K.
-        tilt: θ > 0; the law is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
+        tilt: θ > 0; the distribution is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
         cap: where one ratio is cut off.
         low, high: edges of the sum's grid.
         below, above: exponents of the Chernoff bounds on what lies outside the edges.
@@ -148,7 +148,7 @@ class Framing:
         margin = (_MARGIN if sign > 0 else _ADD_MARGIN) / slope
         cap = min(float(self.law.points[-1]), threshold - others + margin)
         law = CoarseLaw.of_pair(self.pair, cap)
-        # A sum is worth at most the weighted payoff's maximum, 1/(eθ·scale).
+        # A sum contributes at most the maximum of the weighted payoff, 1/(eθ·scale).
         log_scale = 1.0 + math.log(self.window if sign > 0 else threshold)
         log_worth = self.log_delta + log_scale
         tilt = _tilt(law, self.window, threshold, sign, math.log(_NOISE) + log_worth)
@@ -257,7 +257,7 @@ class _ReverseHockeySticks:
         heights = np.multiply.outer(-tilts, np.maximum(law.points - least, 0.0))
         weights = np.exp(heights) * law.masses
         plain, first = weights.sum(axis=1), weights @ law.points
-        alive = first > 1e-290 * plain  # beyond, nothing is left but what the spread put at 0
+        alive = first > 1e-290 * plain  # beyond, only the mass is left that the spread put at 0
         weights, plain, first, tilts = weights[alive], plain[alive], first[alive], tilts[alive]
         thresholds = window * first / plain
         deviations = _deviations(window, plain, first, weights @ law.points**2)
@@ -361,7 +361,7 @@ class CoarseLaw:
         ]
         points = np.sort(np.minimum(np.concatenate(points), cap))
         points = points[np.diff(points, prepend=-1.0) > 0]
-        # Prices below 1 come from reverse hockey sticks, above from hockey sticks: their
+        # Prices below 1 are made by reverse hockey sticks, above by hockey sticks: their
         # differences keep digits there.
         split = int(np.searchsorted(points, 1.0, side="right"))
         low, high = points[:split], points[max(split - 1, 0) :]

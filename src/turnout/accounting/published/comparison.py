@@ -135,7 +135,7 @@ class Setting:
     """One point of a comparison: σ over the clip norm, r windows of t steps, δ.
 
     Attributes:
-        relation: the neighbouring relation of every method that has none of its own.
+        relation: the neighbouring relation of every method that does not fix one.
         clients: n, who send a message each where messages are shuffled; None where unknown.
         tolerance: requested relative width of brackets.
     """

@@ -88,7 +88,7 @@ def corollary_3_12(
     ``share`` is the part of δ that the tail bound may use; ``poisson`` prices the Poisson run.
 
     Raises:
-        UnsupportedError: γ ≥ 1, where the corollary says nothing.
+        UnsupportedError: γ ≥ 1, where the corollary does not apply.
         NumericalError: the Poisson run cannot be certified.
     """
     part = part_of(window, picks)

@@ -182,7 +182,7 @@ class RenyiFormula:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenyiLowerFormula:
-    """Lower bounds on ln D_α at whole orders from 2 on, attained by some randomizer: no guarantee.
+    """Lower bounds on ln D_α at whole orders ≥ 2, attained by some randomizer: no guarantee.
 
     ``log_moments`` are never above what is attained; ``rounds`` independent runs are composed.
     """

@@ -52,7 +52,7 @@ class Result:
         name: short and unique, as "check-ins 3.2".
         source: the number in the paper, with the key of docs/references.bib.
         status: whether it is proved.
-        relation: the neighbouring relation; None where it says nothing about privacy.
+        relation: the neighbouring relation; None where it is not about privacy.
         directions: "remove", "add" or "replace": what it covers. A bound that covers *remove*
             alone is no guarantee.
         randomizer: what it assumes of the randomizer.

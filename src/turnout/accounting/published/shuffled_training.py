@@ -276,7 +276,7 @@ def lemma_4_3_1(
     Source: Lemma 4.3.1 of Girgis 2023 (girgis2023thesis): with (ε̃, δ̃) of a shuffle of ks
     messages, ε = ln(1 + q(e^{ε̃} − 1)) and δ = qδ̃ for s = 1. For s > 1 only the records' sampling
     amplifies, ε = ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1). The lemma has ε̃ as O(·); here it is
-    whatever bound is given, without the lemma's limit on ε₀.
+    the given bound, without the lemma's limit on ε₀.
 
     ``bound`` is (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound.
 

@@ -341,7 +341,7 @@ def _log_bennett(blanket: _Blanket, clients: int) -> float:
     if blanket.largest <= 0:
         return -math.inf
     u = blanket.mean * blanket.largest / blanket.square
-    if u == 0:  # the second moment overflows: nothing is claimed
+    if u == 0:  # the second moment overflows: no bound
         return math.inf
     # Below 1e-4 the sum would cancel; the series ends with a negative term, so it is no larger.
     h = (1 + u) * math.log1p(u) - u if u > 1e-4 else u**2 / 2 - u**3 / 6

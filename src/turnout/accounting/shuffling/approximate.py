@@ -67,7 +67,7 @@ _DISTANCES = (2.0, 1.0)  # of one message by the worst pair and by clones, in un
 CHOICES = (0, 1)
 _FEW_GROUPS = 16  # for what is multiplied by τ
 _RUNGS = 12.0  # ε₀'s tried in each 2/σ; δ₀ about halves from one to the next
-_LOOKED_AT = 10  # K's at which the best rung is looked for
+_LOOKED_AT = 10  # K's at which the best rung is searched
 _FURTHEST = 39.0  # the last ε₀ over 2/σ, beyond which δ₀ underflows
 
 
@@ -211,7 +211,7 @@ def rungs_by_ratio(
     noise_multiplier: float, clients: int, ratios: FloatArray
 ) -> Iterator[tuple[Rung, BoolArray]]:
     """Rungs that are about the least at some K, each with a mask of these K, shape (K's,)."""
-    # The best ε₀ rises with K, slowly, so it is looked for at few K's.
+    # The best ε₀ rises with K, slowly, so it is searched at few K's.
     few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
     epsilons, deltas = _ladder(noise_multiplier)
     nearest, about = [], []

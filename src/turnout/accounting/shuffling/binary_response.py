@@ -65,8 +65,8 @@ FAR = 140.0
 _ALL_SPLITS = 256  # so few others that every split is tried
 _LOOSE, _LOOSEST = 2e-3, 0.05  # relative width of a bracket on δ, as a multiple of 1 + z²
 _DENSITY = 6.0  # nodes a standard deviation of a composed round's upper curve
-_AHEAD = 1.001  # how far above the ε of the split that is mostly the worst the last K may lie
-_REACHED = 0.9  # how far below the last δ a curve goes
+_AHEAD = 1.001  # last K, over the ε of the split that is mostly the worst
+_REACHED = 0.9  # curves are made down to this part of the last δ
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class BinaryResponseBlock(Bits):
-    """One round of shuffled binary response, whatever bits the others hold.
+    """One round of shuffled binary response, for all bits of the others.
 
     UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
     where rounding hides it, from some 1e9 clients on. LOWER is one split, all others identical:
@@ -133,7 +133,7 @@ class BinaryResponseCurve:
     Source: docs/design/shuffling.md, "Binary response".
 
     Attributes:
-        ones: how many of the n − 1 others hold a 1.
+        ones: the number of the n − 1 others that hold a 1.
         direction: REMOVE: events that a victim who holds 1 makes likelier; ADD: one who holds 0.
         side: on which side rounding falls.
 
@@ -300,7 +300,7 @@ def worst_split(
     while first.size:
         prices = split_prices(local_epsilon, first, others - last, np.array(k))
         if lower == 0.0 and float(np.max(prices.upper)) >= 1.0:
-            return 0.0, math.inf  # nothing but rounding, which no cutting makes less
+            return 0.0, math.inf  # only rounding, which cutting does not reduce
         # Single splits raise the lower bound.
         single = first == last
         lower = max(lower, float(np.max(prices.lower, where=single, initial=0.0)))

@@ -354,7 +354,7 @@ def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -
     right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)
     apart = left - right
     meet = values[:-1] - values[1:] + left * gaps
-    # A little before they meet the later one is the lower, whatever the earlier one's rounding.
+    # Slightly before they meet the later one is the lower, despite the rounding of the earlier.
     meet = (1.0 - _ROUNDING) * meet / np.where(apart > 0, apart, 1.0)
     proper = (apart > 0) & (meet > 0) & (meet < gaps)
     meet = np.where(proper, meet, 0.5 * gaps)
@@ -377,7 +377,7 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
     `turnout.accounting.price` uses `worst_pair`, up to 30 % less.
 
     Returns:
-        ε under replace-one, never below the true one; hardly above r·ε₀, rounded up.
+        ε under replace-one, never below the true one; at most r·ε₀ but for rounding up.
 
     >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
     0.0153
@@ -389,7 +389,8 @@ def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1)
     """ε of a blanket pair's messages, composed over rounds.
 
     Returns:
-        ε in either direction, never below the pair's; hardly above r times the pair's own ε₀.
+        ε in either direction, never below the pair's; at most r times the pair's ε₀ but for
+        rounding up.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)

@@ -124,9 +124,9 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     Status: proved, upper bound at every K and n, in both directions, for one randomizer that was
     fixed before (Theorem 2), and for randomizers that differ from message to message and are chosen
     by the messages before (Theorem 3, ours, reviewed independently, unpublished), as long as any
-    two clients' laws for the same message are within a factor e and the order of speaking is
-    uniform and unknown to the adversary and to the party that chooses the randomizers. Never above
-    `clones_pair`.
+    two clients' distributions for the same message are within a factor e and the order of speaking
+    is uniform and unknown to the adversary and to the party that chooses the randomizers. Never
+    above `clones_pair`.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -148,8 +148,9 @@ def clones_pair(local_epsilon: float) -> BlanketPair:
 
     Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1.
     Status: proved, upper bound, if the order of speaking is hidden (`SpeakingOrder`) or one
-    randomizer is fixed beforehand. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some laws U
-    and V, q = e/(e + 1), and every other message has a law ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
+    randomizer is fixed beforehand. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some
+    distributions U and V, q = e/(e + 1), and every other message has a distribution
+    ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
 
     >>> clones_pair(1.0).share == 0.5 * math.exp(-1)
     True
@@ -172,9 +173,9 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     """Pair of one non-adaptive randomizer and two records at total variation (e − 1)α.
 
-    Source: the privacy blanket (balle2019blanket), of two records' laws P and P'.
+    Source: the privacy blanket (balle2019blanket), of two records' distributions P and P'.
     Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
-    and P' = αQ₀ + eαQ₁ + a₃Q* for some law Q*, and every other record's law is at least
+    and P' = αQ₀ + eαQ₁ + a₃Q* for some distribution Q*, and every other record's is at least
     max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
     """
     e, _, low = _response(local_epsilon)

@@ -43,7 +43,7 @@ from turnout.core import checks
 
 _NEARER = 1e-9
 _FEW_OF_OTHERS = 2.0  # ε₀ from which P/Q of what the victim does not prefer matters little
-_FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact law is composed
+_FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact distribution is composed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class LowerBoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersBlock(Bits):
-    """One round of binary response in which all others hold the bit that is not the victim's in P.
+    """Round of binary response in which all others hold the bit that the victim lacks in P.
 
     In Q all bits are equal, so a sample without the victim is the same in both worlds, as
     `sampled_rounds` requires. UPPER is the pair that is proved for all ε₀-randomizers.
@@ -128,7 +128,7 @@ class IdenticalOthersBlock(Bits):
 def identical_others_block(
     local_epsilon: float, total_variation: float, clients: int
 ) -> AllocationBlock:
-    """One round of a randomizer whose ε₀ and τ two records attain, all others holding one of them.
+    """Round of a randomizer whose ε₀ and τ two records attain; all others hold one of them.
 
     In Q the victim holds it too. The likelihood ratio is then the mean of those of n messages: one
     step among n, of random allocation. From below only: the distance of the pair is slightly

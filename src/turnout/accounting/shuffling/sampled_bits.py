@@ -68,7 +68,10 @@ from turnout.accounting.shuffling.blanket_pairs import BlanketPair, worst_pair
 from turnout.core.arrays import ComplexArray, FloatArray
 from turnout.core.errors import UnsupportedError
 
-_DENSITY, _REACHED = 6.0, 0.9  # nodes a standard deviation of a composed round, and how far down
+_DENSITY, _REACHED = (
+    6.0,
+    0.9,
+)  # nodes a standard deviation of a composed round; part of δ down to which
 _GROUPS = 128  # of blanket messages
 # Parts of δ that D = 0 may count for, about: as much as one bit more that is turned over, times 2.
 _OF_ONE_FLIP, _FEWEST, _MOST = 2.0, 1e-3, 0.2
@@ -219,7 +222,7 @@ _LEAST_VARIANCE = 1e-6  # of the number of flipped bits, below which the message
 _LARGEST_LOCAL_EPSILON = 30.0
 _EVERY_SPLIT = 400  # so few slots that every j is tried
 _RARE = 30.0  # so few flipped bits that lattices show
-_BLUR = 0.9  # τ in gains' widths, at least, where not every j is looked at
+_BLUR = 0.9  # least τ in gains' widths where not every j is tried
 _FINE_BLUR = 0.06  # τθ, of which e^{τ²θ²/2} is about what the noise costs
 _DEVIATIONS, _FALL = 14.0, 30.0  # L, in deviations of S and in 1/θ
 _NEGLIGIBLE = 7.0  # τu of the last frequency

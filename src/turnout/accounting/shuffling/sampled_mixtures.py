@@ -170,7 +170,7 @@ def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
 def _spread(
     trials: FloatArray, chance: float, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Points that replace Bin(trials, chance) in each row, from above for prices that are chords.
+    """Points that replace Bin(trials, chance) in each row, from above where prices are chords.
 
     Row, point, weight, and the least number that the chord to the point covers.
     """
@@ -522,7 +522,7 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
         deviation = math.sqrt(mean * (1.0 - rate))
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
         first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
-        # Those of many more come seldom, and their curve is that of all clients.
+        # Groups of many more are rare, and their curve is that of all clients.
         return grouped(first, population, rate, side)[:2]
     return groups(population, rate, side, refinement)
 

@@ -229,7 +229,7 @@ class SubsampledBlock:
         """Curve that is sharp near one δ; lower ones only with ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         if self.identical_others and direction is Direction.ADD:
-            # The base's δ behind this one is not known beforehand.
+            # The δ of the base at this δ is not known beforehand.
             return best_curve(self.curves(side, delta, refinement), direction)
         hint = min(_LARGEST_HINT, delta / self.rate)
         base = self.base.curve(direction, side, hint, refinement)

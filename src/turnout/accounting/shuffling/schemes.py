@@ -178,7 +178,7 @@ def _require_analysis(scheme: Scheme) -> None:
 
 
 def _require_hidden_order(scheme: Scheme) -> None:
-    """Refuse randomizers that depend on earlier messages, unless the order of speaking is hidden.
+    """Refuse randomizers that depend on earlier messages, unless the order is hidden.
 
     A client that is known to speak first, by binary response, and is followed by clients who repeat
     that answer, is not hidden, though each randomizer is private.
@@ -317,7 +317,7 @@ class MinOfBlocks:
 
 
 _ROUNDING = 1e-9  # relative, of a mixture
-_FEW = 4.0  # deviations of N below which every N is a group of its own
+_FEW = 4.0  # deviations of N below which every N is a single group
 _SWAPPED_FROM, _HIDDEN = 1 / 3, 0.3  # γ, and the loss deviation of a client that surely sends
 _EDGES = np.array([-9, -7, -5.5, -4.5, -3.75, *np.arange(-3, 3.1, 0.75), 5])  # of groups of N
 
