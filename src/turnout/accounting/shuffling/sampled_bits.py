@@ -256,7 +256,7 @@ class Slots:
         Source: docs/design/shuffling.md, "Sampled bits".
 
         >>> f"{Slots(1.0, 1000, 1.0, flip_of(1.0)).delta(1.1):.1e}"
-        '2.1e-05'
+        '2.7e-05'
         """
         alone = self._alone(k)
         variance = self.count * self.flip * (1.0 - self.flip)
