@@ -1,7 +1,7 @@
 """Random check-ins by the paper's forms that no command compares.
 
-Notation and source (balle2020checkins): `turnout.accounting.published.check_ins`, which has the
-theorems themselves, and `check_ins_approximate`.
+Notation and source (balle2020checkins): `turnout.accounting.published.check_ins`, which has
+the theorems themselves, those for (ε₀, δ₀) included.
 """
 
 from __future__ import annotations

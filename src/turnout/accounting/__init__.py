@@ -1,13 +1,14 @@
-"""Accounting: upper and lower bounds on what a scheme costs in privacy.
+"""Accounting: upper and lower bounds on the ε of a scheme.
 
-``price`` answers "what ε do I really have", ``calibrate_noise`` "how much noise do I need",
-``calibrate`` the same of any other parameter, ``spent`` "how much is gone after so many steps".
+`price` returns the ε of a scheme, `calibrate_noise` the noise that meets a target, `calibrate` the
+value of any other parameter, `spent` the ε after some of the steps.
 
-Rooms, from the lowest: ``divergence`` (pairs, curves, composition), ``laws`` and ``shuffling``
-(blocks of participation laws and of shuffled messages), ``decomposition`` (from a scheme to its
-blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε says about a person),
-``published`` (the papers' bounds by name), ``privacy_curve`` (composition by + and ×) and
-``budgets``. Other packages import from here, ``calibration``, ``meaning`` and ``published`` alone.
+Parts, from the lowest: ``divergence`` (pairs, curves, composition), ``participation`` and
+``shuffling`` (blocks of participation and of shuffled messages), ``decomposition`` (from a scheme
+to its blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε means for a person),
+``published`` (the papers' bounds by name), ``privacy_curve`` (composition by + and ×),
+``selection`` (the best of several runs) and ``budgets``. Other packages import from here,
+``calibration``, ``meaning`` and ``published`` alone.
 """
 
 from typing import TYPE_CHECKING

@@ -1,25 +1,19 @@
-"""The parameters of a scheme that can be solved for.
+"""Calibration: the value of one parameter at which a scheme meets a target ε. Inverse of pricing.
 
-The unit in which a search compares costs, and how a cost moves with a parameter.
+`calibrate` returns a `Calibration` for any parameter of `UNKNOWNS`, `calibrate_delta` for δ, and
+`calibrate_noise` a noise multiplier, always on the private side: the proved upper bound on its ε is
+at most the target. `Unknown` describes a parameter; `CostTarget`, `CostModel` and `BisectionSearch` are the
+search and `with_guessed_start` its start. `budgets`, `selection`, `plans` and `api` use this module.
 
-A cost (ε, δ) is worth the μ of the Gaussian pair N(μ, 1), N(0, 1) with the same ε at the same δ. In
-this unit a scheme costs about a power of each of its parameters, since composition and averaging
-add up variances: t^(−1/2) for a window, r^(1/2) for a number of windows, p for a probability.
-Nothing here is part of a guarantee; it only says where to look.
-
-The search for one unknown: few evaluations of a costly bound, ended on the private side.
-
-Newton's method for the cost in the unit of `costs` against the logarithm of the value, with a known
-power as the first slope and secants afterwards, inside a bracket of a value that meets the target
-and one that does not. A step aims at the private side of the root, or, where the root is all but
-met, at the other side, so that the bracket closes; steps that stay on one side get longer.
-
-The value of an unknown at which a rule of thumb meets the target: where the search begins.
-
-Rule: the privacy loss of a run is about Gaussian, with the sum of its blocks' squared loss
-deviations for its variance. Nothing here is part of a guarantee; it only says where to look.
-
-Parameters that meet a target ε: the inverse of pricing, always ending on the private side.
+**Search.** A cost (ε, δ) is compared by the μ of the Gaussian pair N(μ, 1), N(0, 1) with the same ε
+at the same δ. In this unit a scheme costs about a power of each of its parameters, since
+composition and averaging add up variances: t^(−1/2) for a window, r^(1/2) for a number of windows,
+p for a probability. The search is Newton's method for ln μ against the logarithm of the value, with
+this power as the first slope and secants afterwards, inside a bracket of a value that meets the
+target and one that does not. A step aims at the private side of the root, or, where the root is all
+but met, at the other side, so that the bracket closes; steps that stay on one side get longer. It
+starts where a rule of thumb meets the target: the privacy loss of a run is about Gaussian, its
+variance the sum of the blocks' squared loss deviations. No guarantee depends on any of this.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
-"""From a scheme to its blocks: which dominating pair, how often, under which relation.
+"""From a scheme to its blocks: the dominating pair, the number of steps, the relation.
 
-docs/design/protocols.md derives the sensitivities that stand here.
+`decompose` returns the `Decomposition` of the first steps of a scheme, `published` the one by the
+smallest bound in print. `steps_of`, `require_central` and `is_per_client` are checks for callers.
+The module picks among the blocks of `participation` and `shuffling`; `pricing`, `privacy_curve`,
+`meaning.profile` and `budgets` compose what it returns.
+
+docs/design/protocols.md derives the sensitivities used here.
 """
 
 from __future__ import annotations

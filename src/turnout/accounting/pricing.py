@@ -1,10 +1,17 @@
-"""The price of a scheme: certified bounds on ε.
+"""The price of a scheme: certified lower and upper bounds on its ε.
 
-The price of shuffled messages of one randomizer that all clients use, chosen beforehand.
+`price` returns a `Guarantee` with both bounds, `epsilon_upper` the upper bound alone on one grid,
+`client_guarantees` the upper bound of each client. `decomposition_bounds` and `decomposition_upper`
+price runs that are already in blocks. `gaussian_epsilon` and `published_epsilon` are upper bounds
+for one release and by the smallest published result. `shuffled_price` is the price of shuffled
+messages of one randomizer that all clients use. The module turns a scheme into blocks by
+`decomposition` and composes them by `divergence.composition`; `calibration`, `meaning` and
+`budgets` build on it.
 
-Nothing rests on who speaks when (Theorem 2 of docs/design/shuffling.md), and where two records'
-laws are less apart than ε₀ allows (`BoundedVariation`), or are known altogether, less is shown than
-by the worst pair of all ε₀-randomizers.
+`shuffled_price` does not depend on the order of speaking, since the randomizer is chosen beforehand
+(Theorem 2 of docs/design/shuffling.md). Where the distributions of two records differ less than ε₀
+allows (`BoundedVariation`), or are known, ε is smaller than by the worst pair of all
+ε₀-randomizers.
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.participation.neighbours import window_bound
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, ReleaseRule, Scheme
@@ -333,7 +341,7 @@ def _each_client(
 ) -> ClientGuarantees:
     sizes, keys = _window_sizes(scheme, None)
 
-    def find() -> np.ndarray:
+    def find() -> FloatArray:
         found = clients()
         return np.array([min(max(found[key].uppers.values()), worst) for key in keys])
 
@@ -385,7 +393,7 @@ def _uppers(bound: NeighbourBound, delta: float) -> dict[Direction, float]:
         raise
 
 
-def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
     """Window sizes of every client, and those of windows begun so far, sorted, without 0."""
     draw = _own_draw(scheme)
     sizes = draw.block_sizes()
@@ -411,7 +419,7 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 
 @lru_cache(maxsize=1024)
 def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
-    from turnout.accounting.shuffling.messages import one_round
+    from turnout.accounting.shuffling.messages import one_round  # slow to import
 
     run = merged_runs([(one_round(law, n).upper, count) for law, count in laws])
     cap = sum(count * law.epsilon0 for law, count in laws)
@@ -447,7 +455,7 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
 
 def shuffled_method(messages: Messages) -> str:
     """The analyses of `shuffled_price`, in a few words."""
-    from turnout.accounting.shuffling.messages import one_round
+    from turnout.accounting.shuffling.messages import one_round  # slow to import
 
     _require_shared(messages)
     return ", ".join(sorted({one_round(law, 1).method for law, _ in messages}))

@@ -1,21 +1,22 @@
-"""The law of the number of runs of a private search: a table of whole-number weights.
+"""Private selection: ε of the best of K runs, for a random K, and the noise that meets a target.
 
-A search draws its number of runs K from a table, so that the law that is priced is the one that is
-drawn, to the last bit, and so that no search runs for ever. Families with a name only fill it.
+`Stopping` is the distribution of K, a table of whole-number weights. `selected_deltas` and
+`selection_epsilon` bound δ and ε of the best of K runs from the privacy profile of one run,
+`selected` returns the `Guarantee` of a scheme. `calibrate_selection` finds the noise multiplier of
+one run with which the whole search meets its target. Tuning draws K from `Stopping` and quotes the
+guarantee; the module builds on `meaning.profile` and `calibration`.
 
+**Number of runs.** K is drawn from its table, so that the distribution that is priced equals the
+one that is drawn to the last bit, and no search runs for ever. Named families only fill the table.
 Notation: w_k is the weight of K = k for k = 1 … N, and their sum is 2⁶²; φ(u) = E[u^K].
 
-ε of the best of K runs, for any law of K, from the privacy profile of one run.
-
-docs/design/tuning.md derives it. Notation: P and Q are one run's laws in two neighbouring worlds,
-x = dQ/dP; g = P(better outputs) is the *gap* of an output; φ is the generating function of K.
+**Bound** (derived in docs/design/tuning.md). P and Q are one run's distributions in two
+neighbouring worlds, x = dQ/dP; g = P(better outputs) is the *gap* of an output.
 
     δ(ε) of the best ≤ E_P[ψ(x)],  ψ(x) = sup over g of (φ'(1 − g) − e^ε φ'(T(g)) x)₊,
 
 where T(g) is the least chance that Q gives to outputs that are not better. ψ is convex and falls,
 so a chord polygon above it is a sum of (x_j − x)₊, whose means are points of the profile.
-
-The noise of one run with which a whole private search meets its target.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ TOTAL = 2**62
 LARGEST_MOST = 10_000
 """The largest number of runs that a table reaches."""
 _LARGEST_SHAPE = 100.0
-_CAP = 10.0  # times the mean: where a table ends, unless it is told
+_CAP = 10.0  # times the mean: the default end of a table
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """A law of the number of runs K, at least 1 and at most as many as there are weights.
+    """Distribution of the number of runs K, from 1 to the number of weights.
 
     Attributes:
         weights: w_1 … w_N, whole numbers of at least 0 that sum to 2⁶².
@@ -72,13 +73,13 @@ class Stopping:
     def negative_binomial(
         cls, mean: float, shape: float = 0.0, most: int | None = None
     ) -> Stopping:
-        """The negative binomial law given K ≥ 1 and K ≤ ``most``, of a given mean.
+        """Negative binomial distribution given K ≥ 1 and K ≤ ``most``, of a given mean.
 
         Source: Papernot & Steinke 2022 (papernot2022tuning), Definition 1, cut at ``most``.
 
         Args:
-            mean: E[K], from 1 on.
-            shape: η > −1; 1 is the geometric law, 0 the logarithmic one.
+            mean: E[K] ≥ 1.
+            shape: η > −1; 1 is the geometric distribution, 0 the logarithmic one.
             most: the largest K, above the mean; 10 times the mean by default.
 
         Raises:
@@ -92,7 +93,7 @@ class Stopping:
 
     @classmethod
     def poisson(cls, mean: float, most: int | None = None) -> Stopping:
-        """The Poisson law given K ≥ 1 and K ≤ ``most``, of a given mean; arguments as above.
+        """Poisson distribution given K ≥ 1 and K ≤ ``most``; arguments as `negative_binomial`.
 
         Raises:
             ParameterError: an argument out of its domain.
@@ -103,7 +104,7 @@ class Stopping:
 
     @classmethod
     def fixed(cls, runs: int) -> Stopping:
-        """Always the same number of runs: private, but at a high price."""
+        """Constant number of runs K: private, but at a high ε."""
         checks.count(runs=runs)
         checks.at_most("the longest table", LARGEST_MOST, runs=runs)
         return cls((*[0] * (runs - 1), TOTAL))
@@ -112,7 +113,7 @@ class Stopping:
     def _of_mean(
         cls, mean: float, log_weights: Callable[[float], FloatArray], counts: FloatArray
     ) -> Stopping:
-        """The member of an exponential family, weights ∝ exp(log_weights(t)), of that mean."""
+        """Member of an exponential family, weights ∝ exp(log_weights(t)), of the given mean."""
 
         def mean_at(t: float) -> float:
             weights = _normalised(log_weights(t))
@@ -123,7 +124,7 @@ class Stopping:
 
     @property
     def most(self) -> int:
-        """The largest number of runs, N."""
+        """Largest number of runs, N."""
         return len(self.weights)
 
     @property
@@ -148,7 +149,7 @@ class Stopping:
         return np.array([float(terms @ np.exp(powers * log)) for log in logs])
 
     def draw(self, source: Source) -> int:
-        """A number of runs, drawn exactly by the table; what it is stays secret."""
+        """Number of runs, drawn exactly by the table; it must stay secret."""
         position = int(source.below(TOTAL, 1)[0])
         for k, weight in enumerate(self.weights, 1):
             if position < weight:
@@ -158,7 +159,7 @@ class Stopping:
 
 
 def _counts(mean: float, most: int | None) -> FloatArray:
-    """1 … N, once mean and N are known to fit."""
+    """Counts 1 … N as an array, after a check of mean and N."""
     checks.positive(mean=mean)
     if not 1.0 <= mean <= LARGEST_MOST / 2:
         raise ParameterError("mean", mean, f"a number from 1 to {LARGEST_MOST // 2}")
@@ -176,7 +177,7 @@ def _normalised(log_weights: FloatArray) -> FloatArray:
 
 
 def _whole(chances: FloatArray) -> tuple[int, ...]:
-    """Whole weights near the chances; the likeliest one takes what rounding leaves over."""
+    """Whole weights near the probabilities; the largest takes the remainder of rounding."""
     weights = [int(chance * TOTAL) for chance in chances]
     weights[int(np.argmax(chances))] += TOTAL - sum(weights)
     return tuple(weights)
@@ -187,19 +188,19 @@ _GAPS = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 1200)])
 _OUTWARD = 1e-10  # relative; more than `Stopping.slope` and a few products err by
 _ROUNDING = 2.0**-50
 _PRECISION = 1e-5  # of ε, absolute
-_WELL_BELOW = 10.0  # a profile reaches δ divided by this and by the mean of K
+_WELL_BELOW = 10.0  # a profile must reach δ divided by this and by the mean of K
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """One direction of one run: H_K(P‖Q) at K = e^ε (``there``), and H_K(Q‖P) (``back``)."""
+    """Upper bounds of one run: H_K(P‖Q) at K = e^ε (``there``), and H_K(Q‖P) (``back``)."""
 
     epsilons: FloatArray
     there: FloatArray
     back: FloatArray
 
     def lowest(self, gaps: FloatArray) -> FloatArray:
-        """T(g), rounded down: Q's least chance of outputs that are not better, by P's gap g.
+        """T(g), rounded down: Q's least probability of outputs that are not better, at P's gap g.
 
         1 − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q), for each a.
         """
@@ -220,7 +221,7 @@ class _Direction:
 
 
 class _Selection:
-    """The bound of one direction, as a function of ε."""
+    """Bound of one direction, as a function of ε."""
 
     def __init__(self, direction: _Direction, stopping: Stopping) -> None:
         self._nodes, self._means = direction.nodes()
@@ -230,7 +231,7 @@ class _Selection:
         self._floors = stopping.slope(1.0 - lowest) * (1.0 - _OUTWARD)
 
     def delta(self, epsilon: float) -> float:
-        """An upper bound on δ at ε."""
+        """Upper bound on δ at ε."""
         nodes = np.concatenate([[0.0], self._nodes])
         price = math.exp(epsilon) * self._floors[:, None] * nodes
         heights = np.maximum((self._tops[:, None] - price).max(axis=0), 0.0)
@@ -247,12 +248,12 @@ def selected_deltas(profile: Profile, stopping: Stopping, epsilons: FloatArray) 
     """Upper bounds on δ of the best of K runs at each ε, shape of ``epsilons``.
 
     Guarantees:
-        never below the true δ, whatever the order is by which runs are compared, if it does not
-        depend on the data but through what a run puts out.
+        never below the true δ, for every order by which runs are compared that depends on the data
+        only through the outputs of a run.
 
     Args:
-        profile: of one run, score included.
-        stopping: the law of K, which is not released.
+        profile: privacy profile of one run, score included.
+        stopping: distribution of K, whose value is not released.
         epsilons: at least 0.
     """
     checks.real_array(epsilons=epsilons)
@@ -264,7 +265,7 @@ def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> flo
     """Upper bound on ε of the best of K runs at δ.
 
     Raises:
-        NumericalError: the profile does not reach down to such a δ.
+        NumericalError: the profile does not reach down to so small a δ.
     """
     checks.open_unit(delta=delta)
     both = _both(profile, stopping)
@@ -281,18 +282,20 @@ def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> flo
 
 
 def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
-    """The guarantee of releasing the best of K runs of a scheme, with its score.
+    """Guarantee of releasing the best of K runs of a scheme, with its score.
 
-    The lower bound is one run's: scores may say nothing about the client who is attacked, and the
+    The lower bound is that of one run: scores may be independent of the attacked client, and the
     best of K is then a run like any other.
 
     Raises:
         UnsupportedError: no sound analysis is known, or clients have windows of their own.
         NumericalError: nothing can be certified at such a δ.
     """
+    # Price of one run, and its profile down to well below δ.
     one = price(scheme, delta)
     profile = profile_down_to(scheme, min(delta / (_WELL_BELOW * stopping.mean), 1e-2))
     upper = selection_epsilon(profile, stopping, delta)
+    # Lower bound: one run. Upper bound: the selection, in every direction.
     lower = min(one.epsilon.lower, upper)
     names = ("replace",) if scheme.relation is Relation.REPLACE_ONE else ("remove", "add")
     bounds = Bounds(lower, upper)
@@ -309,7 +312,7 @@ def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
 
 
 def _both(profile: Profile, stopping: Stopping) -> tuple[_Selection, _Selection]:
-    """The bounds of both directions."""
+    """Bounds of both directions."""
     epsilons = profile.epsilons
     assert epsilons[-1] <= LARGEST_EPSILON
     forward, backward = profile.forward.upper, profile.backward.upper
@@ -326,19 +329,21 @@ _MOST_PRICES = 14
 def calibrate_selection(
     scheme_for: Callable[[float], Scheme], stopping: Stopping, epsilon: float, delta: float
 ) -> tuple[float, Guarantee]:
-    """A noise multiplier with which the best of K runs meets a target ε, and the guarantee.
+    """Noise multiplier with which the best of K runs meets a target ε, and the guarantee.
 
-    It is searched for through the ε of one run, between which and the target it nearly is a
-    straight line; the answer's ε is at most the target.
+    The search is over the ε of one run, in which the ε of the best is nearly linear. The ε of the
+    answer is at most the target.
 
     Raises:
         UnsupportedError: no noise meets the target.
         NumericalError: nothing can be certified.
     """
+    # Search the ε of one run between 0 and the target.
     checks.positive(epsilon=epsilon)
     low, high, one = 0.0, epsilon, 0.5 * epsilon
     best: tuple[float, Guarantee] | None = None
     for _ in range(_MOST_PRICES):
+        # Noise for this ε, and the ε of the best of K runs with it.
         noise = calibrate_noise(scheme_for, one, delta)
         guarantee = selected(scheme_for(noise), stopping, delta)
         upper = guarantee.epsilon.upper
@@ -348,6 +353,7 @@ def calibrate_selection(
                 break
         else:
             high = one
+        # The next ε by proportion, slightly below the target, or by halving.
         aim = one * (1.0 - 0.25 * _CLOSE) * epsilon / upper
         one = aim if low < aim < high else 0.5 * (low + high)
     if best is None:

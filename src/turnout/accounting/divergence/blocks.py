@@ -1,17 +1,20 @@
-"""Hockey-stick curves become privacy loss distributions on a grid, pessimistic or optimistic.
+"""Blocks of a run: independent parts, their curves and their privacy loss distributions.
 
-Upper: the polygon through the values of an upper curve at e^{jΔ} is the tightest pessimistic
-PLD on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same construction on
-a polygon under the tangents of a lower curve, which is the curve of a pair that the true one
-can simulate.
+`Block` is the interface; `PairBlock` and `FixedSizeBlock` are blocks of one step. A `CurvePair`
+holds the curves of a block, and `loss_law` turns it into a `LossLaw`, the privacy loss distribution
+on a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds one pair of
+neighbours by a run from above and one from below. A `Decomposition` holds what must be computed for
+a scheme: one neighbour bound, or two where the relation passes through a reference.
 
-Masses are second differences of prices. For K < 1 the price is δ(K) − (1 − K), not δ(K): the
-losses below 0 would else be differences of numbers near 1 − K, whose rounding, divided by Δ, is
-larger than the masses where Δ is small.
+`participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
+composes their loss distributions.
 
-Independent blocks, of which a run is made, and what must be computed for a scheme: runs of them.
-
-A scheme's neighbours are one neighbour bound apart or two, each a run from above and from below.
+**Loss distributions.** Upper: the polygon through the values of an upper curve at e^{jΔ} is the
+tightest pessimistic PLD on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same
+construction on a polygon under the tangents of a lower curve, which is the curve of a pair that the
+true one can simulate. Masses are second differences of prices. For K < 1 the price is
+δ(K) − (1 − K), not δ(K): otherwise the masses of losses below 0 would be differences of numbers
+near 1 − K, whose rounding, divided by Δ, is larger than the masses where Δ is small.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ class LossLaw:
     @property
     def losses(self) -> FloatArray:
         """The points."""
-        return self.gap * (self.lowest + np.arange(self.masses.size))
+        return self.gap * (self.lowest + np.arange(self.masses.size, dtype=np.float64))
 
     def to_dp_accounting(self) -> PLDPmf:
         """The same pessimistic law for dp-accounting."""

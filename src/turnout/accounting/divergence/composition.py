@@ -1,16 +1,16 @@
-"""Adaptive composition: the law of a sum of privacy losses, under an exponential tilt.
+"""Adaptive composition: the privacy curve of a whole run, from the curves of its blocks.
 
-δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The laws on their
-grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in question,
-and convolved by the transform of `sums`, whose error does not grow with the number of blocks.
-What is added or subtracted: round-off, what lies outside the window, rounding of the masses.
+`run_curve` returns the curve of a run at one δ and refinement, `run_epsilon` its ε; `LossGrid` is
+the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of loss
+distributions. `RepeatedBlock` makes one block of repetitions that one draw decides together.
+`pricing`, `privacy_curve` and `meaning.profile` ask here; the module builds on `blocks` and `sums`.
 
-dp-accounting's own convolution is not used: it adds noise of the number of blocks times 1e-16
-to δ, whatever δ is.
-
-The privacy curve of a whole run: its blocks' curves, composed.
-
-Blocks that one draw decides together, as one block.
+δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The distributions on
+their grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in
+question, and convolved by the transform of `sums`, whose error does not grow with the number of
+blocks. What is added (upper) or subtracted (lower): round-off, what lies outside the window,
+rounding of the masses. dp-accounting's own convolution is not used: it adds noise of the number of
+blocks times 1e-16 to δ at every δ.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ComposedCurve:
             factors.append(sums.Factor(tilted, count))
             log_norm += count * log_sum
         total = sums.convolve(factors, size, bin_)
-        losses = gap * (lowest + bin_ + np.arange(size))
+        losses = gap * (lowest + bin_ + np.arange(size, dtype=np.float64))
         # Losses far below ε matter to no K near it, and e^{(1 + θ)(ε − loss)} would overflow.
         kept = (epsilon - losses) * max(tilt, 0.5 * (1.0 + tilt)) <= _LARGEST_EXPONENT
         away = losses[kept] - epsilon

@@ -1,18 +1,17 @@
-"""The pairs of Gaussian and Laplace noise, and those of every ε₀-DP and (ε₀, δ₀)-DP randomizer.
+"""Dominating pairs: the distribution of one likelihood ratio, given by its tail functions.
 
-Pairs given by a table: any mechanism with finitely many outcomes.
+A pair is all that accounting knows of a randomizer. `Pair` is the interface; `hockey_stick` and
+`reverse_hockey_stick` are its divergences, and the functions ``…_rounding`` bound their rounding
+errors. `GaussianPair` and `LaplacePair` are pairs of noise, `PurePair` that of any ε₀-DP or (ε₀,
+δ₀)-DP randomizer. `pair_of_table` makes a `DiscretePair` of any mechanism with finitely many
+outcomes, `bounded_variation_pair`, `discrete_gaussian_pair` and `rounded_gaussian_pair` make those
+of known randomizers. `MonotonePair` takes two densities on the line whose ratio is monotone. For
+another mechanism, write a class with the members of `Pair`.
 
-Pairs given by two distributions on the line whose density ratio is monotone.
-
-Tail functions of the likelihood ratio of a dominating pair, and its hockey-stick divergences.
+`dominating_pairs` picks the pair of a randomizer; `curves` turns pairs into δ(ε).
 
 Notation (docs/design/accounting.md): Q = "the contribution is absent", P = "it is present",
 X = dP/dQ, so X ≥ 0 and E_Q[X] = 1.
-
-Dominating pairs: the law of one likelihood ratio, by its tail functions.
-
-A pair is all that accounting knows of a randomizer. Whoever has another mechanism writes a class
-with the members of `Pair`, or gives a table (`pair_of_table`) or two densities (`MonotonePair`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import BoolArray, ExtendedArray, FloatArray, IntArray
 from turnout.core.bounds import bisected_each
 from turnout.core.errors import NumericalError, ParameterError
 
@@ -51,6 +50,96 @@ __all__ = [
     "tail_roundings_above",
     "tail_roundings_below",
 ]
+
+
+UNIT_ROUNDOFF = 2.0**-53
+_UNDERFLOW = 1e-300  # below, floats lose digits
+
+
+class Pair(Protocol):
+    """Distribution of the likelihood ratio X of one randomizer, under Q and under P.
+
+    Its tail functions return the shape of ``k``.
+    """
+
+    @property
+    def second_moment(self) -> float:
+        """E_Q[X²] = E_P[X]."""
+        ...
+
+    def q_below(self, k: FloatArray) -> FloatArray:
+        """Q(X ≤ k)."""
+        ...
+
+    def q_above(self, k: FloatArray) -> FloatArray:
+        """Q(X > k), accurate where it is tiny."""
+        ...
+
+    def p_below(self, k: FloatArray) -> FloatArray:
+        """P(X ≤ k) = E_Q[X; X ≤ k]."""
+        ...
+
+    def p_above(self, k: FloatArray) -> FloatArray:
+        """P(X > k) = E_Q[X; X > k], accurate where it is tiny."""
+        ...
+
+
+def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
+    """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
+    return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
+
+
+def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
+    """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
+    return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
+
+
+def hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
+    """Bound on the rounding error of `hockey_stick`, shape of ``k``."""
+    under_p, under_q = tail_roundings_above(pair, k)
+    return under_p + k * under_q
+
+
+def reverse_hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
+    """Bound on the rounding error of `reverse_hockey_stick`, shape of ``k``."""
+    under_p, under_q = tail_roundings_below(pair, k)
+    return under_p + k * under_q
+
+
+def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the rounding errors of P(X > k) and of Q(X > k), shape of ``k`` each."""
+    k = k * (1.0 - _near(k))
+    return _tail_rounding(pair.p_above(k)), _tail_rounding(pair.q_above(k))
+
+
+def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k), shape of ``k`` each."""
+    k = k * (1.0 + _near(k))
+    return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
+
+
+def _tail_rounding(tail: FloatArray) -> FloatArray:
+    """Bound on the rounding error of a tail function and of its share in a price.
+
+    A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
+    Twice the worst error in a comparison with forty digits. Its callers take tails at a
+    slightly moved k, to cover a value of X that rounding moved across k.
+    """
+    rounding = UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, _UNDERFLOW)))
+    return rounding + _UNDERFLOW
+
+
+def _near(k: FloatArray) -> FloatArray:
+    """Relative distance from k within which rounding may move a value of X across k.
+
+    ln X is accurate to a few u of itself.
+    """
+    return 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(np.log(np.maximum(k, 1e-300))))
+
+
+def log_expm1(value: float) -> float:
+    """ln(e^x − 1) of a number x > 0, without overflow."""
+    return value + math.log(-math.expm1(-value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +211,8 @@ class LaplacePair:
         most = min(1.0 / self.scale, 700.0)
         return (2.0 * math.exp(most) + math.exp(-2.0 * most)) / 3.0
 
-    def _place(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The position of z when X = k, in [0, 1], and whether k lies below or from the top on."""
+    def _place(self, k: FloatArray) -> tuple[FloatArray, BoolArray, BoolArray]:
+        """Position of z in [0, 1] where X = k, and whether k < least X, and k ≥ largest X."""
         with np.errstate(divide="ignore"):
             z = 0.5 * (self.scale * np.log(k) + 1.0)
         return np.clip(z, 0.0, 1.0), z < 0.0, z >= 1.0
@@ -195,7 +284,7 @@ class PurePair:
     def _steps(
         self, k: FloatArray, zero: float, small: float, large: float, *, above: bool
     ) -> FloatArray:
-        """Mass up to (or above) k of a law on 0 and the two values."""
+        """Mass up to (or above) k of a distribution on 0 and the two values, shape of ``k``."""
         low, high = (math.exp(s * self.epsilon0) / (1.0 - self.delta0) for s in (-1.0, 1.0))
         reaches = np.less if above else np.greater_equal
         masses = ((0.0, zero), (low, small), (high, large))
@@ -224,17 +313,9 @@ class PurePair:
         return self._steps(k, 0.0, self.likely, 1.0 - self.likely, above=True)
 
 
-_REACH = 39.0  # standard deviations beyond which a Gaussian's mass is no float
-_MOST_OUTCOMES = 1 << 17
-_LARGEST_SENSITIVITY = 1 << 15
-_STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
-_WIDE = 3.0  # standard deviation from which cells are so narrow that their mass is integrated
-_ORDER = 16  # of the Gauss-Legendre rule
-
-
 @dataclass(frozen=True, eq=False)
 class DiscretePair:
-    """A likelihood ratio with finitely many values, equal to itself only.
+    """A likelihood ratio with finitely many values; compared by identity.
 
     Attributes:
         values: the positive values of X, increasing, shape (n,).
@@ -248,7 +329,7 @@ class DiscretePair:
 
     @cached_property
     def _tails(self) -> tuple[FloatArray, ...]:
-        """Masses up to and from each value on, of Q and of P, summed in extended precision."""
+        """Q up to and from each value on, then P, summed in extended precision; shape (n + 1,)."""
         q = self.masses.astype(np.longdouble)
         p = q * self.values
         sums = (
@@ -259,7 +340,7 @@ class DiscretePair:
         )
         return tuple(tail.astype(float) for tail in sums)
 
-    def _index(self, k: FloatArray) -> FloatArray:
+    def _index(self, k: FloatArray) -> IntArray:
         return np.searchsorted(self.values, k, side="right")
 
     @property
@@ -292,7 +373,7 @@ class DiscretePair:
 
 
 def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[DiscretePair, float]:
-    """The pair of two probability vectors over the same outcomes.
+    """Dominating pair and infinity mass of two probability vectors over the same outcomes.
 
     Args:
         present: P's probabilities, summing to 1, shape (outcomes,).
@@ -313,12 +394,19 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
     if infinity_mass >= 1.0 - 1e-12:
         raise ParameterError("present", "disjoint from absent", "distributions that overlap")
     values, where = np.unique(p[both] / q[both] / math.fsum(p[both]), return_inverse=True)
-    masses = np.bincount(where, weights=q[both])
+    masses = np.asarray(np.bincount(where, weights=q[both]), dtype=float)
     return DiscretePair(values, masses, math.fsum(q[p == 0])), infinity_mass
 
 
+def _distribution(name: str, values: Sequence[float]) -> FloatArray:
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 1 or not np.all(array >= 0) or not abs(math.fsum(array) - 1.0) <= 1e-9:
+        raise ParameterError(name, "a vector", "probabilities that sum to 1")
+    return array / math.fsum(array)
+
+
 def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscretePair:
-    """The pair that dominates any two laws that are within e^{ε₀} and τ of one another.
+    """Dominating pair of any two distributions within a factor e^{ε₀} and total variation τ.
 
     Its three outcomes have (eα, α, 1 − (e + 1)α) under P and (α, eα, 1 − (e + 1)α) under Q, with
     α = τ/(e − 1), at most 1/(e + 1).
@@ -333,22 +421,27 @@ def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscreteP
     return pair
 
 
-def _distribution(name: str, values: Sequence[float]) -> FloatArray:
-    array = np.asarray(values, dtype=float)
-    if array.ndim != 1 or not np.all(array >= 0) or not abs(math.fsum(array) - 1.0) <= 1e-9:
-        raise ParameterError(name, "a vector", "probabilities that sum to 1")
-    return array / math.fsum(array)
+_REACH = 39.0  # standard deviations beyond which a Gaussian's mass is no float
+_MOST_OUTCOMES = 1 << 17
+_LARGEST_SENSITIVITY = 1 << 15
+_STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
+_WIDE = 3.0  # standard deviation from which cells are so narrow that their mass is integrated
+_ORDER = 16  # of the Gauss-Legendre rule
 
 
 @lru_cache(maxsize=64)
 def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> DiscretePair:
-    """Integer noise with mass ∝ e^{−n²/2s²}, against the same moved by an integer.
+    """Dominating pair of discrete Gaussian noise, against the same moved by an integer.
 
-    Source: Canonne, Kamath & Steinke 2020. For one number with integer values.
+    Source: Canonne, Kamath & Steinke 2020: mass ∝ e^{−n²/2s²}. For one number with integer values.
+
+    Args:
+        standard_deviation: s > 0, in units of the lattice.
+        sensitivity: largest move of the value, a positive whole number.
 
     Raises:
-        ParameterError: so much noise that its lattice has too many points.
-        NumericalError: so little that hardly anything is hidden.
+        ParameterError: the noise is so large that its lattice has too many points.
+        NumericalError: the noise is too small for the sensitivity to be priced.
     """
     n = _outcomes(standard_deviation, sensitivity)
     masses = np.exp(-0.5 * (n / standard_deviation) ** 2)
@@ -358,9 +451,10 @@ def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discr
 
 @lru_cache(maxsize=64)
 def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> DiscretePair:
-    """N(0, s²) rounded to integers, against the same moved by an integer.
+    """Dominating pair of Gaussian noise rounded to integers, against it moved by an integer.
 
     For one number with integer values; as a function of the Gaussian's output it costs less.
+    Arguments and errors are those of `discrete_gaussian_pair`.
     """
     n = _outcomes(standard_deviation, sensitivity)
     cells = _log_cells(n, standard_deviation)
@@ -370,27 +464,11 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
     return _lattice_pair(ratios + moved - cells, masses)
 
 
-def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
-    """Ln of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, where nothing cancels."""
-    far = np.abs(n) / standard_deviation
-    half = 0.5 / standard_deviation
-    if standard_deviation < _WIDE:
-        upper, lower = log_ndtr(half - far.astype(float)), log_ndtr(-half - far.astype(float))
-        return upper + np.log(-np.expm1(lower - upper)) + 0.5 * far**2
-    # The density at c + u over that at c is e^{−cu − u²/2}.
-    nodes, weights = np.polynomial.legendre.leggauss(_ORDER)
-    u = half * nodes
-    logs = -np.multiply.outer(far, u) - 0.5 * u**2
-    top = logs.max(axis=1)
-    sums = np.exp(logs - top[:, None]) @ weights
-    return top + np.log(sums * (half / math.sqrt(2.0 * math.pi)))
-
-
 def most_deviation(sensitivity: int) -> float:
-    """The largest standard deviation whose lattice is not too fine to be priced.
+    """Largest standard deviation that can be priced, in units of the lattice.
 
     Raises:
-        ParameterError: there is none, so large is the sensitivity.
+        ParameterError: the sensitivity is so large that there is none.
     """
     checks.count(sensitivity=sensitivity)
     if sensitivity > _LARGEST_SENSITIVITY:
@@ -398,7 +476,7 @@ def most_deviation(sensitivity: int) -> float:
     return float((_MOST_OUTCOMES // 2 - sensitivity) // _REACH)
 
 
-def _outcomes(standard_deviation: float, sensitivity: int) -> FloatArray:
+def _outcomes(standard_deviation: float, sensitivity: int) -> ExtendedArray:
     checks.positive(standard_deviation=standard_deviation)
     most = most_deviation(sensitivity)
     if standard_deviation > most:
@@ -414,12 +492,28 @@ def _outcomes(standard_deviation: float, sensitivity: int) -> FloatArray:
     return np.arange(-reach, reach + 1).astype(np.longdouble)
 
 
-def _lattice_pair(log_ratios: FloatArray, masses: FloatArray) -> DiscretePair:
-    """The pair of increasing ratios, from extended precision."""
+def _log_cells(n: ExtendedArray, standard_deviation: float) -> ExtendedArray:
+    """Ln of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, without cancellation."""
+    far = np.abs(n) / standard_deviation
+    half = 0.5 / standard_deviation
+    if standard_deviation < _WIDE:
+        upper, lower = log_ndtr(half - far.astype(float)), log_ndtr(-half - far.astype(float))
+        return upper + np.log(-np.expm1(lower - upper)) + 0.5 * far**2
+    # The density at c + u over that at c is e^{−cu − u²/2}.
+    nodes, weights = np.polynomial.legendre.leggauss(_ORDER)
+    u = half * nodes
+    logs = -np.multiply.outer(far, u) - 0.5 * u**2
+    top = logs.max(axis=1)
+    sums = np.exp(logs - top[:, None]) @ weights
+    return top + np.log(sums * (half / math.sqrt(2.0 * math.pi)))
+
+
+def _lattice_pair(log_ratios: ExtendedArray, masses: ExtendedArray) -> DiscretePair:
+    """Pair of increasing log-ratios and their masses under Q, rounded from extended precision."""
     values = np.exp(np.minimum(log_ratios, 700.0)).astype(float)
-    masses = masses.astype(float)
-    kept = (values > 0) & (masses > 0)
-    return DiscretePair(values[kept], masses[kept], math.fsum(masses[values == 0]))
+    rounded = masses.astype(float)
+    kept = (values > 0) & (rounded > 0)
+    return DiscretePair(values[kept], rounded[kept], math.fsum(rounded[values == 0]))
 
 
 _PROBES = 4001
@@ -427,7 +521,7 @@ _HALVINGS = 70
 
 
 class Distribution(Protocol):
-    """A continuous distribution on the line, as SciPy freezes one."""
+    """A continuous distribution on the line, with the methods of a frozen SciPy distribution."""
 
     def cdf(self, x: FloatArray, /) -> FloatArray:
         """P(Z ≤ x)."""
@@ -444,14 +538,14 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MonotonePair:
-    """Two densities on an interval whose ratio never falls: the user vouches for that.
+    """Two densities on an interval whose ratio never falls, as the user guarantees.
 
-    What is checked is that the ratio does not fall between some thousand points. Tail functions
-    are as accurate as the distributions' own, which is not proved.
+    Only this is checked: the ratio does not fall between some thousand points. Tail functions are
+    as accurate as those of the given distributions, which is not proved.
 
     Attributes:
         present, absent: P and Q.
-        low, high: an interval outside which both have no mass that counts.
+        low, high: an interval outside which both have negligible mass.
     """
 
     present: Distribution
@@ -475,7 +569,7 @@ class MonotonePair:
         return float(np.diff(self.present.cdf(edges)) @ np.exp(self._log_ratio(middles)))
 
     def _place(self, k: FloatArray) -> FloatArray:
-        """The largest z at which the ratio is at most k, by halving."""
+        """The largest z at which the ratio is at most k, by bisection; shape of ``k``."""
         with np.errstate(divide="ignore"):
             target = np.log(np.asarray(k, dtype=float))
         low, high = bisected_each(
@@ -503,90 +597,3 @@ class MonotonePair:
     def p_above(self, k: FloatArray) -> FloatArray:
         """P(X > k)."""
         return self.present.sf(self._place(k))
-
-
-UNIT_ROUNDOFF = 2.0**-53
-_UNDERFLOW = 1e-300  # below, floats lose digits
-
-
-class Pair(Protocol):
-    """The law of the likelihood ratio X of one randomizer, under Q and under P."""
-
-    @property
-    def second_moment(self) -> float:
-        """E_Q[X²] = E_P[X]."""
-        ...
-
-    def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
-        ...
-
-    def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k), accurate where it is tiny."""
-        ...
-
-    def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k) = E_Q[X; X ≤ k]."""
-        ...
-
-    def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k) = E_Q[X; X > k], accurate where it is tiny."""
-        ...
-
-
-def _tail_rounding(tail: FloatArray) -> FloatArray:
-    """Bound on the rounding error of a tail function and of its share in a price.
-
-    A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
-    Twice what a comparison with forty digits showed at worst. Its callers take tails a
-    little off k, for a value of X that rounding moved across it.
-    """
-    rounding = UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, _UNDERFLOW)))
-    return rounding + _UNDERFLOW
-
-
-def _near(k: FloatArray) -> FloatArray:
-    """Relative distance from k at which a value of X may be on either side of it.
-
-    ln X is good to a few u of itself.
-    """
-    return 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(np.log(np.maximum(k, 1e-300))))
-
-
-def hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
-    """Bound on the rounding error of `hockey_stick`, shape of ``k``."""
-    under_p, under_q = tail_roundings_above(pair, k)
-    return under_p + k * under_q
-
-
-def reverse_hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
-    """Bound on the rounding error of `reverse_hockey_stick`, shape of ``k``."""
-    under_p, under_q = tail_roundings_below(pair, k)
-    return under_p + k * under_q
-
-
-def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds on the rounding errors of P(X > k) and of Q(X > k)."""
-    k = k * (1.0 - _near(k))
-    return _tail_rounding(pair.p_above(k)), _tail_rounding(pair.q_above(k))
-
-
-def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k)."""
-    k = k * (1.0 + _near(k))
-    return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
-
-
-def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
-    """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
-    return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
-
-
-def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
-    """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
-    return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
-
-
-def log_expm1(value: float) -> float:
-    """Ln(e^x − 1) for x > 0."""
-    return value + math.log(-math.expm1(-value))

@@ -1,12 +1,12 @@
-"""A scheme's trade-off in one number: the smallest μ for which it is as private as N(0, 1)
-against N(μ, 1), down to a δ.
+"""The meaning of a guarantee: success of the best attacker, and a Gaussian trade-off.
+
+`explain` returns the `Explanation` of a scheme's guarantee, with trade-offs, success, certainty and
+a `GaussianFit`. `gaussian_fit` returns that fit: the smallest μ for which the scheme is as private
+as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation; it builds on
+`membership` and `profile`. docs/explanation.md describes each number and what is proved about it.
 
 In general no finite μ dominates a profile all the way to δ = 0: the remove direction of random
-participation has heavier tails than any Gaussian. So μ comes with the δ down to which it holds.
-
-The best attacker against a scheme, as functions of its privacy profile.
-
-docs/explanation.md says what each number is and what is proved about it.
+participation has heavier tails than any Gaussian. So μ is given with the δ down to which it holds.
 """
 
 from __future__ import annotations
@@ -30,6 +30,73 @@ from turnout.core.bounds import Bounds, bisected, grown
 from turnout.core.errors import NumericalError
 from turnout.schemes import Relation, Scheme
 
+EVEN = 0.5
+"""Prior of an attacker to whom both worlds are equally likely."""
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The meaning of a scheme's guarantee: bounds on the success of the best attacker.
+
+    ``priors``: prior probabilities of the attacker, `EVEN` first. ``fit``: the Gaussian trade-off
+    below the scheme's, None where there is none.
+    """
+
+    guarantee: Guarantee
+    priors: tuple[float, ...]
+    profile: Profile
+    fit: GaussianFit | None
+
+    @cached_property
+    def trade_offs(self) -> dict[str, TradeOff]:
+        """Trade-off curves by the name of their direction in the guarantee."""
+        forward = TradeOff.of(self.profile)
+        if self.guarantee.relation is Relation.REPLACE_ONE:
+            return {"replace": forward}
+        return {"remove": forward, "add": forward.inverse()}
+
+    @property
+    def advantage(self) -> Bounds:
+        """Bounds on the rate of true minus that of false positives, at the best threshold."""
+        return TradeOff.of(self.profile).advantage
+
+    def success(self, prior: float) -> Bounds:
+        """Bounds on the accuracy of the best attack at a prior."""
+        return bayes_success(self.profile, prior)
+
+    def true_positive_rate(self, direction: str, rate: float) -> Bounds:
+        """Bounds on the true positive rate at a false positive rate."""
+        curve = self.trade_offs[direction]
+        found = curve.true_positive_rate(rate)
+        # Under replace-one either world may be the first one.
+        return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
+
+    def certainty(self, prior: float) -> Certainty:
+        """Bounds on the posterior of either claim, exceeded with probability δ at most."""
+        return certainty(self.profile, prior, self.guarantee.delta)
+
+
+def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
+    """Explanation of a scheme's guarantee for one client.
+
+    ``prior``: a prior probability of the attacker besides `EVEN`, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: a prior out of range.
+        UnsupportedError: clients have windows of their own.
+        NumericalError: the profile cannot be certified down to the guarantee's δ.
+    """
+    priors = (EVEN,) if prior is None or prior == EVEN else (EVEN, prior)
+    checks.open_unit(prior=priors[-1])
+    marks = [abs(math.log((1.0 - prior) / prior)) for prior in priors]
+    profile = profile_down_to(scheme, guarantee.delta, marks)
+    try:
+        fit = gaussian_fit(profile, guarantee.delta)
+    except NumericalError:  # two neighbour bounds may prove no more at ε = 0 than δ ≤ 1
+        fit = None
+    return Explanation(guarantee, priors, profile, fit)
+
+
 _LEAST, _MOST = 1e-12, 1e4  # of μ
 _PRECISION = 1e-9  # relative, of the search for μ
 _ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # of a tangent: that of tails some dozen σ out, and more
@@ -37,7 +104,7 @@ _ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # of a tangent: that of tails some dozen σ
 
 @dataclass(frozen=True, slots=True)
 class GaussianFit:
-    """μ-GDP down to a δ.
+    """Fitted μ-GDP down to a δ.
 
     Guarantees (M is the scheme, δ_M its profile, f its trade-off, in either direction; δ_μ and
     G_μ those of N(0, 1) against N(μ, 1), with μ = ``mu.upper``):
@@ -56,9 +123,9 @@ class GaussianFit:
     2 is U at the last point, since δ_M decreases.
 
     3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and e^{−ε}(1 − δ_M'(ε) − α),
-    where δ_M' is the other direction (`trade_off`); G_μ is the same with δ_μ twice. By 1 and 2,
-    δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and e^{−ε} ≤ 1, so each term of f
-    is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the supremum is attained at
+    where δ_M' is the other direction (`membership.TradeOff`); G_μ is the same with δ_μ twice. By 1
+    and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and e^{−ε} ≤ 1, so each term
+    of f is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the supremum is attained at
     the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second term). If that ε is at
     most ``epsilon``, 1 applies to it with nothing subtracted: 3.
 
@@ -71,12 +138,12 @@ class GaussianFit:
 
     @property
     def alpha_lower(self) -> float:
-        """The smallest α at which f ≥ G_μ without subtracting anything."""
+        """Smallest α at which f ≥ G_μ without a subtracted δ."""
         return self._alpha(-1.0) * (1.0 + 1e-9)
 
     @property
     def alpha_upper(self) -> float:
-        """The largest α at which f ≥ G_μ without subtracting anything."""
+        """Largest α at which f ≥ G_μ without a subtracted δ."""
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
@@ -87,14 +154,14 @@ class GaussianFit:
 
 
 def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
-    """The smallest μ that a profile proves, down to the first of its ε with δ at most ``delta``.
+    """Fit of the smallest μ that a profile proves, down to its first ε with δ ≤ ``delta``.
 
     ``mu.upper`` is never too small, ``mu.lower`` never too large; their distance falls with the
     square of the profile's grid step.
 
     Raises:
         ParameterError: a δ out of range.
-        NumericalError: the profile does not come down to δ, or no μ up to 10⁴ will do.
+        NumericalError: the profile does not fall to δ, or no μ up to 10⁴ is enough.
     """
     checks.open_unit(delta=delta)
     worst = profile.worst
@@ -131,81 +198,14 @@ def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
 
 
 def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
-    """Whether δ_μ is surely too small somewhere."""
+    """Whether δ_μ is below the lower profile somewhere, so that μ is too small."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.UPPER)
     return bool(np.any(lower > gaussian.delta(ratios)))
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """A μ for which a condition fails and one, barely larger, for which it holds."""
+    """Largest tried μ for which a condition fails and, barely larger, one for which it holds."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off is below that of this scheme")
     return first if first.holding == _LEAST else bisected(holds, *first, relative=_PRECISION)
-
-
-EVEN = 0.5
-"""The prior of somebody who thinks both worlds equally likely."""
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """A scheme's price, as what the best attacker can do.
-
-    ``priors``: what an attacker may think beforehand, `EVEN` first. ``fit``: the Gaussian trade-off
-    below the scheme's, None where there is none.
-    """
-
-    guarantee: Guarantee
-    priors: tuple[float, ...]
-    profile: Profile
-    fit: GaussianFit | None
-
-    @cached_property
-    def trade_offs(self) -> dict[str, TradeOff]:
-        """Error curves by what is claimed: each direction by its name in the guarantee."""
-        forward = TradeOff.of(self.profile)
-        if self.guarantee.relation is Relation.REPLACE_ONE:
-            return {"replace": forward}
-        return {"remove": forward, "add": forward.inverse()}
-
-    @property
-    def advantage(self) -> Bounds:
-        """True minus false positives at the best threshold."""
-        return TradeOff.of(self.profile).advantage
-
-    def success(self, prior: float) -> Bounds:
-        """Accuracy of the best attack."""
-        return bayes_success(self.profile, prior)
-
-    def true_positive_rate(self, direction: str, rate: float) -> Bounds:
-        """True positives at a false positive rate."""
-        curve = self.trade_offs[direction]
-        found = curve.true_positive_rate(rate)
-        # Under replace-one either world may be the first one.
-        return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
-
-    def certainty(self, prior: float) -> Certainty:
-        """Bounds on how sure an attacker becomes of either claim, but for a chance of δ each."""
-        return certainty(self.profile, prior, self.guarantee.delta)
-
-
-def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
-    """The meaning of a scheme's guarantee for one client.
-
-    ``prior``: what an attacker thinks beforehand, strictly between 0 and 1, besides `EVEN`.
-
-    Raises:
-        ParameterError: a prior out of range.
-        UnsupportedError: clients have windows of their own.
-        NumericalError: the profile cannot be certified down to the guarantee's δ.
-    """
-    priors = (EVEN,) if prior is None or prior == EVEN else (EVEN, prior)
-    checks.open_unit(prior=priors[-1])
-    marks = [abs(math.log((1.0 - prior) / prior)) for prior in priors]
-    profile = profile_down_to(scheme, guarantee.delta, marks)
-    try:
-        fit = gaussian_fit(profile, guarantee.delta)
-    except NumericalError:  # two neighbour bounds may prove no more at ε = 0 than δ ≤ 1
-        fit = None
-    return Explanation(guarantee, priors, profile, fit)

@@ -1,15 +1,15 @@
-"""Bounds on one direction's δ as a function of ε, at some ε and everywhere between them.
+"""The privacy profile of a scheme: δ as a function of ε, as proved bounds in both directions.
 
-δ(K), K = e^ε ≥ 1, is convex and decreasing with slope in [−1, 0]. Everything that is done to
-computed bounds here follows from that.
+`privacy_profile` returns the `Profile` of a scheme at some ε, `profile_down_to` one on a fine grid;
+`profile_curves` returns the `ProfileCurves` from which it is read. `DeltaBounds` are the bounds of
+one direction, at these ε and everywhere between them. A price is one point of a profile; what ε
+means for a person (`membership`, `explanation`) and the best of several runs (`selection`) need all
+of it. The module builds on `decomposition` and `divergence.composition`.
 
-The privacy profile: δ as a function of ε, as proved bounds in both directions.
-
-A price is one point of it. What ε means for a person (`trade_off`, `membership`) needs all of it.
-
-Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
-is H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total
-variation distance.
+Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward* is H_K(P‖Q)
+(remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total variation
+distance. δ(K) is convex and decreasing with slope in [−1, 0]; all operations on computed bounds
+here follow from that.
 """
 
 from __future__ import annotations
@@ -34,6 +34,260 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.schemes import Relation, Scheme
 
+LARGEST_EPSILON = 600.0
+"""Beyond it K = e^ε leaves the range in which curves are computed."""
+_WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
+_RUN_HINTS = (1e-2,)  # one composed curve serves several decades
+_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
+_POINTS = 600  # of the grid of `profile_down_to`
+_MARGINS = (100.0, 10.0, 1.0)  # factors by which it should reach below δ, if it can
+_LEAST_REACH = 1e-6  # where the scheme has almost no cost
+_UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """Bounds on δ(ε) of a scheme in both directions; the relation determines the world Q.
+
+    Under replace-one either world can be P: both uppers hold for both directions, and the
+    lowers are those of one pair of worlds.
+    """
+
+    forward: DeltaBounds
+    backward: DeltaBounds
+    relation: Relation
+
+    @property
+    def epsilons(self) -> FloatArray:
+        """Grid of ε, shape ``(n,)``."""
+        return self.forward.epsilons
+
+    @property
+    def worst(self) -> DeltaBounds:
+        """Bounds on the larger of both directions, the δ of (ε, δ)-DP."""
+        return self.forward | self.backward
+
+    @property
+    def directions(self) -> dict[str, DeltaBounds]:
+        """Bounds by the directions' names in a `Guarantee`."""
+        if self.relation is Relation.REPLACE_ONE:
+            return {"replace": self.worst}
+        return {Direction.REMOVE.value: self.forward, Direction.ADD.value: self.backward}
+
+
+def privacy_profile(
+    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 1
+) -> Profile:
+    """Profile of a scheme: proved bounds on δ at each ε, in both directions.
+
+    Uppers are never below the true δ, lowers never above. Arguments and errors are those of
+    `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
+
+    >>> import numpy as np
+    >>> from turnout.schemes import EveryStep, GaussianNoise
+    >>> scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
+    >>> profile = privacy_profile(scheme, np.array([1.0]))
+    >>> profile.forward.upper.round(6).tolist()
+    [0.382925, 0.126937]
+    """
+    curves = profile_curves(scheme, sharp_to=sharp_to, refinement=refinement)
+    return curves.at(epsilons)
+
+
+def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
+    """Profile on a fine grid from ε = 0 to where it is well below δ (or at δ, if it cannot be).
+
+    The ε's in ``also`` are added to the grid, but for those beyond its end.
+
+    Raises:
+        UnsupportedError: as `profile_curves`.
+        NumericalError: the profile cannot be certified down to δ.
+    """
+    curves, reach = _reaching(scheme, delta)
+    grid = np.linspace(0.0, reach, _POINTS + 1)
+    return curves.at(np.append(grid, [epsilon for epsilon in also if epsilon < reach]))
+
+
+def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
+    """Curves of a scheme, and an ε at which they are well below δ (at δ, if they cannot be)."""
+    for margin in _MARGINS:
+        try:
+            curves = profile_curves(scheme, sharp_to=delta / margin)
+            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
+        except NumericalError:
+            if margin == _MARGINS[-1]:
+                raise
+    raise AssertionError  # the loop returns or raises
+
+
+def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
+    """Curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
+
+    Each level of refinement halves the steps of all grids.
+
+    Raises:
+        UnsupportedError: no sound analysis is known, or clients have windows of their own, so
+            that each has a profile of its own.
+        NumericalError: no curve can be certified.
+    """
+    checks.open_unit(sharp_to=sharp_to)
+    checks.count(0, refinement=refinement)
+    if is_per_client(scheme):
+        raise UnsupportedError(
+            "clients with windows of their own have profiles of their own; ask for that of a "
+            "check-in with its windows"
+        )
+    return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
+
+
+def composed_curves(
+    parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
+) -> ProfileCurves:
+    """Curves of a run that is already in blocks; arguments as `profile_curves`."""
+    uppers = _uppers(parts, sharp_to, refinement)
+    forward, backward = (
+        (
+            _Sharpest.of(
+                parts.record_against_null.lower, direction, Side.LOWER, sharp_to, refinement
+            ),
+            upper,
+        )
+        for direction, upper in zip(Direction, uppers, strict=True)
+    )
+    return ProfileCurves(forward, backward, relation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileCurves:
+    """Curves of a scheme, from which its profile can be read at any ε."""
+
+    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    relation: Relation
+
+    def at(self, epsilons: FloatArray) -> Profile:
+        """Profile at each given ε in [0, `LARGEST_EPSILON`] (any order, one above 0) and at 0.
+
+        Raises:
+            ParameterError: an ε out of range.
+            NumericalError: bounds that are not numbers or not ordered.
+        """
+        points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
+        if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
+            raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
+        if points[0] < 0 or points[-1] > LARGEST_EPSILON:
+            raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
+        sides = [
+            (lower.delta(points), upper.delta(points))
+            for lower, upper in (self.forward, self.backward)
+        ]
+        distance = Bounds(max(s[0][0] for s in sides), min(s[1][0] for s in sides))
+        for lower, upper in sides:
+            lower[0], upper[0] = distance.lower, distance.upper
+        forward, backward = (DeltaBounds.of(points, *side) for side in sides)
+        return Profile(forward, backward, self.relation)
+
+    def reach(self, delta: float) -> float:
+        """ε from which on neither direction exceeds δ, within 2 % of the least one found.
+
+        Raises:
+            NumericalError: δ lies below what can be certified.
+        """
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-8, 500.0, 1250), [LARGEST_EPSILON]])
+        values = np.maximum(*(upper.delta(epsilons) for _, upper in (self.forward, self.backward)))
+        low = np.flatnonzero(values <= delta)
+        if not low.size:
+            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        return float(epsilons[low[0]])
+
+
+def _uppers(
+    parts: Decomposition, sharp_to: float, refinement: int
+) -> list[_Sharpest] | list[_TwoBounds]:
+    """Upper curves forward and backward, by one neighbour bound or by two."""
+
+    def sharpest(run: Run, direction: Direction) -> _Sharpest:
+        return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
+
+    if parts.replacement_against_null is None:
+        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
+    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
+    leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
+    return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sharpest:
+    """Several curves of one run, of which the sharpest counts at each ε."""
+
+    side: Side
+    curves: Sequence[Curve]
+    empty: bool
+
+    @classmethod
+    def of(
+        cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
+    ) -> _Sharpest:
+        """Curves that are sharp at several δ; those that cannot be certified are left out."""
+        single = bool(run) and not is_composed(run)
+        if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
+            # Each of their points is a costly price: one polygon serves every δ.
+            both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
+            return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
+        hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}
+        curves: list[Curve] = []
+        refused: NumericalError | None = None
+        for hint in [*(h for h in sorted(hints) if h > sharp_to), sharp_to] if run else []:
+            try:
+                curves.append(run_curve(run, direction, side, hint, refinement))
+            except NumericalError as error:
+                refused = error
+        if refused is not None and not curves and side is Side.UPPER:
+            raise refused
+        if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
+            # An average of ratios is below any one of them in convex order: with all steps but
+            # one left out the curve is exact, and sharper near δ = 1 where σ is small.
+            alone = replace(run[0][0], window=1)
+            curves.append(alone.curve(direction, side, sharp_to, refinement))
+        return cls(side, curves, not run)
+
+    def delta(self, epsilons: FloatArray) -> FloatArray:
+        """Bound on δ from the side of the curves, shape of ``epsilons``; e^ε is rounded to it."""
+        if self.empty:
+            return np.zeros_like(epsilons)
+        upper = self.side is Side.UPPER
+        rounding = 8 * UNIT_ROUNDOFF * (1.0 + epsilons) * (-1.0 if upper else 1.0)
+        ratios = np.maximum(np.exp(epsilons) * (1.0 + rounding), 1.0)
+        values = [curve.delta(ratios) for curve in self.curves]
+        best = np.full_like(epsilons, 1.0 if upper else 0.0)
+        for value in values:
+            if np.isnan(value).any():
+                raise NumericalError("a privacy curve is not a number")
+            best = np.minimum(best, value) if upper else np.maximum(best, value)
+        if upper:
+            return np.minimum(best + _UNDERFLOW * ratios, 1.0)
+        return np.maximum(best - _UNDERFLOW * ratios, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TwoBounds:
+    """Upper bound δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', at the best split."""
+
+    first: _Sharpest
+    second: _Sharpest
+
+    def delta(self, epsilons: FloatArray) -> FloatArray:
+        """Upper bound on δ, shape of ``epsilons``."""
+        best = np.ones_like(epsilons)
+        for share in _SPLITS:
+            # Rounded down: δ decreases, and ε₁ + ε₂ must not exceed ε.
+            early = share * epsilons * (1.0 - _ROUNDING)
+            late = np.maximum((epsilons - early) * (1.0 - _ROUNDING), 0.0)
+            value = self.first.delta(early) + np.exp(early) * self.second.delta(late)
+            best = np.minimum(best, value * (1.0 + _ROUNDING * (1.0 + early)))
+        return best
+
+
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
 
 
@@ -57,13 +311,13 @@ class DeltaBounds:
 
     @classmethod
     def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
-        """Bounds sharpened by what every δ(K) obeys: it decreases and is convex."""
+        """Bounds sharpened by the properties of every δ(K): it decreases and is convex."""
         upper = np.minimum.accumulate(upper)
         lower = np.maximum.accumulate(lower[::-1])[::-1]
         return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
 
     def __or__(self, other: DeltaBounds) -> DeltaBounds:
-        """Bounds on the larger of two, at the same ε."""
+        """Bounds on the larger of two δ's, at the same ε."""
         lower, upper = np.maximum(self.lower, other.lower), np.maximum(self.upper, other.upper)
         return DeltaBounds(self.epsilons, lower, upper)
 
@@ -73,7 +327,7 @@ class DeltaBounds:
         return np.exp(self.epsilons)
 
     def at(self, epsilon: float) -> Bounds:
-        """Bounds at any ε ≥ 0; between the ε's by chords from above and `polygon` from below."""
+        """Bounds on δ at any ε ≥ 0; between the ε's by chords (upper) and by `polygon` (lower)."""
         known = np.flatnonzero(self.epsilons == epsilon)
         if known.size:
             return Bounds(float(self.lower[known[0]]), float(self.upper[known[0]]))
@@ -85,7 +339,7 @@ class DeltaBounds:
 
     @cached_property
     def polygon(self) -> tuple[FloatArray, FloatArray]:
-        """K and δ of the corners of a polygon that nowhere exceeds δ(K); 0 beyond the last.
+        """K and δ of the corners of a polygon below δ(K) everywhere; it is 0 beyond the last.
 
         A convex function lies above each of its chords *outside* of it. So in the cell from K_i
         to K_{i+1} two lines lie below δ: from (K_{i−1}, upper) through (K_i, lower), and from
@@ -93,14 +347,17 @@ class DeltaBounds:
         first and the last cell.
         """
         ratios, lower, upper = self.ratios, self.lower, self.upper
+        # Slopes of the two lines of each cell, by the chords of the cells beside it.
         width = np.diff(ratios)
         falls = np.maximum((lower[1:] - upper[:-1]) / width, -1.0)
         from_left = np.append(-1.0, falls[:-1])
         rises = np.minimum((upper[1:] - lower[:-1]) / width, 0.0)
         from_right = np.append(rises[1:], 0.0)
+        # Where the two lines of a cell cross, within the cell.
         with np.errstate(divide="ignore", invalid="ignore"):
             crossing = (lower[1:] - lower[:-1] - from_right * width) / (from_left - from_right)
         crossing = np.clip(np.nan_to_num(crossing), 0.0, width)
+        # Values of both lines at the ends and at the crossing; the larger one, rounded down.
         steps = np.stack([np.zeros_like(width), crossing, width], axis=1)
         left = lower[:-1, None] + from_left[:, None] * steps
         right = lower[1:, None] - from_right[:, None] * (width[:, None] - steps)
@@ -112,7 +369,7 @@ class DeltaBounds:
 
 
 def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatArray:
-    """The polygon through (ratios, values) at some K within it, rounded up.
+    """Values of the polygon through (ratios, values) at some K within it, rounded up.
 
     A convex combination of two positive numbers, so that small values keep all their digits.
     """
@@ -123,7 +380,7 @@ def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatA
 
 
 def _convex_minorant(ratios: FloatArray, values: FloatArray) -> FloatArray:
-    """The greatest convex function under some points, at these points, rounded up."""
+    """Greatest convex function below some points, at these points, rounded up."""
     corners: list[int] = []
     for i in range(ratios.size):
         while len(corners) > 1:
@@ -134,259 +391,3 @@ def _convex_minorant(ratios: FloatArray, values: FloatArray) -> FloatArray:
             corners.pop()
         corners.append(i)
     return np.minimum(values, _on_chords(ratios, ratios[corners], values[corners]))
-
-
-LARGEST_EPSILON = 600.0
-"""Beyond it K = e^ε leaves the range in which curves are computed."""
-
-_WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
-_RUN_HINTS = (1e-2,)  # one composed curve serves several decades
-_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
-
-_POINTS = 600  # of the grid of `profile_down_to`
-_MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
-_LEAST_REACH = 1e-6  # where the scheme costs next to nothing
-_UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Profile:
-    """δ(ε) of a scheme, in both directions; the relation says which neighbouring world Q is.
-
-    Under replace-one either world can be called P: both uppers hold for both directions, and the
-    lowers are those of one pair of worlds.
-    """
-
-    forward: DeltaBounds
-    backward: DeltaBounds
-    relation: Relation
-
-    @property
-    def epsilons(self) -> FloatArray:
-        """The ε's, shape ``(n,)``."""
-        return self.forward.epsilons
-
-    @property
-    def worst(self) -> DeltaBounds:
-        """The larger of both directions: what (ε, δ)-DP speaks of."""
-        return self.forward | self.backward
-
-    @property
-    def directions(self) -> dict[str, DeltaBounds]:
-        """Bounds by the names that a `Guarantee` uses."""
-        if self.relation is Relation.REPLACE_ONE:
-            return {"replace": self.worst}
-        return {Direction.REMOVE.value: self.forward, Direction.ADD.value: self.backward}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sharpest:
-    """Several curves of one run; at each ε the sharpest of them counts."""
-
-    side: Side
-    curves: Sequence[Curve]
-    empty: bool
-
-    @classmethod
-    def of(
-        cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
-    ) -> _Sharpest:
-        """Curves made sharp at several δ; those that cannot be certified are left out."""
-        single = bool(run) and not is_composed(run)
-        if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
-            # Each of their points is a costly price of its own: one polygon serves every δ.
-            both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
-            return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
-        hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}
-        curves: list[Curve] = []
-        refused: NumericalError | None = None
-        for hint in [*(h for h in sorted(hints) if h > sharp_to), sharp_to] if run else []:
-            try:
-                curves.append(run_curve(run, direction, side, hint, refinement))
-            except NumericalError as error:
-                refused = error
-        if refused is not None and not curves and side is Side.UPPER:
-            raise refused
-        if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
-            # An average of ratios is below any one of them in convex order: with all steps but
-            # one left out the curve is exact, and sharper near δ = 1 where σ is small.
-            alone = replace(run[0][0], window=1)
-            curves.append(alone.curve(direction, side, sharp_to, refinement))
-        return cls(side, curves, not run)
-
-    def delta(self, epsilons: FloatArray) -> FloatArray:
-        """δ on the proved side, shape of ``epsilons``; e^ε is rounded to the safe side."""
-        if self.empty:
-            return np.zeros_like(epsilons)
-        upper = self.side is Side.UPPER
-        rounding = 8 * UNIT_ROUNDOFF * (1.0 + epsilons) * (-1.0 if upper else 1.0)
-        ratios = np.maximum(np.exp(epsilons) * (1.0 + rounding), 1.0)
-        values = [curve.delta(ratios) for curve in self.curves]
-        best = np.full_like(epsilons, 1.0 if upper else 0.0)
-        for value in values:
-            if np.isnan(value).any():
-                raise NumericalError("a privacy curve is not a number")
-            best = np.minimum(best, value) if upper else np.maximum(best, value)
-        if upper:
-            return np.minimum(best + _UNDERFLOW * ratios, 1.0)
-        return np.maximum(best - _UNDERFLOW * ratios, 0.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _TwoBounds:
-    """δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', best split taken."""
-
-    first: _Sharpest
-    second: _Sharpest
-
-    def delta(self, epsilons: FloatArray) -> FloatArray:
-        """An upper bound, shape of ``epsilons``."""
-        best = np.ones_like(epsilons)
-        for share in _SPLITS:
-            # Rounded down: δ decreases, and ε₁ + ε₂ must not exceed ε.
-            early = share * epsilons * (1.0 - _ROUNDING)
-            late = np.maximum((epsilons - early) * (1.0 - _ROUNDING), 0.0)
-            value = self.first.delta(early) + np.exp(early) * self.second.delta(late)
-            best = np.minimum(best, value * (1.0 + _ROUNDING * (1.0 + early)))
-        return best
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProfileCurves:
-    """The curves of a scheme, from which its profile can be read at any ε."""
-
-    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
-    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
-    relation: Relation
-
-    def at(self, epsilons: FloatArray) -> Profile:
-        """The profile at each ε in [0, `LARGEST_EPSILON`], in any order, one above 0, and at 0.
-
-        Raises:
-            ParameterError: an ε out of range.
-            NumericalError: bounds that are not numbers or not ordered.
-        """
-        points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
-        if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
-            raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
-        if points[0] < 0 or points[-1] > LARGEST_EPSILON:
-            raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
-        sides = [
-            (lower.delta(points), upper.delta(points))
-            for lower, upper in (self.forward, self.backward)
-        ]
-        distance = Bounds(max(s[0][0] for s in sides), min(s[1][0] for s in sides))
-        for lower, upper in sides:
-            lower[0], upper[0] = distance.lower, distance.upper
-        forward, backward = (DeltaBounds.of(points, *side) for side in sides)
-        return Profile(forward, backward, self.relation)
-
-    def reach(self, delta: float) -> float:
-        """An ε, within 2 %, from which on neither direction exceeds δ; the least one found.
-
-        Raises:
-            NumericalError: δ lies below what can be certified.
-        """
-        epsilons = np.concatenate([[0.0], np.geomspace(1e-8, 500.0, 1250), [LARGEST_EPSILON]])
-        values = np.maximum(*(upper.delta(epsilons) for _, upper in (self.forward, self.backward)))
-        low = np.flatnonzero(values <= delta)
-        if not low.size:
-            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
-        return float(epsilons[low[0]])
-
-
-def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
-    """The curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
-
-    Each level of refinement halves the steps of all grids.
-
-    Raises:
-        UnsupportedError: no sound analysis is known, or clients have windows of their own, so
-            that each has a profile of its own.
-        NumericalError: no curve can be certified.
-    """
-    checks.open_unit(sharp_to=sharp_to)
-    checks.count(0, refinement=refinement)
-    if is_per_client(scheme):
-        raise UnsupportedError(
-            "clients with windows of their own have profiles of their own; ask for that of a "
-            "check-in with its windows"
-        )
-    return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
-
-
-def composed_curves(
-    parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
-) -> ProfileCurves:
-    """The curves of a run that is already in blocks, as `profile_curves` has them."""
-    uppers = _uppers(parts, sharp_to, refinement)
-    forward, backward = (
-        (
-            _Sharpest.of(
-                parts.record_against_null.lower, direction, Side.LOWER, sharp_to, refinement
-            ),
-            upper,
-        )
-        for direction, upper in zip(Direction, uppers, strict=True)
-    )
-    return ProfileCurves(forward, backward, relation)
-
-
-def privacy_profile(
-    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 1
-) -> Profile:
-    """δ at each ε of a scheme, as proved bounds in both directions.
-
-    Uppers are never below the true δ, lowers never above. Arguments and errors are those of
-    `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
-
-    >>> import numpy as np
-    >>> from turnout.schemes import EveryStep, GaussianNoise
-    >>> scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
-    >>> profile = privacy_profile(scheme, np.array([1.0]))
-    >>> profile.forward.upper.round(6).tolist()
-    [0.382925, 0.126937]
-    """
-    curves = profile_curves(scheme, sharp_to=sharp_to, refinement=refinement)
-    return curves.at(epsilons)
-
-
-def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
-    """The profile on a fine grid from ε = 0 to where it is well below δ (at δ, if it cannot be).
-
-    The ε's in ``also`` are added to the grid, but for those beyond its end.
-
-    Raises:
-        UnsupportedError: as `profile_curves`.
-        NumericalError: the profile cannot be certified down to δ.
-    """
-    curves, reach = _reaching(scheme, delta)
-    grid = np.linspace(0.0, reach, _POINTS + 1)
-    return curves.at(np.append(grid, [epsilon for epsilon in also if epsilon < reach]))
-
-
-def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
-    """The scheme's curves, and an ε at which they are well below δ (at δ, if they cannot)."""
-    for margin in _MARGINS:
-        try:
-            curves = profile_curves(scheme, sharp_to=delta / margin)
-            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
-        except NumericalError:
-            if margin == _MARGINS[-1]:
-                raise
-    raise AssertionError  # the loop returns or raises
-
-
-def _uppers(
-    parts: Decomposition, sharp_to: float, refinement: int
-) -> list[_Sharpest] | list[_TwoBounds]:
-    """Upper curves forward and backward, by one neighbour bound or by two."""
-
-    def sharpest(run: Run, direction: Direction) -> _Sharpest:
-        return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
-
-    if parts.replacement_against_null is None:
-        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
-    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
-    leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
-    return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]

@@ -1,22 +1,26 @@
-"""The exact price of one random check-in in a window of t steps.
+"""One random check-in in a window of t steps: its exact curve, and its block.
+
+`AllocationBlock` is the block of one window, in which a client takes part, with a probability, in
+one uniform step. `allocation_curve` returns the window's curve as an upper or lower bound, mostly
+an `AllocationCurve`. `neighbours` makes the blocks of a scheme with it; the modules on k-subsets
+and on replace-one and `shuffling.lower_bounds` build on it. It adds up the distributions of
+`convex_order` by `sums`, in a frame of `tilted_frames`.
 
 The likelihood ratio of everything an adversary sees, against "the client was never there", is
-S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a hockey stick (add: reverse) of an
-average of i.i.d. variables.
+S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a hockey stick (add: reverse) of an average
+of i.i.d. variables.
 
-Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both
-directions are computed: the paper's Lemma 3.1 speaks of *remove* only, and *add* can be the
-larger one (docs/errata.md, random allocation 1).
+Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both directions
+are computed: the paper's Lemma 3.1 covers *remove* only, and *add* can be the larger one
+(docs/errata.md, random allocation 1).
 
 Adaptive steps are covered: given the past, X_i is at most a Gaussian ratio with the full
-sensitivity in convex order, and replacing the ratios by independent ones from the last step to
-the first only raises E f(S) for convex f, in both directions.
+sensitivity in convex order, and replacing the ratios by independent ones from the last step to the
+first only raises E f(S) for convex f, in both directions.
 
-The law of the sum is computed under an exponential tilt (see `tilted_frames`). What is added so
-that the bounds are proved: the hockey stick at the cap, what lies outside the FFT's window, and the
-FFT's round-off; each relative to δ.
-
-The block of one check-in window: a client takes part in one uniform step of it.
+The distribution of the sum is computed under an exponential tilt. The bounds are proved because the
+following is added or subtracted: the hockey stick at the cap, what lies outside the FFT's window,
+and the FFT's round-off; each relative to δ.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.divergence.sums import multinomial_curve
 from turnout.accounting.participation.tilted_frames import Frame, Framing, log_moment
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import NumericalError
 
 _LARGEST_EXPONENT = 300.0  # of the factors that undo the tilt, over those at the threshold
@@ -87,7 +91,7 @@ class AllocationCurve:
         window, k = self.frame.window, np.asarray(k, dtype=float)
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
-    def _index(self, threshold: FloatArray) -> FloatArray:
+    def _index(self, threshold: FloatArray) -> IntArray:
         """Remove: the first bin above the threshold. Add: how many bins lie below it."""
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE

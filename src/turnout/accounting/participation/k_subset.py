@@ -1,11 +1,15 @@
 """k of t steps as a block of a run: the sharpest of several certified curves.
 
-The law of S by enumeration, for few levels or few steps.
+`SubsetBlock` is the block of one window, in which a client takes part, with a probability, in a
+uniform k-subset of the steps; `neighbours` makes it. Its curves are the sharpest of the block bound
+(`block_run`, k windows of about t/k steps), of `k_subset_conditional` (upper, as a `ChordCurve`),
+of `k_subset_statistic` (lower) and of the enumeration below.
 
-With Y on m levels S depends only on which levels occur how often: C(n + m − 1, n) multisets.
-That is a small number for a law on few atoms, where it is exact (a pure ε₀ randomizer has two:
-a binomial law), and for up to four steps, where several dozen levels fit: the spread of Y bounds
-δ from above, and the conditional means of bins (what an adversary sees who rounds) from below.
+**Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. With Y on m levels S
+depends only on which levels occur how often: C(n + m − 1, n) multisets. That is a small number for
+a distribution on few atoms, where the curve is exact (a pure ε₀ randomizer has two: a binomial
+distribution), and for up to four steps, where several dozen levels fit: the spread of Y bounds δ
+from above, and the conditional means of bins (the view of an adversary who rounds) from below.
 """
 
 from __future__ import annotations
@@ -51,55 +55,15 @@ from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
 
-_FINEST = 2  # a further refinement takes ten times as long, and gains little
+_FINEST = 2  # a further refinement takes ten times as long and gains little
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
 _LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks
 _FAR = 1e-3  # the part of δ at which the points of an upper curve end
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChordCurve:
-    """An upper curve by its values at some K: a δ is convex, so it lies below their chords."""
-
-    points: FloatArray
-    values: FloatArray
-
-    @classmethod
-    def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
-        """Through about a hundred points, one of them where the bound is δ."""
-        root = bound.epsilon(delta)
-        try:
-            far = bound.epsilon(_FAR * delta + 2 * bound.beyond)
-        except NumericalError:  # it does not come down so far: beyond the last point it is flat
-            far = root
-        epsilons = np.concatenate(
-            [
-                np.linspace(0.0, 0.9 * root, 30, endpoint=False),
-                root * np.linspace(0.9, 1.0, 20),
-                root * np.linspace(1.0, 1.1, 20)[1:],
-                np.linspace(1.1 * root, max(far, 1.2 * root), 30)[1:],
-            ]
-        )
-        points = np.exp(epsilons)
-        values = np.array([bound.delta(float(k)) for k in points])
-        return cls(points, np.minimum.accumulate(values))
-
-    def delta(self, k: FloatArray) -> FloatArray:
-        """At least δ at each K ≥ 1."""
-        values = np.interp(np.asarray(k, dtype=float), self.points, self.values)
-        return np.minimum(values * (1.0 + 1e-12), 1.0)
-
-    def slope(self, k: FloatArray) -> FloatArray:
-        """The slope of the chord over each K."""
-        index = np.searchsorted(self.points, np.asarray(k, dtype=float), side="right")
-        slopes = np.append(np.diff(self.values) / np.diff(self.points), 0.0)
-        return slopes[np.clip(index - 1, 0, slopes.size - 1)]
-
-
 @dataclass(frozen=True, slots=True)
 class SubsetBlock:
-    """One window of t steps in which the client takes part, with a probability, in a uniform
-    k-subset.
+    """One window in which the client takes part, with a probability, in a uniform k-subset.
 
     Guarantees: an upper curve is never below δ and never above the block bound (k windows of
     ⌊t/k⌋ or ⌈t/k⌉ steps, composed); a lower curve is never above δ.
@@ -109,8 +73,8 @@ class SubsetBlock:
     Attributes:
         window: t.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
-        probability: the chance that the client comes at all, above 0.
-        infinity_mass: what P has in one step where Q has nothing (see `curves.InfinityMassCurve`).
+        probability: the chance that the client takes part at all, above 0.
+        infinity_mass: mass of P in one step where Q has none (see `curves.InfinityMassCurve`).
     """
 
     pair: Pair
@@ -133,7 +97,7 @@ class SubsetBlock:
 
     @property
     def _total_infinity_mass(self) -> float:
-        """Probability that one of the k steps shows for sure that the client takes part."""
+        """Probability that one of the k steps has an output that only the client can produce."""
         return (
             -math.expm1(self.picks * math.log1p(-self.infinity_mass))
             if self.infinity_mass < 1
@@ -167,11 +131,13 @@ class SubsetBlock:
 @lru_cache(maxsize=128)
 def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
     """The sharpest curve of one task."""
+    # Exact cases: one check-in, every step, and pairs on few atoms.
     simple = _simple_run(task)
     if simple is not None:
         return _run_curve(simple, task, side, refinement)
     if isinstance(task.pair, AtomicPair) and exact_law(task.pair, task.window):
         return atomic_curve(task, task.pair, side)
+    # Otherwise every bound that may be the sharpest, those that refuse left out.
     attempts: list[Callable[[], Curve]] = [lambda: multiset_curve(task, side, refinement)]
     if side is Side.LOWER:
         attempts.append(lambda: statistic_curve(task, refinement))
@@ -192,12 +158,12 @@ def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
 
 
 def _gain(task: SubsetProblem) -> float:
-    """About the part of ε that the truth is below the block bound, from variances."""
+    """Relative gain in ε over the block bound, estimated from variances."""
     return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
 
 
 def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
-    """The run that one check-in or every step is."""
+    """Exact run where k is 1 (one check-in) or t (every step); else None."""
     if task.picks == 1:
         return [(AllocationBlock(task.pair, task.window), 1)]
     if task.picks < task.window:
@@ -212,7 +178,7 @@ def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
     """Blocks that bound k of t from above: k windows that together have all t steps.
 
     Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves the
-    remainder out; the same proof (cut the steps at random, come once in each window) allows
+    remainder out; the same proof (cut the steps at random, take part once in each window) allows
     windows of any sizes.
     """
     part, longer = divmod(task.window, task.picks)
@@ -233,6 +199,47 @@ def _run_curve(
     return run_curve(run, task.direction, side, task.delta, refinement)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChordCurve:
+    """An upper curve by its values at some K: a δ is convex, so it lies below their chords."""
+
+    points: FloatArray
+    values: FloatArray
+
+    @classmethod
+    def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
+        """Through about a hundred points, one of them where the bound is δ."""
+        # The ε of δ, and one at which the bound is far below δ.
+        root = bound.epsilon(delta)
+        try:
+            far = bound.epsilon(_FAR * delta + 2 * bound.beyond)
+        except NumericalError:  # it does not come down so far: beyond the last point it is flat
+            far = root
+        # Points from 0 to there, dense around the ε of δ.
+        epsilons = np.concatenate(
+            [
+                np.linspace(0.0, 0.9 * root, 30, endpoint=False),
+                root * np.linspace(0.9, 1.0, 20),
+                root * np.linspace(1.0, 1.1, 20)[1:],
+                np.linspace(1.1 * root, max(far, 1.2 * root), 30)[1:],
+            ]
+        )
+        points = np.exp(epsilons)
+        values = np.array([bound.delta(float(k)) for k in points])
+        return cls(points, np.minimum.accumulate(values))
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """At least δ at each K ≥ 1."""
+        values = np.interp(np.asarray(k, dtype=float), self.points, self.values)
+        return np.minimum(values * (1.0 + 1e-12), 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """The slope of the chord over each K."""
+        index = np.searchsorted(self.points, np.asarray(k, dtype=float), side="right")
+        slopes = np.append(np.diff(self.values) / np.diff(self.points), 0.0)
+        return slopes[np.clip(index - 1, 0, slopes.size - 1)]
+
+
 _MOST_STATES = 250_000  # at refinement 0
 _FEWEST_LEVELS = 30
 _LOW_MASS = {Direction.REMOVE: 0.1, Direction.ADD: 1e-4}  # Q below the lowest level but 0
@@ -242,15 +249,15 @@ _WORST_ROUNDING = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultisetCurve:
-    """δ(K) of a law of S on finitely many values.
+    """δ(K) of a distribution of S on finitely many values.
 
     Attributes:
-        side: on which side rounding is put.
+        side: side to which rounding is moved.
         ratios: values of S, increasing.
         absent: Q(S ≥ value) (remove) or Q(S < value) (add), one more for none at the end.
         present: the same under P.
         rounding: relative error of each of these.
-        beyond: what the cap of the levels costs.
+        beyond: bound on the part of δ that the cap of the levels adds.
     """
 
     direction: Direction
@@ -263,7 +270,7 @@ class MultisetCurve:
 
     @classmethod
     def of(cls, task: SubsetProblem, side: Side, law: _RatioLaw) -> MultisetCurve:
-        """Sums of a law, from the end that matters."""
+        """The curve, by sums from the end that matters."""
         order = np.argsort(law.ratios, kind="stable")
         ratios, absent = law.ratios[order], law.masses[order]
         return cls(
@@ -296,35 +303,27 @@ class MultisetCurve:
         return -self._at(k)[1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RatioLaw:
-    """Values of S, masses under Q, relative error of both, and what a cap costs."""
-
-    ratios: FloatArray
-    masses: FloatArray
-    rounding: float
-    beyond: float
-
-
 def exact_law(pair: Pair, window: int) -> bool:
-    """Whether a pair's atoms are few enough to enumerate a window."""
+    """Whether a pair has few enough atoms to enumerate a window."""
     if not isinstance(pair, AtomicPair):
         return False
     return math.comb(window + pair.atoms[0].size - 1, window) <= _MOST_STATES
 
 
 def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetCurve:
-    """The exact curve of a pair on few atoms, but for rounding."""
+    """Curve of a pair on few atoms, exact but for rounding to its side."""
     ratios, masses = pair.atoms
     return MultisetCurve.of(task, side, _law(ratios, masses, task, 0.0))
 
 
 def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
-    """A curve from above or below, by levels of the ratio."""
+    """Upper or lower curve, by levels of the ratio; each refinement takes more levels."""
+    # Place as many levels as the enumeration can afford.
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
         raise NumericalError("too many steps to enumerate")
     points = _points(task, count)
+    # Lower: conditional means of bins. Upper: the spread of Y onto the levels.
     if side is Side.LOWER:
         low, high = zip(
             bin_masses(task.pair.q_below(points), task.pair.q_above(points)),
@@ -351,7 +350,7 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """The number of levels that a window's enumeration can afford."""
+    """Largest number of levels whose multisets stay within the limit of states."""
     count = 2
     while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
         count += 1
@@ -359,7 +358,7 @@ def levels_that_fit(window: int, refinement: int) -> int:
 
 
 def _points(task: SubsetProblem, count: int) -> FloatArray:
-    """Levels but 0, in geometric progression over where the law matters."""
+    """Levels but 0, in geometric progression over the range that matters."""
     low = _quantile(task.pair, _LOW_MASS[task.direction])
     if task.direction is Direction.REMOVE:
         high = largest_ratio(task.pair, 1e-3 * task.delta / task.picks)
@@ -382,7 +381,8 @@ def _law(
     beyond: float,
     rounding: float = 0.0,
 ) -> _RatioLaw:
-    """All multisets of levels, step by step, the levels of each in increasing order."""
+    """Distribution of S over all multisets of levels, built step by step in increasing order."""
+    # Begin with one step on each level: multisets, their probabilities, elementary sums.
     kept = masses > 0
     levels, masses = levels[kept], masses[kept]
     last = np.arange(levels.size)
@@ -390,14 +390,27 @@ def _law(
     sums = np.zeros((task.picks + 1, levels.size))
     sums[0], sums[1] = 1.0, levels
     for step in range(2, task.window + 1):
+        # Each multiset takes one more level, at least its last one, so that none occurs twice.
         choices = levels.size - last
         parents = np.repeat(np.arange(last.size), choices)
         added = np.arange(parents.size) - (np.cumsum(choices) - choices)[parents] + last[parents]
+        # Its probability counts the orders: step! over the factorials of the runs.
         runs = np.where(added == last[parents], runs[parents] + 1.0, 1.0)
         chances = chances[parents] * masses[added] * step / runs
         sums = sums[:, parents]
         sums[1:] += levels[added] * sums[:-1]
         last = added
+    # S is the elementary symmetric sum of k levels over C(t, k).
     error = 8.0 * task.window * UNIT_ROUNDOFF
     ratios = sums[-1] / math.comb(task.window, task.picks)
     return _RatioLaw(ratios, chances, rounding + 2 * error, beyond)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RatioLaw:
+    """Values of S, masses under Q, relative error of both, and the cost of a cap in δ."""
+
+    ratios: FloatArray
+    masses: FloatArray
+    rounding: float
+    beyond: float

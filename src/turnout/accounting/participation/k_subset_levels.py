@@ -1,13 +1,16 @@
-"""One task: k of t steps, one direction, near one δ; and a search for the best bound.
+"""One k-subset problem, and the spread of a likelihood ratio onto few levels.
 
-A likelihood ratio spread onto few levels, with its rounding repaired.
+`SubsetProblem` is the problem: k of t steps, one direction, near one δ. `Prices` holds certified upper
+hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
+`levels_for_reverse_hockey_sticks` return a `LevelLaw` above it. `valley` searches for the best
+bound. The other modules on k-subsets build on this one.
 
-A polygon above the prices of a ratio at some points belongs to a law on those points that is
-larger in convex order. Its masses are second differences, and rounding can leave their own
-prices a little below the polygon. So the prices are summed again from the masses, and
-``excess`` is the factor by which the masses must be raised to be above: a measure with more
-mass, and larger prices, than a law bounds every expectation of a function that is convex,
-monotone and not negative.
+A polygon above the prices of a ratio at some points belongs to a distribution on those points that
+is larger in convex order. Its masses are second differences, and rounding can leave their own
+prices a little below the polygon. So the prices are summed again from the masses, and ``excess`` is
+the factor by which the masses must be raised to be above: a measure with more mass, and larger
+prices, than a distribution bounds every expectation of a function that is convex, monotone and not
+negative.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class SubsetProblem:
-    """Picks k of a window's t steps, 1 < k < t, and the δ at which a bound should be sharp."""
+    """Problem: k of a window's t steps, 1 < k < t, and the δ at which a bound should be sharp."""
 
     pair: Pair
     window: int
@@ -40,7 +43,7 @@ _MOST_MOVES = 16
 
 
 def valley(value: Callable[[float], float], start: float, factor: float) -> float:
-    """The least point of a function with one valley on the grid start·factorⁿ, not too far away.
+    """Minimum point of a function with one valley, on the grid start·factorⁿ near the start.
 
     >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
     8.0
@@ -71,7 +74,7 @@ class LevelLaw:
         levels: the values, the last one being the cap.
         masses: their masses under Q.
         excess: at least 1; the masses times this are the bound.
-        beyond: what is not among the levels: at least E_Q[(Y − cap)₊], cut off by the cap, for
+        beyond: upper bound on what the levels leave out: E_Q[(Y − cap)₊], cut off by the cap, for
             hockey sticks; the mass at 0 for reverse ones, which lose nothing by a cap.
     """
 
@@ -90,7 +93,7 @@ class Prices:
 
     @classmethod
     def of(cls, pair: Pair, steps: int, delta: float) -> Prices:
-        """Sharp for prices from about ``delta`` to 1 (exact for one step)."""
+        """Prices that are sharp from about ``delta`` to 1 (exact for one step)."""
         hints = [min(_LARGEST_HINT, delta)]
         while steps > 1 and hints[-1] < _LARGEST_HINT:
             hints.append(min(_LARGEST_HINT, hints[-1] * _HINTS_APART))
@@ -104,14 +107,14 @@ class Prices:
         return cls(curves(Direction.REMOVE), curves(Direction.ADD))
 
     def hockey_sticks(self, points: FloatArray) -> FloatArray:
-        """At least E_Q[(Y − k)₊] at each k ≥ 0."""
+        """Upper bound on E_Q[(Y − k)₊] at each k ≥ 0, shape of ``points``."""
         above = _least(self.remove, np.maximum(points, 1.0))
         return np.where(
             points >= 1.0, above, self._low_reverse_hockey_sticks(points) + 1.0 - points
         )
 
     def reverse_hockey_sticks(self, points: FloatArray) -> FloatArray:
-        """At least E_Q[(k − Y)₊] at each k ≥ 0."""
+        """Upper bound on E_Q[(k − Y)₊] at each k ≥ 0, shape of ``points``."""
         above = _least(self.remove, np.maximum(points, 1.0)) - 1.0 + points
         return np.where(points >= 1.0, above, self._low_reverse_hockey_sticks(points))
 
@@ -126,20 +129,20 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
 
 
 def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
-    """The law for the remove direction on increasing points, the first of which is 0."""
+    """Upper measure for the remove direction on increasing points, the first of which is 0."""
     values = prices.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
     values *= 1.0 + _ROUNDING
     widths = np.diff(points)
     slopes = np.clip(_slopes(values, widths), -1.0, 0.0)
     masses = np.diff(slopes, prepend=-1.0, append=0.0)
-    wanted = _sums_from(-slopes * widths)
-    got = _sums_from(_sums_from(masses)[1:] * widths)
+    wanted = sums_from(-slopes * widths)
+    got = sums_from(sums_from(masses)[1:] * widths)
     return LevelLaw(points, masses, _excess(masses, wanted, got), beyond)
 
 
 def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
-    """The law for the add direction on increasing points; ``beyond`` is its mass at 0.
+    """Upper measure for the add direction on increasing points; ``beyond`` is its mass at 0.
 
     Where the first point is 0 itself, that mass is among the levels.
     """
@@ -157,7 +160,7 @@ def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> Leve
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
-    """The least factor that lifts the mass to 1 and every price of the masses to the polygon's."""
+    """Least factor that lifts the mass to 1 and every price of the masses to the polygon's."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / got, 1.0)
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN
@@ -167,12 +170,13 @@ def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
     return excess
 
 
-def _sums_from(values: FloatArray) -> FloatArray:
+def sums_from(values: FloatArray) -> FloatArray:
+    """Sums of the values from each index on, shape of ``values``."""
     return np.cumsum(values[::-1])[::-1]
 
 
 def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
-    """The slopes of the greatest convex minorant: a true price is convex and below the values."""
+    """Slopes of the greatest convex minorant: a true price is convex and below the values."""
     if not np.all(widths > 0):
         raise NumericalError("levels of the likelihood ratio fall together")
     return convex_slopes(np.diff(values) / widths, widths)

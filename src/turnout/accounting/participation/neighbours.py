@@ -1,10 +1,14 @@
-"""Neighbour bounds of participation: a client's presence against its absence, by the draw.
+"""Neighbour bounds of participation, one implementation a kind of draw.
 
-Local trust: messages that everybody sees with their senders, each private on its own.
+`blocks_of` bounds a client's presence against its absence in the steps that one draw decided, where
+participation is hidden; `window_bound` does so for a client of an availability trace. `seen_blocks`
+bounds two records of a client under local trust. `decomposition` calls them; they build on the
+blocks of this package (`check_ins`, `k_subset`) and of `divergence`.
 
-Whether a client takes part is seen, so no participation hides it, but a client that may not come
-has nothing to hide then: a step in which it comes with probability r has r times its message's δ,
-and steps whose draws are independent compose.
+**Local trust.** Every message is visible with its sender and is private on its own. Participation
+is visible too, so it hides nothing, but a client that does not take part discloses nothing: a step
+in which it takes part with probability r has r times its message's δ, and steps whose draws are
+independent compose.
 """
 
 from __future__ import annotations
@@ -36,13 +40,14 @@ from turnout.schemes.normal_form import (
     Staggered,
 )
 
-_MOST_SUBSETS = 10**7  # composing the bounds of more takes long, and no run has as many
+_MOST_SUBSETS = 10**7  # composing the bounds of more is slow; no run has as many
 
 
 def blocks_of(part: ReleasedSteps, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
-    """A client's presence against its absence in the steps that one draw decided.
+    """Neighbour bound of a client against its absence in the steps that one draw decided.
 
-    ``upper`` is what one step shows at the largest sensitivity, ``lower`` what is really attained.
+    ``upper`` is the pair of one step at the largest sensitivity, ``lower`` the pair that some
+    client attains.
     """
     draw, full, rest = part
     bound = NEIGHBOUR_BOUNDS[draw]
@@ -60,7 +65,7 @@ def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: S
 
 
 def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    # In a begun window the client has come so far with probability p₀·rest/window, then uniformly.
+    # In a begun window the client has taken part with probability p₀·rest/window, uniformly.
     begun = (rest, draw.probability * rest / draw.steps, 1 if rest else 0)
     return _windows(worst, (draw.steps, draw.probability, full), begun)
 
@@ -68,7 +73,7 @@ def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side
 def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     window, probability = draw.slot.steps, draw.slot.probability
     epochs, left = divmod(rest, window)
-    # Of a begun epoch the client has taken part in at most the whole and at least nothing.
+    # Of a begun epoch the client has taken part in at most the whole and at least no step.
     begun = epochs + (side is Side.UPPER and epochs > 0 and left > 0)
     run: list[tuple[Block, int]] = []
     for times, count in ((draw.epochs, full), (begun, 1)):
@@ -79,7 +84,7 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """The pair of a slot that is held ``times`` times: Gaussian ratios multiply to a Gaussian's."""
+    """Pair of a slot that is held ``times`` times: Gaussian ratios multiply to a Gaussian's."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
@@ -108,7 +113,7 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
 
 
 class _Analysis(NamedTuple):
-    """The run of so many whole blocks and steps of one that was begun, and its analysis."""
+    """Analysis of one kind of draw: its run, by whole blocks and steps of a begun one, its name."""
 
     run: Callable[[Any, DominatingPair, int, int, Side], Run]
     method: str
@@ -140,7 +145,7 @@ client has a price of its own (`window_bound`).
 def window_bound(
     upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
 ) -> NeighbourBound:
-    """The bound of one client of an availability law, by its number of steps in each window."""
+    """Neighbour bound of one client of an availability trace, by its steps in each window."""
     counts = sorted(Counter(size for size in sizes if size > 0).items())
     above, below = (
         _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
@@ -149,7 +154,7 @@ def window_bound(
 
 
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
-    """The blocks of windows, by their steps, the chance to come in one, and their number."""
+    """Blocks of windows: each has steps, the probability of taking part, and a count."""
     return [
         (AllocationBlock(worst.pair, steps, chance, worst.infinity_mass), count)
         for steps, chance, count in windows
@@ -158,7 +163,7 @@ def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
 
 
 def repeated(worst: DominatingPair, times: int) -> Run:
-    """The same step again and again; Gaussians add up to one."""
+    """Run of the same step ``times`` times; Gaussian steps add up to one."""
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
     return [(PairBlock(worst.pair, 1.0, worst.infinity_mass), times)] if times else []
@@ -170,7 +175,7 @@ METHOD = "each message by itself, composed as PLD; who sends is seen"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenCurve:
-    """r times a curve."""
+    """Curve of a step that is visible where it happens: r times the curve of its messages."""
 
     base: Curve
     rate: float
@@ -188,11 +193,11 @@ class SeenCurve:
 
 @dataclass(frozen=True, slots=True)
 class SeenBlock:
-    """A step in which a client sends messages with a probability, which are seen if it does.
+    """A step in which a client sends messages, visible with its name, with a probability.
 
     Attributes:
-        base: of the messages of a step.
-        rate: r, above 0.
+        base: block of the messages of a step.
+        rate: r in (0, 1], the probability.
     """
 
     base: Block
@@ -208,12 +213,12 @@ class SeenBlock:
         return math.sqrt(self.rate) * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve that is as sharp as the base's near one δ."""
+        """Curve that is as sharp as the base's near one δ."""
         seen = self.base.curve(direction, side, min(_LARGEST_HINT, delta / self.rate), refinement)
         return SeenCurve(seen, self.rate, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are as sharp as the base's from 1 down to δ/r."""
+        """Curves that are as sharp as the base's from 1 down to δ/r, in both directions."""
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         remove, add = (
             [SeenCurve(curve, self.rate, side) for curve in curves]
@@ -225,14 +230,14 @@ class SeenBlock:
 
 
 class _Step(NamedTuple):
-    """The messages of a step in which a client takes part: one's pair, and how many there are."""
+    """Messages of a step in which a client takes part: the pair of each, and their number."""
 
     worst: DominatingPair
     messages: int
 
     @property
     def block(self) -> Block:
-        """All of them."""
+        """Block of all messages of the step."""
         one = PairBlock(self.worst.pair, infinity_mass=self.worst.infinity_mass)
         return one if self.messages == 1 else RepeatedBlock(one, self.messages)
 
@@ -240,13 +245,13 @@ class _Step(NamedTuple):
 def seen_blocks(
     part: ReleasedSteps, worst: DominatingPair, attained: bool, messages: int = 1
 ) -> NeighbourBound:
-    """Two records of a client whose messages are seen with its name.
+    """Neighbour bound of two records of a client whose messages are visible with its name.
 
     Args:
-        part: the draw, and how much of it is released.
+        part: the draw, and the part of it that is released.
         worst: the pair that dominates one message.
-        attained: whether two records have this pair, so that it is a lower bound too.
-        messages: of a step in which the client takes part.
+        attained: whether two records attain this pair, so that it is a lower bound too.
+        messages: number of messages of a step in which the client takes part.
     """
     draw, full, rest = part
     run, step = _MESSAGES[draw], _Step(worst, messages)
@@ -279,7 +284,7 @@ def _subsets(draw: KOf, full: int, rest: int, step: _Step, side: Side) -> Run:
 
 
 def _sent(step: _Step, *chances: tuple[float, int]) -> Run:
-    """Steps whose messages are sent with so much chance each, so often."""
+    """Run of steps, by the probability of sending and the number of steps."""
     return [(SeenBlock(step.block, rate), count) for rate, count in chances if rate > 0 and count]
 
 

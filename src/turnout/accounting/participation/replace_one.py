@@ -1,4 +1,11 @@
-"""Windows under replace-one, as blocks of a run."""
+"""Windows under replace-one, as blocks of a run.
+
+`ReplacementBlock` is one window whose step has a dominating pair, `LocalReplacementBlock` one of
+ε₀-private randomizers; `under_replacement` turns a run against absence into one between two
+records. `Closeness` says which two of record, other record and absence the pair compares.
+`decomposition` uses them; they build on `replace_one_expectations`. docs/design/replacement.md has
+the proofs.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +51,17 @@ from turnout.core.errors import ParameterError, UnsupportedError
 
 _DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # steps in a block of ε₀-private ones
-_RESPONSES = 3  # of the extreme laws, those that can be the worst in every step
-_REACHED = 0.9  # the part of the δ at which curves may be cut off down to which they are made
+_RESPONSES = 3  # of the extreme distributions, those that can be the worst in every step
+_REACHED = 0.9  # curves are made down to this part of the δ at which they may be cut off
 
 
 class Closeness(StrEnum):
-    """Which two of record, other record and absence a dominating pair speaks of."""
+    """Which two of record, other record and absence a dominating pair compares."""
 
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
     ANY_TWO = "any-two"
-    """Any two of the three: the reference is somebody else's message of the same kind."""
+    """Any two of the three: the reference is another client's message of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +75,9 @@ class ReplacementBlock:
 
     Attributes:
         window: t, steps a window.
-        probability: p₀, the chance that the client comes at all.
-        closeness: what the pair speaks of.
-        infinity_mass: probability that the step in which the client takes part tells so for sure.
+        probability: p₀, the chance that the client takes part at all.
+        closeness: which two worlds the pair compares.
+        infinity_mass: probability of an output that only the client's participation can produce.
     """
 
     pair: Pair
@@ -99,7 +106,7 @@ class ReplacementBlock:
         return _Pricer(self, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The curve, sharp near one δ; the same in both directions but where P' = Q is lower."""
+        """Curve that is sharp near one δ; directions differ only in the lower curve at P' = Q."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
         if self._is_closed:
@@ -107,7 +114,7 @@ class ReplacementBlock:
         return _near(_Pricer(self, refinement), side, delta, self.loss_deviation)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The curves, sharp from 1 down to δ above the floor, at which they may be cut off."""
+        """Curves that are sharp from 1 down to δ above the floor, at which they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
         if self._is_closed:
@@ -126,7 +133,7 @@ class ReplacementBlock:
 
     @property
     def floor(self) -> float:
-        """The δ of ε = ∞: the infinity mass, and what the other record makes impossible."""
+        """δ at ε = ∞: the infinity mass, and the mass that the other record makes impossible."""
         floor = self.infinity_mass
         if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
             # Q(X' = 0) = z; there X is largest in one step, and X' = 0 in all others too.
@@ -171,7 +178,7 @@ class LocalReplacementBlock:
         return _local_delta(self, k, side, refinement, longest)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The curve of both directions, sharp near one δ."""
+        """Curve of both directions, sharp near one δ."""
         if side is Side.UPPER:
             return _near(
                 lambda k, s: self.delta(k, s, refinement), side, delta, self.loss_deviation
@@ -183,7 +190,7 @@ class LocalReplacementBlock:
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The curve of both directions, sharp from 1 down to δ, at which it may be cut off.
+        """Curve of both directions, sharp from 1 down to δ, at which it may be cut off.
 
         The lower one belongs to a single randomizer, or compositions would mix them.
         """
@@ -194,10 +201,10 @@ class LocalReplacementBlock:
 def under_replacement(
     run: Sequence[tuple[Block, int]], closeness: Closeness = Closeness.TO_ABSENCE
 ) -> list[tuple[Block, int]]:
-    """The run whose blocks compare two records, from one that compares a record with absence.
+    """Run whose blocks compare two records, from one that compares a record with its absence.
 
     Every record's blocks must be bounded by the run's. Windows, Poisson steps and steps without
-    chance are turned over; a subset of k out of t stays bounded by k windows, since the cut of
+    a draw are converted; a subset of k out of t stays bounded by k windows, since the cut of
     the t steps into windows does not depend on the record.
     """
     return [(_replaced(block, closeness), count) for block, count in run]
@@ -222,7 +229,7 @@ def _threshold(k: float, window: int, probability: float) -> float:
 
 
 class _Pricer:
-    """δ of a `ReplacementBlock` at one K after another."""
+    """Function of K and side that returns δ of a `ReplacementBlock`; answers are kept."""
 
     def __init__(self, block: ReplacementBlock, refinement: int) -> None:
         self._block, self._refinement = block, refinement
@@ -261,7 +268,7 @@ def _local_delta(
 
 @lru_cache(maxsize=8192)
 def _response_delta(block: LocalReplacementBlock, law: int, k: float, side: Side) -> float:
-    """δ of one randomized response."""
+    """Bound on δ of one randomized response in every step, rounded to its side."""
     value = response_excess(_local_sum(block, k), law, side)
     return min(block.probability * value, 1.0)
 
@@ -293,6 +300,7 @@ def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: i
 @lru_cache(maxsize=64)
 def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     density = _DENSITY * 2**refinement
+    # Upper: the supremum over randomizers at every node.
     if side is Side.UPPER:
 
         def priced(k: float, s: Side) -> float:
@@ -300,6 +308,7 @@ def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinem
 
         nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
         return _through(priced, nodes, side)
+    # Lower: the randomized response with the largest ε at δ, at all nodes.
     roots = [
         nodes_near(partial(_response_delta, block, law), Side.LOWER, delta, block.loss_deviation)[
             -1

@@ -1,28 +1,33 @@
-"""E[(Y_1 + … + Y_t − c₀)₊]/t of i.i.d. steps, as a proved bound.
+"""Replace-one: proved bounds on E[(Y_1 + … + Y_t − c₀)₊]/t, by which windows are priced.
 
-Where Y has light tails, Y is capped at M, which costs t·E[(Y − M)₊]. A heavy tail is no good
-under a tilt. There, one jump above a much lower M is taken out and integrated in closed form:
-with N the number of jumps, p = Q(Y > M) and π_J(c) = E[(Y − c)₊; Y > M],
+`excess` bounds a `Sum` of i.i.d. steps from either side; a `Planner` keeps the plans of similar
+sums. `upper_excess` bounds a `LocalSum` of adaptive ε₀-private steps from above, `response_excess`
+one of randomized response (`extreme_laws`) from either side. `replace_one` makes blocks of them;
+the module builds on `replace_one_grids` and `replace_one_steps`. docs/design/replacement.md has the
+proofs.
+
+**I.i.d. steps.** Where Y has light tails, Y is capped at M, which costs t·E[(Y − M)₊]. A tilt does
+not serve a heavy tail. There, one jump above a much lower M is taken out and integrated in closed
+form: with N the number of jumps, p = Q(Y > M) and π_J(c) = E[(Y − c)₊; Y > M],
 
     E[(Σ − c₀)₊] = E[…; N = 0] + t·E[π_J(c₀ − Z)] + E[…; N ≥ 2],
 
 where Z sums t − 1 steps that do not jump, and since c₀ ≥ 0 the last term is at most
 t·(π_J(0)·(t−1)p + E[Y₊]·((t−1)p)²/2).
 
-Replace-one for randomizers that are ε₀-private by themselves.
+**ε₀-private steps.** The reference (another client's message, or a dummy) is made by the same
+randomizer, so any two of P, P' and Q have ratios of at most a = e^{ε₀}. Then (1, X, X') lies in a
+cone with six extreme rays, the vectors of 1's and a's that are not constant; a step's worst
+distribution given what follows is an extreme point of the distributions on the rays with E X = E
+X' = 1, of which there are five (`extreme_laws`). For n steps, each of which may depend on the ones
+before,
 
-The reference (another client's message, or a dummy) comes from the same randomizer, so any two
-of P, P' and Q have ratios of at most a = e^{ε₀}. Then (1, X, X') lies in a cone with six
-extreme rays, the vectors of 1's and a's that are not constant; a step's worst law given what
-follows is an extreme point of the laws on the rays with E X = E X' = 1, of which there are five
-(`extreme_laws`). For n steps, whatever each does in the light of the ones before,
+    π_0(c) = (−c)₊,    π_n(c) = max over the five distributions of E[π_{n−1}(c − Y)],  Y = X − K·X'
 
-    π_0(c) = (−c)₊,    π_n(c) = max over the five laws of E[π_{n−1}(c − Y)],    Y = X − K·X'
-
-is the largest possible E[(Y_1 + … + Y_n − c)₊], exactly. It is convex, so on a grid its chords
-are an upper bound. Long windows are cut into blocks of b steps: π_b is the hockey stick of a law
-that lies above any b adaptive steps in convex order, and sums of blocks are one FFT. What that
-loses falls as 1/b.
+is the largest possible E[(Y_1 + … + Y_n − c)₊], exactly. It is convex, so on a grid its chords are
+an upper bound. Long windows are cut into blocks of b steps: π_b is the hockey stick of a
+distribution that lies above any b adaptive steps in convex order, and sums of blocks are one FFT.
+The loss of this falls as 1/b.
 """
 
 from __future__ import annotations
@@ -52,16 +57,16 @@ from turnout.accounting.participation.replace_one_steps import (
     hockey_stick_frame,
     payoff_frame,
 )
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import NumericalError
 
 _PILOTS, _FIRST_CAP = 8, 1e-4  # grids tried to find where one Y may be capped
 _NEGLIGIBLE = 1e-6  # part of δ that a cap, or a second jump, may cost
-_FAR = 50.0  # times that part, for what lies far below beside a jump
+_FAR = 50.0  # times that part, for values far below beside a jump
 _LOST = 3 * _FAR * _NEGLIGIBLE  # part of a value that its plan may lose
 _UNPILOTED = 7  # plans in a row that are made without pilots
 _COARSEST = 0.06  # √t·θ·h of the first grid: the spread then costs 3e-4 of δ
-_WORTH_A_JUMP = 0.999  # of a bound, to be worth a second sum
+_WORTH_A_JUMP = 0.999  # of a bound: a second sum must lower it at least to this
 _LEAST_CAP = 20.0  # above the threshold's share, in fiftieths of the quartiles' distance
 _NEAR_TOP = 5.0  # a cap at more than one over this of the largest value moves there
 _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
@@ -78,9 +83,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class GridPlan:
-    """A plan of a sum: the frame without jumps, and the one beside a jump, if any.
+    """Plan of a sum: the frame without jumps, and the one beside a jump, if any.
 
-    Jumps above ``far`` are counted wherever the rest of the sum may be.
+    Jumps above ``far`` are counted for every value of the rest of the sum.
     """
 
     main: SumFrame
@@ -89,11 +94,11 @@ class GridPlan:
 
 
 class Planner:
-    """Plans of sums of which each is much like the one before.
+    """Plans of a sequence of similar sums.
 
-    Whether a cap or a jump gives less is told by pilots, which take as long as the sums themselves.
-    It seldom changes from a sum to the next, so pilots are made for some; a plan without one that
-    turns out to lose too much is made again with pilots.
+    Pilots decide whether a cap or a jump loses less; they take as long as the sums themselves. The
+    decision seldom changes from a sum to the next, so pilots are made for some sums only; a plan
+    without pilots that loses too much is made again with pilots.
     """
 
     def __init__(self) -> None:
@@ -103,7 +108,7 @@ class Planner:
         self._jumps, self._unpiloted = False, 0
 
     def plan(self, total: Sum) -> GridPlan:
-        """The plan of a sum, the same for both sides."""
+        """Plan of a sum, the same for both sides."""
         if total not in self._plans:
             if self._guess is None or self._unpiloted == 0:
                 return self._with_pilots(total)
@@ -119,7 +124,7 @@ class Planner:
         return plan
 
     def upper(self, total: Sum, refinement: int) -> float:
-        """The upper bound by this sum's plan."""
+        """Upper bound by the plan of this sum."""
         value, lost = self._tried(total, refinement)
         if lost > _LOST * value and total not in self._piloted:
             value, _ = _excess(total, Side.UPPER, self._with_pilots(total), refinement)
@@ -128,7 +133,7 @@ class Planner:
         return value
 
     def _tried(self, total: Sum, refinement: int) -> tuple[float, float]:
-        """The upper bound and what its plan loses: all, where one without pilots is of no use."""
+        """Upper bound and the loss of its plan; all is lost where a plan without pilots fails."""
         try:
             return _excess(total, Side.UPPER, self.plan(total), refinement)
         except NumericalError:
@@ -137,15 +142,15 @@ class Planner:
             return 0.0, math.inf
 
     def lower(self, total: Sum, refinement: int) -> float:
-        """The lower bound by this sum's plan."""
+        """Lower bound by the plan of this sum."""
         return _excess(total, Side.LOWER, self.plan(total), refinement)[0]
 
 
 def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None = None) -> float:
-    """A bound on E[(Y_1 + … + Y_t − c₀)₊]/t, never on the wrong side.
+    """Bound on E[(Y_1 + … + Y_t − c₀)₊]/t, never on the wrong side.
 
-    Each refinement halves the grid's step; the planner of similar sums saves time. Where no grid
-    holds the sum, the bound is that of steps taken one by one, or 0.
+    Each refinement halves the grid's step; a planner shared by similar sums saves time. Where the
+    sum fits on no grid, an upper bound is that of single steps and a lower one is 0.
     """
     trivial = _one_by_one(total, side)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -160,7 +165,7 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
 
 
 def _one_by_one(total: Sum, side: Side) -> float:
-    """One step's price at the threshold's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
+    """Price of one step at the threshold's share, an upper bound: Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
     sign = -1.0 if side is Side.UPPER else 1.0
     at = np.array([total.threshold / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
     if side is Side.UPPER:
@@ -169,13 +174,15 @@ def _one_by_one(total: Sum, side: Side) -> float:
 
 
 def _plan(total: Sum, guess: float | None) -> GridPlan:
-    """A plan whose cap, or second jump, costs next to nothing, which a pilot tells."""
+    """Plan whose cap, or second jump, has a negligible cost, as pilots show."""
+    # Without a guess of the value, the first cost follows from the price at the mean.
     overview = Overview.of(total.step)
     if guess is None:
         most = float(np.interp(total.step.mean, overview.points, overview.prices))
         cost = _FIRST_CAP * min(most, 1.0)
     else:
         cost = _NEGLIGIBLE * min(guess, 1.0)
+    # Pilots: cap, and where tails are heavy also jump, with the cost adapted to the value found.
     tried: list[tuple[float, GridPlan]] = []
     for _ in range(_PILOTS):
         plan = _capped_plan(overview, total, cost)
@@ -206,13 +213,15 @@ def _least_cap(overview: Overview, total: Sum) -> float:
 
 
 def _jump_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
-    """A cap such that two jumps together, about t·p·E[Y; Y > M], cost little."""
+    """Plan with a cap such that two jumps together, about t·p·E[Y; Y > M], cost little."""
     count, threshold = total.count, total.threshold
     points, shares, prices = overview.points, overview.shares, overview.prices
+    # The cap at which the bound on two or more jumps is the cost.
     jumps = prices + np.maximum(points, 0.0) * shares
     some = prices[np.searchsorted(points, 0.0)]
     pairs = count * shares * (jumps + 0.5 * some * count * shares)
     cap = max(overview.first_below(pairs, cost), _least_cap(overview, total))
+    # The frame of the sum without jumps.
     law, tail = overview.coarse(overview.low, cap), Tail.of(overview.step, Side.UPPER, cap)
     main = hockey_stick_frame(law, count, threshold)
     # Beside a jump, values far below are as rare as they are of little weight.
@@ -238,17 +247,20 @@ def _bins(frame: SumFrame, count: int, refinement: int) -> int:
 
 
 def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[float, float]:
-    """The bound, and how much of an upper one is due to the cap or to second jumps."""
+    """Bound, and the part of an upper one that is due to the cap or to second jumps."""
     step, count, main = total.step, total.count, plan.main
+    # The sum without jumps, or capped.
     out = None if plan.beside is None else Tail.of(step, Side.UPPER, main.high)
     law = grid_law(step, side, main, _bins(main, count, refinement), out)
     value = (
         expectation([(law, count)], side, main, partial(_hockey_stick, total.threshold), 1.0)
         / count
     )
+    # Capped: an upper bound adds the price above the cap.
     if out is None:
         cap = float(step.upper(law.points[-1:])[0]) if side is Side.UPPER else 0.0
         return value + cap, cap - step.infinite
+    # One jump, and for an upper bound those above ``far`` and two or more of them.
     value += _beside_jump(total, side, plan, refinement, out)
     if side is Side.LOWER:
         return value, 0.0
@@ -292,7 +304,7 @@ _RARE = 1e-30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtremeLaw:
-    """A law of (X, X') on at most three of the six rays."""
+    """A distribution of (X, X') on at most three of the six rays."""
 
     ratios: FloatArray
     others: FloatArray
@@ -305,10 +317,10 @@ class ExtremeLaw:
 
 @lru_cache(maxsize=64)
 def extreme_laws(epsilon0: float) -> tuple[ExtremeLaw, ...]:
-    """The five extreme laws of (X, X'): three randomized responses, their like, and X = X'.
+    """Five extreme distributions of (X, X'): three randomized responses, a similar one, X = X'.
 
     In order: 3-ary randomized response with z, z' and the reference on three values; binary
-    response with the reference on the side of z, and on that of z'; the 3-ary law with each
+    response with the reference on the side of z, and on that of z'; the 3-ary one with each
     value rarer under its own input; z and z' on one side.
     """
     a = math.exp(epsilon0)
@@ -336,19 +348,22 @@ class LocalSum:
 
 
 def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
-    """At least the largest E[(Y_1 + … + Y_t − c₀)₊]/t over adaptive ε₀-private steps.
+    """Upper bound on the largest E[(Y_1 + … + Y_t − c₀)₊]/t over adaptive ε₀-private steps.
 
-    A block has at most ``longest`` steps; no more than that are priced exactly but for the grid,
+    A block has at most ``longest`` steps; up to that many the bound is exact but for the grid,
     whose step each level of refinement halves.
     """
+    # Blocks of nearly equal length.
     if total.k >= math.exp(total.epsilon0):
         return 0.0
     blocks = -(-total.count // longest)
     length, longer = divmod(total.count, blocks)
+    # Prices of a block on a lattice; of a single block that is the answer.
     lattice = _Lattice.of(total, blocks, refinement)
     prices = _prices(total, lattice, (length, length + 1) if longer else (length,))
     if blocks == 1:
         return float(np.interp(total.threshold, lattice.points, prices[0])) / total.count
+    # The sum of blocks: one FFT, and the prices above the lattice's end.
     parts = [
         (lattice.law(price), count)
         for price, count in zip(prices, (blocks - longer, longer), strict=False)
@@ -363,7 +378,7 @@ def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Lattice:
-    """The points on which a block's hockey stick is followed; 0 is one of them."""
+    """Grid points at which a block's hockey stick is computed; 0 is one of them."""
 
     first: int
     size: int
@@ -371,7 +386,7 @@ class _Lattice:
 
     @classmethod
     def of(cls, total: LocalSum, blocks: int, refinement: int) -> _Lattice:
-        """Wide enough for one of so many blocks."""
+        """Lattice that is wide enough for one of ``blocks`` blocks."""
         a, k, count = math.exp(total.epsilon0), total.k, total.count
         length = -(-count // blocks)
         variance = ((a - k) ** 2 + (k * a - 1) ** 2) / (1 + a) - (k - 1) ** 2
@@ -390,16 +405,16 @@ class _Lattice:
     @property
     def points(self) -> FloatArray:
         """All points."""
-        return self.step * (self.first + np.arange(self.size))
+        return self.step * (self.first + np.arange(self.size, dtype=np.float64))
 
     def law(self, prices: FloatArray) -> MassGrid:
-        """The law with these prices, capped at the last point."""
+        """Distribution with these prices, capped at the last point."""
         slopes = np.clip(convex_slopes(np.diff(prices)) / self.step, -1.0, 0.0)
         masses = np.diff(slopes, prepend=-1.0, append=0.0)
         return MassGrid(self.step * self.first, self.step, masses)
 
     def coarse(self, prices: FloatArray) -> CoarseSum:
-        """The same law on few points."""
+        """The same distribution on few points."""
         index = np.unique(np.linspace(0, self.size - 1, _COARSE_POINTS).astype(np.int64))
         points = self.points[index]
         slopes = np.diff(prices[index] - prices[-1]) / np.diff(points)
@@ -408,13 +423,15 @@ class _Lattice:
 
 
 def _prices(total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]) -> list[FloatArray]:
-    """Upper bounds on π_n at the lattice's points, for each n asked."""
+    """Upper bounds on π_n at the lattice's points, for each n of ``lengths``."""
+    # The values of Y in all five distributions, and their weights, one row each.
     laws, k = extreme_laws(total.epsilon0), total.k
     values = np.concatenate([law.values(k) for law in laws])
     shifts, outcome = np.unique(values, return_inverse=True)
     weights = np.zeros((len(laws), shifts.size))
     rows = np.repeat(np.arange(len(laws)), [law.weights.size for law in laws])
     np.add.at(weights, (rows, outcome), np.concatenate([law.weights for law in laws]))
+    # Each value moves a price by whole cells and a part of one, which a chord interpolates.
     bins = shifts / lattice.step
     whole = np.floor(bins).astype(np.int64)
     part = (bins - whole)[:, None]
@@ -433,9 +450,9 @@ def _prices(total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]) -> lis
 
 
 def response_excess(total: LocalSum, law: int, side: Side) -> float:
-    """E[(Y_1 + … + Y_t − c₀)₊]/t of one extreme law in every step, from one side.
+    """Bound on E[(Y_1 + … + Y_t − c₀)₊]/t of one extreme distribution in every step.
 
-    What one randomizer really costs, so a lower bound on what the worst one does; ``law`` is an
+    One randomizer attains it, so its lower bound bounds the worst one from below; ``law`` is an
     index of `extreme_laws`, of which the first three are randomized responses.
     """
     sign = 1.0 if side is Side.UPPER else -1.0
@@ -449,18 +466,18 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
     values, weights = one.values(k)[order], one.weights[order]
     if values.size == 2:
         often, chance, rounding = np.array([0]), np.array([1.0]), 0.0
-    else:  # how often the middle value comes; the rest is binomial
+    else:  # the number of middle values; the rest is binomial
         often, chance = _binomial(count, float(weights[1]))
         rounding = 1e-15 * (1.0 + count)  # of ln Γ, absolute, and so of a probability
     share = float(weights[0] / (weights[0] + weights[-1]))
-    offset = often * (values[1] if values.size == 3 else 0.0) - threshold
+    offset = often.astype(np.float64) * (values[1] if values.size == 3 else 0.0) - threshold
     value, error = _two_valued(count - often, values[0], values[-1], share, offset)
     price = float(chance @ np.maximum(value + sign * error, 0.0)) * (1.0 + sign * rounding)
     lost = _RARE * count * float(values[0] - values[-1]) if side is Side.UPPER else 0.0
     return (max(price, 0.0) + lost) / count
 
 
-def _binomial(count: int, share: float) -> tuple[FloatArray, FloatArray]:
+def _binomial(count: int, share: float) -> tuple[IntArray, FloatArray]:
     """Numbers of successes, all but a probability of `_RARE`, and their probabilities."""
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
@@ -472,7 +489,7 @@ def _binomial(count: int, share: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _two_valued(
-    counts: FloatArray, high: float, low: float, share: float, offset: FloatArray
+    counts: IntArray, high: float, low: float, share: float, offset: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """E[(B·high + (n − B)·low + offset)₊], B binomial, and a bound on its rounding."""
     jump, base = high - low, counts * low + offset
@@ -482,7 +499,7 @@ def _two_valued(
     return gain + loss, _BINOMIAL_ERROR * (np.abs(gain) + np.abs(loss))
 
 
-def _binomial_tail(counts: FloatArray, least: FloatArray, share: float) -> FloatArray:
+def _binomial_tail(counts: IntArray, least: FloatArray, share: float) -> FloatArray:
     """P(B ≥ least)."""
     inside = (least > 0) & (least <= counts)
     a, b = np.where(inside, least, 1.0), np.where(inside, counts - least + 1, 1.0)

@@ -1,14 +1,17 @@
-"""The law of one step on a grid, above or below the true one in increasing convex order.
+"""One step under replace-one on a grid, and expectations of a payoff of a sum of such steps.
 
-A law on a grid has a piecewise linear hockey stick. Any convex polygon above a step's price is a
-law above it, any one below it a law below it. Rounding errors of prices move the polygon to its
-side and are then done with.
+`grid_law` returns the distribution of one step as a `MassGrid`, above or below the true one in
+increasing convex order; a `Tail` bounds what lies above its cap. `expectation` bounds E[g(Σ)] of a
+sum of i.i.d. grid variables by one exponentially tilted FFT. `replace_one_expectations` is the
+user; the module builds on `replace_one_steps`.
 
-E[g(Σ)] of a sum of i.i.d. grid variables, by one exponentially tilted FFT.
+A distribution on a grid has a piecewise linear hockey stick. Any convex polygon above a step's
+price belongs to a distribution above it, any one below the price to one below it. Rounding errors
+of prices move the polygon to its side.
 
-Under the law tilted by e^{θy} the values that matter are typical, so the result is
-e^{nκ(θ) − θc} times a number of ordinary size and round-off is relative to it. Everything that
-the FFT does not see is bounded: mass outside its window by Chernoff, its own rounding in ℓ2.
+Under the distribution tilted by e^{θy} the values that matter are typical, so the result is
+e^{nκ(θ) − θc} times a number of ordinary size, and round-off is relative to it. Everything outside
+the FFT is bounded: mass outside its window by Chernoff, its own rounding in ℓ2.
 
 Notation: c the frame's centre, d = z − c the distance of a bin from it.
 """
@@ -30,13 +33,13 @@ from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 MOST_CELLS_LOG2 = 21
-_INSIDE = 4e-12  # part of the range by which a lower law's top stays inside it
-_SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a threshold found by bisection makes
+_INSIDE = 4e-12  # part of the range by which the top of a lower distribution stays inside it
+_SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds found by bisection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MassGrid:
-    """Masses on ``first + step·j``; they add up to at most 1, the rest being at −∞."""
+    """Distribution by masses on ``first + step·j`` that sum to at most 1, the rest at −∞."""
 
     first: float
     step: float
@@ -45,12 +48,12 @@ class MassGrid:
     @property
     def points(self) -> FloatArray:
         """The grid points."""
-        return self.first + self.step * np.arange(self.masses.size)
+        return self.first + self.step * np.arange(self.masses.size, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The part above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
+    """Part of Y above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
 
     step: Step
     side: Side
@@ -60,7 +63,7 @@ class Tail:
 
     @classmethod
     def of(cls, step: Step, side: Side, cap: float) -> Tail:
-        """Upper or lower bounds."""
+        """Upper or lower bounds for one step and cap."""
         at = np.array([cap])
         if side is Side.UPPER:
             share = float(step.share(at)[0]) * (1.0 + _SHARE_MARGIN)
@@ -83,10 +86,10 @@ class Tail:
 
 
 def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | None) -> MassGrid:
-    """The law of Y capped at the frame's end, or without what jumps above it.
+    """Distribution of Y capped at the frame's end, or without the jumps above it.
 
-    It lies above or below by the side; the window of the frame's sum is covered by so many bins.
-    ``tail`` is an *upper* bound on what jumps, to be left out; None to cap instead.
+    It lies above or below the true one by the side; ``bins`` bins cover the window of the frame's
+    sum. ``tail`` is an *upper* bound on the jumps, which are left out; None to cap instead.
     """
     anchored = frame.is_heavy or tail is not None
     points, width, whole = _lattice(step, side, frame, bins, anchored=anchored)
@@ -109,7 +112,7 @@ def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | No
             polygon[max(negative[0] - 1, 0) :] = 0.0
         polygon *= 1.0 - 16 * UNIT_ROUNDOFF
     slopes = np.clip(convex_slopes(np.diff(polygon)) / width, -mass, 0.0)
-    # An upper law gathers in its first point what lies below, a lower law drops it.
+    # An upper distribution gathers the mass below in its first point, a lower one drops it.
     start = -mass if whole or side is Side.UPPER else slopes[0]
     masses = np.diff(slopes, prepend=start, append=0.0)
     return MassGrid(float(points[0]), width, masses)
@@ -118,7 +121,7 @@ def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | No
 def _lattice(
     step: Step, side: Side, frame: SumFrame, bins: int, *, anchored: bool
 ) -> tuple[FloatArray, float, bool]:
-    """The points, their distance, and whether nothing lies below the first."""
+    """Grid points, their distance, and whether nothing lies below the first."""
     width = (frame.below + frame.above) / (bins - 4)
     if (frame.high - frame.low) / width > 1 << MOST_CELLS_LOG2:
         raise NumericalError("one step's ratios reach too far for a grid")
@@ -132,11 +135,11 @@ def _lattice(
         below = max(1, math.ceil((anchor - frame.low) / width))
         cells = below + max(1, math.ceil((frame.high - anchor) / width))
         first = anchor - below * width
-    return first + width * np.arange(cells + 1), width, whole
+    return first + width * np.arange(cells + 1, dtype=np.float64), width, whole
 
 
 def _anchor(step: Step, width: float) -> float:
-    """A point that is the mean of Y given that Y lies in the cell around it.
+    """Point that is the mean of Y given that Y lies in the cell around it.
 
     Where the grid is wide, most of the mass may lie close to one point. With that point on
     the grid, spreading moves it least, and contracting need not move it at all.
@@ -155,7 +158,7 @@ def _anchor(step: Step, width: float) -> float:
 
 
 def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray:
-    """A polygon below the hockey stick: in each cell it lies under one line below the price.
+    """Polygon below the hockey stick: in each cell it lies under one line below the price.
 
     The line is the tangent in the middle, or at the right end where the price falls so steeply
     that the former would turn negative. The line of the last cell passes through its end, so
@@ -179,17 +182,57 @@ MOST_BINS = 1 << 23
 # Forward error of an FFT: at most 6.7 u a radix-2 level (Higham, Accuracy and Stability, §24.1).
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0
 _LOG_DROPPED = 80.0  # −ln of the modulus below which a frequency counts as 0
-_LOG_MOST = 300.0  # of a scale or a weight; a larger one tells of a tilt that does not fit
+_LOG_MOST = 300.0  # of a scale or a weight; at a larger one the tilt does not fit
 _UNDERFLOW = 1e-170  # more than weights that underflow can add up to
-
-
 Parts = Sequence[tuple[MassGrid, int]]
-"""Laws of one Y, all on grids of the same step, and how many of each are summed."""
+
+
+def expectation(
+    parts: Parts,
+    side: Side,
+    frame: SumFrame,
+    payoff: Callable[[FloatArray], FloatArray],
+    slope: float,
+) -> float:
+    """Bound on E[g(Σ)], Σ a sum of independent grid variables, each of mass at most 1.
+
+    The payoff g ≥ 0 increases, at most by ``slope`` a unit.
+    """
+    if not all((law.masses > 0).any() for law, _ in parts):
+        return 0.0
+    bins, tilt = _Bins.of(parts, frame), frame.tilt
+    tilted = _Tilted.of(parts, tilt, frame.centre)
+    shift = bins.position_error if side is Side.UPPER else -bins.position_error
+    gains = payoff(frame.centre + shift + bins.distances)
+    exponents = np.where(gains > 0, -tilt * bins.distances, -np.inf)
+    if max(tilted.log_scale, float(exponents.max())) > _LOG_MOST:
+        return math.inf if side is Side.UPPER else 0.0
+    gains *= np.exp(exponents)
+    masses, l2_error = power([(masses, count) for _, masses, count in tilted.laws], gains.size)
+    masses = np.roll(masses, -(bins.first % gains.size))
+    roundings = tilted.roundings + 4.0 * abs(tilted.log_scale)
+    roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
+    relative = UNIT_ROUNDOFF * roundings + tilt * bins.position_error
+    error = relative * float(np.sum(np.abs(masses) * gains)) + l2_error * _norm(gains)
+    value, scale = float(np.sum(masses * gains)), math.exp(tilted.log_scale)
+    if side is Side.UPPER:  # what wraps in only adds
+        missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
+        missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
+        missed *= tilted.beyond(bins.top, frame.exponent_above)
+        return scale * (value + error + missed) + _UNDERFLOW
+    # Mass from above wraps into the lowest bins first, where the payoff is 0.
+    free = bins.step * int(np.argmax(gains > 0))
+    wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
+    wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
+    return scale * max(value - error - wrapped * float(gains.max()), 0.0)
+
+
+"""Distributions of one Y, on grids of the same step, and the number of summands of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """Tilted laws, each of mass 1, in distances from their share of the centre."""
+    """Tilted distributions, each of mass 1, in distances from their share of the centre."""
 
     laws: Sequence[tuple[FloatArray, FloatArray, int]]
     log_scale: float
@@ -197,7 +240,7 @@ class _Tilted:
 
     @classmethod
     def of(cls, parts: Parts, tilt: float, centre: float) -> _Tilted:
-        """The tilt, with a bound on the units of rounding in the product of the masses."""
+        """Tilted distributions, with a bound on the rounding in the product of their masses."""
         laws: list[tuple[FloatArray, FloatArray, int]] = []
         log_scale, roundings = 0.0, 100.0
         share = centre / sum(count for _, count in parts)
@@ -230,7 +273,7 @@ class _Tilted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """The bins of the sum that are looked at: what lies outside wraps in, modulo their number."""
+    """Bins of the sum; what lies outside them wraps in, modulo their number."""
 
     step: float
     first: int
@@ -239,14 +282,14 @@ class _Bins:
 
     @classmethod
     def of(cls, parts: Parts, frame: SumFrame) -> _Bins:
-        """A power of two of them, reaching as far as the frame asks."""
+        """Bins, a power of two of them, that cover the frame's window."""
         step, start = parts[0][0].step, sum(count * law.first for law, count in parts)
         size = 1 << math.ceil(math.log2((frame.below + frame.above) / step + 2))
         if size > MOST_BINS:
             raise NumericalError("the sum of a window's ratios reaches too far for a grid")
         below = size * step * frame.below / (frame.below + frame.above)
         first = math.ceil((frame.centre - below - start) / step)
-        distances = (start - frame.centre) + step * (first + np.arange(size))
+        distances = (start - frame.centre) + step * (first + np.arange(size, dtype=np.float64))
         reach = sum(count * float(np.abs(law.points[[0, -1]]).max()) for law, count in parts)
         error = 8.0 * UNIT_ROUNDOFF * (reach + abs(frame.centre))
         return cls(step, first, distances, error)
@@ -264,48 +307,9 @@ class _Bins:
         return float(self.distances[-1]) + 0.5 * self.step
 
 
-def expectation(
-    parts: Parts,
-    side: Side,
-    frame: SumFrame,
-    payoff: Callable[[FloatArray], FloatArray],
-    slope: float,
-) -> float:
-    """A bound on E[g(Σ)], Σ a sum of independent Y with grids' laws, each of mass at most 1.
-
-    The payoff g ≥ 0 increases, by ``slope`` a unit at the most.
-    """
-    if not all((law.masses > 0).any() for law, _ in parts):
-        return 0.0
-    bins, tilt = _Bins.of(parts, frame), frame.tilt
-    tilted = _Tilted.of(parts, tilt, frame.centre)
-    shift = bins.position_error if side is Side.UPPER else -bins.position_error
-    gains = payoff(frame.centre + shift + bins.distances)
-    exponents = np.where(gains > 0, -tilt * bins.distances, -np.inf)
-    if max(tilted.log_scale, float(exponents.max())) > _LOG_MOST:
-        return math.inf if side is Side.UPPER else 0.0
-    gains *= np.exp(exponents)
-    masses, l2_error = power([(masses, count) for _, masses, count in tilted.laws], gains.size)
-    masses = np.roll(masses, -(bins.first % gains.size))
-    roundings = tilted.roundings + 4.0 * abs(tilted.log_scale)
-    roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
-    relative = UNIT_ROUNDOFF * roundings + tilt * bins.position_error
-    error = relative * float(np.sum(np.abs(masses) * gains)) + l2_error * _norm(gains)
-    value, scale = float(np.sum(masses * gains)), math.exp(tilted.log_scale)
-    if side is Side.UPPER:  # what wraps in only adds
-        missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
-        missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
-        missed *= tilted.beyond(bins.top, frame.exponent_above)
-        return scale * (value + error + missed) + _UNDERFLOW
-    # Mass from above wraps into the lowest bins first, where nothing is paid yet.
-    free = bins.step * int(np.argmax(gains > 0))
-    wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
-    wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
-    return scale * max(value - error - wrapped * float(gains.max()), 0.0)
-
-
 def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
-    """The law of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2."""
+    """Distribution of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2."""
+    # Logarithms of the transforms, folded onto the bins, with a bound on their growth by errors.
     gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
     exponent = np.zeros(size // 2 + 1, dtype=complex)
     growth = np.zeros(size // 2 + 1)
@@ -319,15 +323,17 @@ def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray
         relative = np.where(modulus < gamma, 3.0, gamma / np.maximum(modulus, gamma))
         relative += 4 * UNIT_ROUNDOFF * (1.0 + np.abs(logs))
         growth += count * np.log1p(relative)
+    # The product where it is not negligible, with the error of its modulus.
     kept = np.real(exponent) + growth > -_LOG_DROPPED
     powers = np.zeros(exponent.size, dtype=complex)
     powers[kept] = np.exp(exponent[kept])
     errors = np.abs(powers[kept]) * np.expm1(np.minimum(growth[kept], 700.0))
+    # Back to masses; the round-off in ℓ2 by Parseval.
     law = np.asarray(fft.irfft(powers, size))
     l2 = _norm(errors) + math.exp(-_LOG_DROPPED) * math.sqrt(size)
     return law, math.sqrt(2.0 / size) * l2 + gamma * _norm(law)
 
 
 def _norm(values: FloatArray) -> float:
-    """An ℓ2 norm. (A product of BLAS depends on its threads, which wait by spinning.)"""
+    """The ℓ2 norm, whose digits do not depend on the number of BLAS threads."""
     return math.sqrt(np.sum(values**2))

@@ -1,14 +1,16 @@
-"""Exponential moments of a likelihood ratio: to choose grids by, and to bound what they miss.
+"""Frames of one window's sum: the range of its grid and the tilt of its distribution.
 
-Spreading a law onto fewer points makes it larger in convex order, and e^{sx} is convex: a few
-hundred points bound the moments of a law on a million, and show where its sum lies.
+`Framing` chooses a `Frame` for one pair, window, direction and δ. `CoarseDistribution` is a pair's
+distribution on few points, by which it chooses; `log_moment` bounds what a grid leaves out.
+`check_ins` alone uses this module.
 
-The range of the grid of one window's sum, and the tilt of its law.
-
-A frame is made for one δ: the law of the sum is weighted by e^{±θ·sum} so that the sum at which
-the payoff starts (its *threshold*) is typical. Then all that is lost to round-off and outside the
-grid is lost relative to δ, however small δ is. Nothing here needs to be exact: a badly chosen
+A frame is made for one δ: the distribution of the sum is weighted by e^{±θ·sum} so that the sum at
+which the payoff starts (its *threshold*) is typical. Then all that is lost to round-off and outside
+the grid is lost relative to δ, however small δ is. Nothing here needs to be exact: a badly chosen
 frame makes wide bounds, never wrong ones.
+
+Spreading a distribution onto fewer points makes it larger in convex order, and e^{sx} is convex: a
+few hundred points bound the moments of a distribution on a million, and show where its sum lies.
 """
 
 from __future__ import annotations
@@ -26,104 +28,16 @@ from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
-_POINTS = 160
-_LARGEST_EXPONENT = 600.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CoarseDistribution:
-    """The law of X ∧ cap spread onto few points."""
-
-    points: FloatArray
-    masses: FloatArray
-
-    @classmethod
-    def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
-        """Few points, dense where the law is and near the cap; its masses are made to sum to 1."""
-        low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
-        low = min(low, 0.01 * cap)
-        points = [
-            np.zeros(1),
-            np.geomspace(low, cap, _POINTS),
-            np.linspace(0.0, cap, _POINTS // 2)[1:-1],
-            np.linspace(middle, high, _POINTS // 4),
-        ]
-        points = np.sort(np.minimum(np.concatenate(points), cap))
-        points = points[np.diff(points, prepend=-1.0) > 0]
-        # Prices below 1 come from reverse hockey sticks, above from hockey sticks: their
-        # differences keep digits there.
-        split = int(np.searchsorted(points, 1.0, side="right"))
-        low, high = points[:split], points[max(split - 1, 0) :]
-        reverse_hockey_sticks = np.diff(reverse_hockey_stick(pair, low)) / np.diff(low)
-        hockey_sticks = np.diff(hockey_stick(pair, high)) / np.diff(high)
-        masses = np.concatenate(
-            [
-                np.diff(reverse_hockey_sticks, prepend=0.0),
-                [
-                    1.0
-                    + (hockey_sticks[0] if hockey_sticks.size else 0.0)
-                    - (reverse_hockey_sticks[-1] if reverse_hockey_sticks.size else 0.0)
-                ],
-                np.diff(hockey_sticks, append=0.0) if hockey_sticks.size else [],
-            ]
-        )
-        masses = np.maximum(masses, 0.0)
-        return cls(points, masses / masses.sum())
-
-    def log_moments(self, s: FloatArray) -> FloatArray:
-        """Ln E[e^{sX}] for each s."""
-        alive = self.masses > 0
-        return log_sums(self.points[alive], self.masses[alive], s)
-
-    def capped_moments(
-        self, s: FloatArray, caps: FloatArray, tails: FloatArray
-    ) -> tuple[FloatArray, ...]:
-        """About E[Yⁿ e^{sY}] for Y = X ∧ cap and n = 0, 1, 2, each of shape (caps, s).
-
-        Infinite where s·cap is too large. Points are too far apart for ``tails``, Q(X > cap).
-        """
-        exponents = np.multiply.outer(self.points, s)
-        weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
-        last = np.searchsorted(self.points, caps, side="right")  # an atom may lie on the last
-        heights = np.multiply.outer(caps, s)
-        at_cap = tails[:, None] * np.exp(np.minimum(heights, _LARGEST_EXPONENT))
-        moments = []
-        for power in range(3):
-            sums = np.cumsum(weights * self.points[:, None] ** power, axis=0)
-            sums = np.concatenate([np.zeros((1, s.size)), sums])[last]
-            moment = sums + at_cap * caps[:, None] ** power
-            moments.append(np.where(heights < _LARGEST_EXPONENT, moment, np.inf))
-        return tuple(moments)
-
-
-def _quantile(pair: Pair, mass: float) -> float:
-    """About the k with Q(X ≤ k) = ``mass``."""
-    low, high = -60.0, 60.0
-    for _ in range(4):
-        logs = np.linspace(low, high, 33)
-        after = int(np.searchsorted(pair.q_below(np.exp(logs)), mass))
-        low, high = float(logs[max(after - 1, 0)]), float(logs[min(after, 32)])
-    return math.exp(high)
-
-
-def log_moment(points: FloatArray, masses: FloatArray, s: float) -> float:
-    """Ln Σ mass·e^{s·point} of the very law that is used, rounded up."""
-    exponents = s * points[masses > 0]
-    masses = masses[masses > 0]
-    top = float(exponents.max())
-    return top + math.log(float(np.exp(exponents - top) @ masses)) + 1e-13 * (1.0 + abs(top))
-
-
 _NEGLIGIBLE = 1e-5  # the part of δ that cap and window may cost
 _NOISE = 1e-4  # the part of δ that round-off may cost at the threshold
-_ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a law, over the root of its bins
+_ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a distribution, over the root of its bins
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
-_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # how many of each are tried
+_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # number of each that are tried
 _COMMON = 0.99  # mass of ratios of which no threshold is reached by one alone
-_CLOSER_LOOKS = 2  # how often thresholds are tried again between those next to δ
+_CLOSER_LOOKS = 2  # rounds in which thresholds are tried between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
-_MARGIN, _ADD_MARGIN = 0.3, 3.0  # how far past the threshold a cap lies, in e-folds of δ
+_MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of a cap beyond the threshold, in e-folds of δ
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +48,7 @@ class Frame:
         direction: remove (a hockey stick of the sum, tilted up) or add (a reverse one, tilted
             down).
         threshold: the sum at which the payoff starts: t·K or t/K.
-        tilt: θ > 0; the law is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
+        tilt: θ > 0; the distribution is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
         cap: where one ratio is cut off.
         low, high: edges of the sum's grid.
         below, above: exponents of the Chernoff bounds on what lies outside the edges.
@@ -156,7 +70,7 @@ class Frame:
 
     @property
     def signed_tilt(self) -> float:
-        """The exponent of the weight."""
+        """Exponent of the weight: θ (remove) or −θ (add)."""
         return self.tilt if self.direction is Direction.REMOVE else -self.tilt
 
     def bins(self, refinement: int) -> int:
@@ -170,10 +84,11 @@ class Framing:
     """Chooses frames for one pair, window and direction.
 
     Attributes:
-        law: the pair's law on few points, up to the cap beyond which nothing matters at δ.
+        law: the pair's distribution on few points, up to the cap beyond which all is negligible
+            at δ.
         log_delta: ln δ.
         thresholds: candidates, in the order in which the payoff's price falls.
-        log_prices: about ln δ at each.
+        log_prices: estimate of ln δ at each.
     """
 
     pair: Pair
@@ -186,7 +101,8 @@ class Framing:
 
     @classmethod
     def of(cls, pair: Pair, window: int, direction: Direction, delta: float) -> Framing:
-        """The estimates behind every frame at this δ, finer where the price is near δ."""
+        """Framing with the estimates of every frame at this δ, finer where the price is near δ."""
+        # Cap of one ratio and estimates of the price, by direction.
         if direction is Direction.REMOVE:
             law = CoarseDistribution.of_pair(
                 pair, _hockey_stick_threshold(pair, _NEGLIGIBLE * delta)
@@ -196,6 +112,7 @@ class Framing:
             cap = min(_tail_threshold(pair, _NEGLIGIBLE / window), float(window))
             law = CoarseDistribution.of_pair(pair, cap)
             prices = _ReverseHockeySticks(law, window)
+        # First candidates, then closer ones between those next to δ.
         log_delta = math.log(delta)
         candidates = prices.candidates()
         thresholds, log_prices = prices.at(candidates)
@@ -209,13 +126,13 @@ class Framing:
         return cls(pair, direction, window, law, log_delta, thresholds, log_prices)
 
     def guess(self) -> float:
-        """About the threshold at which the price is δ."""
+        """Estimate of the threshold at which the price is δ."""
         falling = np.minimum.accumulate(self.log_prices)
         logs = np.log(self.thresholds)
         return math.exp(float(np.interp(-self.log_delta, -falling, logs)))
 
     def slope(self, threshold: float) -> float:
-        """About |d ln δ / d threshold|, over a few candidates, for single ones are rough."""
+        """Estimate of |d ln δ / d threshold| over a few candidates, as single ones are rough."""
         order = np.argsort(self.thresholds)
         thresholds, logs = self.thresholds[order], self.log_prices[order]
         at = int(np.clip(np.searchsorted(thresholds, threshold), 4, thresholds.size - 5))
@@ -223,7 +140,7 @@ class Framing:
         return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
     def frame(self, threshold: float, slope: float) -> Frame:
-        """The frame around one threshold, where ln δ falls by ``slope`` a unit of the sum."""
+        """Frame around one threshold, where ln δ falls by ``slope`` a unit of the sum."""
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
         exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.law, self.window)
         lows = (
@@ -233,7 +150,7 @@ class Framing:
         margin = (_MARGIN if sign > 0 else _ADD_MARGIN) / slope
         cap = min(float(self.law.points[-1]), threshold - others + margin)
         law = CoarseDistribution.of_pair(self.pair, cap)
-        # A sum is worth at most the weighted payoff's maximum, 1/(eθ·scale).
+        # A sum contributes at most the maximum of the weighted payoff, 1/(eθ·scale).
         log_scale = 1.0 + math.log(self.window if sign > 0 else threshold)
         log_worth = self.log_delta + log_scale
         tilt = _tilt(law, self.window, threshold, sign, math.log(_NOISE) + log_worth)
@@ -264,16 +181,17 @@ class Framing:
     def _log_moments(
         self, law: CoarseDistribution, s: FloatArray, step: float, variance: float
     ) -> FloatArray:
-        """Ln E[e^{sΣ}] with what a grid of that step adds to the sum's variance."""
+        """Ln E[e^{sΣ}], with the variance that a grid of that step adds to the sum."""
         height = np.minimum(s * step, 300.0)
         widening = variance / step**2 * (np.expm1(height) - height)
         return self.window * (law.log_moments(s) + widening)
 
     def _step(self, threshold: float, slope: float) -> tuple[float, float]:
-        """Step of the first grid, and what it adds to a ratio's variance.
+        """Step of the first grid, and the variance that it adds to a ratio.
 
         Spreading raises a ratio's variance by v = min(h²/6, h·mean), so ln δ by t·v·slope²/2;
-        this should be about a third of what changes ε by the aim. So should a chord's h²·slope²/8.
+        this should be about a third of the change that moves ε by the aim. So should a chord's
+        h²·slope²/8.
         """
         epsilon = abs(math.log(threshold / self.window))
         fold = 0.4 * _AIM * max(epsilon * threshold * slope, 1.0)  # change of ln δ over the aim
@@ -285,9 +203,11 @@ class Framing:
 
 
 class _HockeySticks:
-    """Remove: one ratio alone that reaches the threshold with the others' mean, or, by a saddle
-    point, many of which none is above a third of what is missing: tilts for larger ones would have
-    to be exact. Candidates are ε's.
+    """Estimates for *remove*. Candidates are ε's.
+
+    Either one ratio alone reaches the threshold with the others' mean, or, by a saddle point, many
+    do, none of which exceeds a third of the missing sum: for larger ones tilts would have to be
+    exact.
     """
 
     def __init__(self, pair: Pair, law: CoarseDistribution, window: int) -> None:
@@ -296,17 +216,19 @@ class _HockeySticks:
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
 
     def candidates(self) -> FloatArray:
-        """The candidate thresholds to begin with, in the order in which the price falls."""
+        """First candidates, in the order in which the price falls."""
         reach = max(float(np.log(self._law.points[-1])), 1e-6)
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The thresholds of some candidates, and about ln δ at each."""
+        """Thresholds of some candidates, and estimates of ln δ at each."""
+        # Tilts around those of the last call, and a cap for each threshold.
         window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
         points = self._law.points
         common = points[np.searchsorted(np.cumsum(self._law.masses), _COMMON)]
         caps = np.clip((thresholds - window) / 3.0 + 2.0, common, points[-1])
+        # Saddle point: the tilt with the least exponent, and the deviation of the sum under it.
         moments = self._law.capped_moments(tilts, caps, self._pair.q_above(caps))
         with np.errstate(invalid="ignore"):
             exponents = window * np.log(moments[0]) - np.multiply.outer(thresholds, tilts)
@@ -315,13 +237,14 @@ class _HockeySticks:
         deviations = _deviations(window, plain, first, second)
         self._tilts = tilts[best]  # the next look need not go far from them
         saddle = exponents[rows, best] + _saddle(deviations, self._tilts, float(window))
+        # One ratio that reaches the threshold alone, added to it.
         with np.errstate(divide="ignore"):
             single = np.log(hockey_stick(self._pair, np.maximum(thresholds - (window - 1), 1.0)))
         return thresholds, np.logaddexp(saddle, single)
 
 
 class _ReverseHockeySticks:
-    """Add: a saddle point. Candidates are tilts, each typical of its threshold."""
+    """Estimates for *add*, by a saddle point. Candidates are tilts, each of one threshold."""
 
     def __init__(self, law: CoarseDistribution, window: int) -> None:
         self._law, self._window = law, window
@@ -336,7 +259,7 @@ class _ReverseHockeySticks:
         heights = np.multiply.outer(-tilts, np.maximum(law.points - least, 0.0))
         weights = np.exp(heights) * law.masses
         plain, first = weights.sum(axis=1), weights @ law.points
-        alive = first > 1e-290 * plain  # beyond, nothing is left but what the spread put at 0
+        alive = first > 1e-290 * plain  # beyond, only the mass is left that the spread put at 0
         weights, plain, first, tilts = weights[alive], plain[alive], first[alive], tilts[alive]
         thresholds = window * first / plain
         deviations = _deviations(window, plain, first, weights @ law.points**2)
@@ -353,7 +276,7 @@ def _deviations(
 
 
 def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float) -> FloatArray:
-    """Ln E[(1 − S/k)₊ e^{−θ(k − S)}] for a normal S around k.
+    """Ln E[(1 − S/k)₊ e^{−θ(k − S)}] for a normal S with mean k, approximately.
 
     The integral is 1/(1 + 1.2533 λ + λ²)/√(2π) to a few per cent, λ = θ·deviation.
     """
@@ -364,7 +287,7 @@ def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float
 
 
 def _unit(law: CoarseDistribution, window: int, cap: float | None = None) -> float:
-    """The exponent scale at which a sum of ratios up to a cap starts to feel it."""
+    """Scale of exponents at which the cap starts to matter for a sum of ratios up to it."""
     cap = float(law.points[-1]) if cap is None else cap
     mean = float(law.masses @ law.points)
     variance = float(law.masses @ np.minimum(law.points - mean, cap) ** 2)
@@ -374,10 +297,10 @@ def _unit(law: CoarseDistribution, window: int, cap: float | None = None) -> flo
 def _tilt(
     law: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
 ) -> float:
-    """The smallest θ whose round-off stays small enough at the threshold, or else the best one.
+    """Smallest θ whose round-off stays small enough at the threshold, or else the best one.
 
-    The less a law is tilted, the further from the threshold a curve can be read. The best tilt
-    makes the threshold typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·threshold.
+    The smaller the tilt, the further from the threshold the curve is accurate. The best tilt makes
+    the threshold typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·threshold.
     """
     low = 1e-6 / (threshold + 1.0)
     high = max(600.0 / min(threshold, float(law.points[-1])), 100.0 * _unit(law, window))
@@ -395,7 +318,7 @@ def _tilt(
 
 
 def _hockey_stick_threshold(pair: Pair, price: float) -> float:
-    """A cap whose hockey stick is at most ``price``."""
+    """Cap whose hockey stick is at most ``price``."""
 
     def cheap(log_threshold: float) -> bool:
         return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > price
@@ -407,7 +330,7 @@ def _hockey_stick_threshold(pair: Pair, price: float) -> float:
 
 
 def _tail_threshold(pair: Pair, mass: float) -> float:
-    """A cap above which lies at most ``mass`` under Q."""
+    """Cap above which at most ``mass`` lies under Q."""
 
     def light(log_threshold: float) -> bool:
         return not float(pair.q_above(np.array(math.exp(log_threshold)))) > mass
@@ -416,3 +339,92 @@ def _tail_threshold(pair: Pair, mass: float) -> float:
     while not light(high) and high < 700.0:
         high = 2 * high
     return math.exp(min(bisected(light, -60.0, high, halvings=20).holding, 700.0))
+
+
+_POINTS = 160
+_LARGEST_EXPONENT = 600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoarseDistribution:
+    """Distribution of X ∧ cap spread onto few points."""
+
+    points: FloatArray
+    masses: FloatArray
+
+    @classmethod
+    def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
+        """Distribution of a pair on few points, dense where its mass is and near the cap."""
+        low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
+        low = min(low, 0.01 * cap)
+        points = [
+            np.zeros(1),
+            np.geomspace(low, cap, _POINTS),
+            np.linspace(0.0, cap, _POINTS // 2)[1:-1],
+            np.linspace(middle, high, _POINTS // 4),
+        ]
+        points = np.sort(np.minimum(np.concatenate(points), cap))
+        points = points[np.diff(points, prepend=-1.0) > 0]
+        # Prices below 1 are made by reverse hockey sticks, above by hockey sticks: their
+        # differences keep digits there.
+        split = int(np.searchsorted(points, 1.0, side="right"))
+        low, high = points[:split], points[max(split - 1, 0) :]
+        reverse_hockey_sticks = np.diff(reverse_hockey_stick(pair, low)) / np.diff(low)
+        hockey_sticks = np.diff(hockey_stick(pair, high)) / np.diff(high)
+        masses = np.concatenate(
+            [
+                np.diff(reverse_hockey_sticks, prepend=0.0),
+                [
+                    1.0
+                    + (hockey_sticks[0] if hockey_sticks.size else 0.0)
+                    - (reverse_hockey_sticks[-1] if reverse_hockey_sticks.size else 0.0)
+                ],
+                np.diff(hockey_sticks, append=0.0) if hockey_sticks.size else [],
+            ]
+        )
+        masses = np.maximum(masses, 0.0)
+        return cls(points, masses / masses.sum())
+
+    def log_moments(self, s: FloatArray) -> FloatArray:
+        """Ln E[e^{sX}] for each s."""
+        alive = self.masses > 0
+        return log_sums(self.points[alive], self.masses[alive], s)
+
+    def capped_moments(
+        self, s: FloatArray, caps: FloatArray, tails: FloatArray
+    ) -> tuple[FloatArray, ...]:
+        """Estimates of E[Yⁿ e^{sY}] for Y = X ∧ cap and n = 0, 1, 2, each of shape (caps, s).
+
+        Infinite where s·cap is too large. ``tails``, Q(X > cap), are given since points are too far
+        apart for them.
+        """
+        exponents = np.multiply.outer(self.points, s)
+        weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
+        last = np.searchsorted(self.points, caps, side="right")  # an atom may lie on the last
+        heights = np.multiply.outer(caps, s)
+        at_cap = tails[:, None] * np.exp(np.minimum(heights, _LARGEST_EXPONENT))
+        moments = []
+        for power in range(3):
+            sums = np.cumsum(weights * self.points[:, None] ** power, axis=0)
+            sums = np.concatenate([np.zeros((1, s.size)), sums])[last]
+            moment = sums + at_cap * caps[:, None] ** power
+            moments.append(np.where(heights < _LARGEST_EXPONENT, moment, np.inf))
+        return tuple(moments)
+
+
+def _quantile(pair: Pair, mass: float) -> float:
+    """Approximate k with Q(X ≤ k) = ``mass``."""
+    low, high = -60.0, 60.0
+    for _ in range(4):
+        logs = np.linspace(low, high, 33)
+        after = int(np.searchsorted(pair.q_below(np.exp(logs)), mass))
+        low, high = float(logs[max(after - 1, 0)]), float(logs[min(after, 32)])
+    return math.exp(high)
+
+
+def log_moment(points: FloatArray, masses: FloatArray, s: float) -> float:
+    """Upper bound on ln Σ mass·e^{s·point} of the given points, tight but for rounding."""
+    exponents = s * points[masses > 0]
+    masses = masses[masses > 0]
+    top = float(exponents.max())
+    return top + math.log(float(np.exp(exponents - top) @ masses)) + 1e-13 * (1.0 + abs(top))

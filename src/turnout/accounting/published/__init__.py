@@ -1,7 +1,8 @@
 """The papers' results under their own names, for comparison and reproduction.
 
-`turnout.accounting.price` is what to quote. ``RESULTS`` lists what is here, with source, status,
-directions, relation and range, so that a program can show it.
+Quote `turnout.accounting.price` instead. ``RESULTS`` lists what is here, with source, status,
+directions, relation and range, so that a program can show it; `comparison` evaluates them at one
+setting.
 """
 
 from turnout.accounting.published import (

@@ -1,17 +1,18 @@
-"""A method of a comparison, and its ε at a setting.
+"""Comparisons: ε by every method that applies at one setting, for check-ins and for shuffles.
 
-One check-in a window, the other ways to come, and the papers' bounds for check-ins.
+A `Method` is one curve of a comparison; its `Quote` is ε at a setting, with a lower bound where
+there is one. `METHODS` are those of a `Setting` (check-ins), `SHUFFLE_METHODS` those of a
+`ShuffleSetting`. `api`, `plans` and `reporting` evaluate them; they build on `pricing` and on the
+other modules of this package.
 
-The setting is a client who, in each of r windows of t steps, takes part once in a sum of clipped
-updates with Gaussian noise σ. Everything else answers the question "and if the client came
-otherwise?", or is a paper's bound for the same thing.
+**Check-ins.** A client takes part once in each of r windows of t steps, in a sum of clipped updates
+with Gaussian noise σ. Every other method prices another participation of the client, or is a
+paper's bound for the same one.
 
-Shuffled local messages: ε by every bound that applies, and what is attained.
-
-The setting: each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
+**Shuffles.** Each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
 shuffler; or each round k of them, a uniform subset, do. Neighbours differ in one client's record.
-Bounds for randomizers that earlier messages may choose need an order of speaking that is uniform
-and unknown to the adversary and to whoever chooses (`SpeakingOrder.HIDDEN`).
+Bounds for randomizers that may depend on earlier messages need an order of speaking that is uniform
+and unknown to the adversary and to the party that chooses the randomizers (`SpeakingOrder.HIDDEN`).
 
 Papers state (ε, δ) of one round of all clients. Where clients are sampled such a bound is used as
 in Lemma 4.3.1 of Girgis 2023, and several rounds are composed by the privacy region of Kairouz, Oh
@@ -89,14 +90,14 @@ SettingType = TypeVar("SettingType")
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """ε by one method, and a lower bound where the method gives both."""
+    """ε by one method, with a lower bound where the method gives both."""
 
     epsilon: float
     epsilon_lower: float | None = None
 
     @classmethod
     def of(cls, bounds: Bounds) -> Quote:
-        """Both sides of a bracket."""
+        """Quote of both sides of a bracket."""
         return cls(bounds.upper, bounds.lower)
 
 
@@ -105,13 +106,13 @@ class Method(Generic[SettingType]):
     """One curve of a comparison.
 
     Attributes:
-        about: what is compared, in one line.
-        quote: ε at a setting. Raises UnsupportedError where it says nothing, NumericalError where
-            nothing can be certified.
-        relation: the relation it is about; None: the setting's.
-        directions: what its number covers; "remove" alone is no guarantee.
-        trust: whom the client must trust.
-        status: how far it may be trusted.
+        about: description, in one line.
+        quote: ε at a setting. Raises UnsupportedError where the method does not apply,
+            NumericalError where nothing can be certified.
+        relation: neighbouring relation; None: the setting's.
+        directions: directions that its ε covers; "remove" alone is no guarantee.
+        trust: trust model.
+        status: whether it is proved.
         side: UPPER: ε is never below the truth; LOWER: never above it, so no guarantee.
     """
 
@@ -134,9 +135,9 @@ class Setting:
     """One point of a comparison: σ over the clip norm, r windows of t steps, δ.
 
     Attributes:
-        relation: the neighbouring relation of every method that has none of its own.
+        relation: the neighbouring relation of every method that does not fix one.
         clients: n, who send a message each where messages are shuffled; None where unknown.
-        tolerance: relative width of the brackets asked for.
+        tolerance: requested relative width of brackets.
     """
 
     noise_multiplier: float
@@ -152,7 +153,7 @@ class Setting:
 
 
 def compared_check_ins(law: Callable[[Setting], ParticipationLaw]) -> Callable[[Setting], Quote]:
-    """ε of the setting's noise under a participation law, priced exactly."""
+    """Quote of the setting's noise under a participation, by `price`."""
 
     def quote(setting: Setting) -> Quote:
         scheme = Scheme(GaussianNoise(setting.noise_multiplier), law(setting), setting.relation)
@@ -162,7 +163,7 @@ def compared_check_ins(law: Callable[[Setting], ParticipationLaw]) -> Callable[[
 
 
 def shuffling(setting: Setting) -> Quote:
-    """All clients' messages of a window, each with noise σ of its own, shuffled."""
+    """ε of all clients' messages of a window, each with its own noise σ, shuffled."""
     if setting.clients is None:
         raise UnsupportedError("needs the number of clients (--clients)")
     return Quote(
@@ -171,7 +172,7 @@ def shuffling(setting: Setting) -> Quote:
 
 
 def allocation_rdp(setting: Setting) -> Quote:
-    """Theorem 4.6 of random allocation, composed and converted."""
+    """ε by Theorem 4.6 of random allocation, composed and converted."""
     _needs_absence(setting)
     best = math.inf
     for order in _RENYI_ORDERS:
@@ -183,14 +184,14 @@ def allocation_rdp(setting: Setting) -> Quote:
 
 
 def allocation_by_poisson(setting: Setting) -> Quote:
-    """Theorem 3.2 of random allocation; for several windows Corollary 3.12."""
+    """ε by Theorem 3.2 of random allocation; for several windows Corollary 3.12."""
     _needs_absence(setting)
     pair, steps = GaussianPair(setting.noise_multiplier), setting.window * setting.windows
     return Quote(corollary_3_12(pair, steps, setting.delta, setting.windows))
 
 
 def allocation_by_decomposition(setting: Setting) -> Quote:
-    """Theorem 4.1 of random allocation."""
+    """ε by Theorem 4.1 of random allocation."""
     _needs_absence(setting)
     _needs_one_window(setting)
     pair = GaussianPair(setting.noise_multiplier)
@@ -198,7 +199,7 @@ def allocation_by_decomposition(setting: Setting) -> Quote:
 
 
 def check_ins_3_2(setting: Setting) -> Quote:
-    """Theorem 3.2 of random check-ins, branch for (ε₀, δ₀), at the best δ₀ that was tried."""
+    """ε by Theorem 3.2 of random check-ins for (ε₀, δ₀), at the best δ₀ that was tried."""
     _needs_one_window(setting)
     message = PairCurve(GaussianPair(setting.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
     found = [
@@ -212,7 +213,7 @@ def check_ins_3_2(setting: Setting) -> Quote:
 
 
 def _check_ins_at(setting: Setting, message: PairCurve, local_delta: float) -> float | None:
-    """ε with this δ₀; None where the theorem is vacuous."""
+    """ε at one δ₀; None where the theorem is vacuous."""
     local_epsilon = epsilon_at(message, local_delta, Side.UPPER)
     if local_epsilon == 0:
         return None
@@ -302,7 +303,7 @@ class ShuffleSetting:
 
     Attributes:
         sampled: k of the n clients who send in a round, a uniform subset; None: all.
-        tolerance: relative width of the brackets asked for.
+        tolerance: requested relative width of brackets.
     """
 
     epsilon0: float
@@ -314,7 +315,7 @@ class ShuffleSetting:
 
     @property
     def law(self) -> EveryStep | FixedSize:
-        """The participation law of the rounds."""
+        """Participation of the rounds."""
         if self.sampled is None:
             return EveryStep(self.rounds)
         return FixedSize(self.sampled, self.clients, self.rounds)
@@ -322,7 +323,7 @@ class ShuffleSetting:
 
 @lru_cache(maxsize=64)
 def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
-    """The price of shuffled messages of a randomizer."""
+    """Bounds on ε of shuffled messages of a randomizer, by `price`."""
     scheme = Scheme(
         randomizer,
         setting.law,
@@ -337,12 +338,12 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
 def compared_shuffles(
     randomizer: Callable[[float], Randomizer],
 ) -> Callable[[ShuffleSetting], Quote]:
-    """Both sides of ε of shuffled messages of a randomizer, as a function of its ε₀."""
+    """Method that prices shuffled messages of a randomizer from both sides, by its ε₀."""
     return lambda setting: Quote.of(_priced(setting, randomizer(setting.epsilon0)))
 
 
 def attained(setting: ShuffleSetting) -> Quote:
-    """An ε that some ε₀-randomizer attains: the lower end of the default."""
+    """ε that some ε₀-randomizer attains: the lower bound of the default price."""
     lower = _priced(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
         raise UnsupportedError("nothing above 0 was found to be attained")
@@ -350,7 +351,7 @@ def attained(setting: ShuffleSetting) -> Quote:
 
 
 def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSetting], Quote]:
-    """ε by a dominating pair of one round's messages, all rounds' curves composed."""
+    """Method by a dominating pair of one round's messages, the rounds' curves composed."""
 
     def quote(setting: ShuffleSetting) -> Quote:
         senders = setting.clients if setting.sampled is None else setting.sampled
@@ -365,9 +366,9 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
 
 
 def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
-    """ε by the smallest of a paper's bounds on one round of all clients.
+    """Method by the smallest of a paper's bounds on one round of all clients.
 
-    Sampled and composed from (ε, δ) alone; with ``composed`` about several rounds only.
+    Samples and rounds are treated by (ε, δ) alone; with ``composed`` for several rounds only.
     """
 
     def everybody(epsilon0: float, clients: int, delta: float) -> float:
@@ -387,7 +388,7 @@ def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting]
 
 
 def _sampled(bound: _Bound, sampled: int) -> _Bound:
-    """A bound on one round of so many sampled clients."""
+    """Bound on one round of ``sampled`` of the clients."""
     return lambda epsilon0, clients, delta: lemma_4_3_1(
         epsilon0, clients, sampled, delta, bound=bound
     )
@@ -396,7 +397,7 @@ def _sampled(bound: _Bound, sampled: int) -> _Bound:
 def converted(
     everybody: Callable[[float, int], RenyiFormula],
 ) -> Callable[[ShuffleSetting], Quote]:
-    """ε by a theorem on Rényi divergences of one round of all clients, composed and converted."""
+    """Method by a theorem on Rényi divergences of one round of all clients, converted."""
 
     def quote(setting: ShuffleSetting) -> Quote:
         if setting.sampled is not None:
@@ -408,7 +409,7 @@ def converted(
 
 
 def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
-    """Theorem 5.4.1 of the thesis, composed and converted."""
+    """ε by Theorem 5.4.1 of the thesis, composed and converted."""
     if setting.sampled is None:
         raise UnsupportedError("is about sampled clients (--sampled)")
     formula = theorem_5_4_1(setting.epsilon0, setting.clients, setting.sampled)
@@ -416,7 +417,7 @@ def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
 
 
 def unshuffled_quote(setting: ShuffleSetting) -> Quote:
-    """The same messages, each with its sender's name."""
+    """ε of the same messages, each with its sender's name."""
     if setting.sampled is not None:
         raise UnsupportedError("without a shuffler everybody sees who was sampled")
     scheme = Scheme(PureRandomizer(setting.epsilon0), setting.law, Relation.REPLACE_ONE)
@@ -431,7 +432,7 @@ def _method(
     side: Side = Side.UPPER,
     trust: TrustModel = TrustModel.SHUFFLED,
 ) -> Method[ShuffleSetting]:
-    """A method about one record against another, which is the setting's only relation."""
+    """Method under replace-one, the only relation of the setting."""
     return Method(name, about, quote, None, ("replace",), trust, Status.PROVED, side)
 
 

@@ -1,9 +1,12 @@
-"""Claims of papers' results, in a form that a program can read.
+"""Claims of papers' results, in a form that a program can read; subsampling without replacement.
 
-Subsampling without replacement, as the thesis quotes it.
+`PublishedResult` is one claim with its `Status` and the function that evaluates it; `Paper.states` makes it.
+`PrivacyPoint` is an (ε, δ). Each module of this package lists its own in `RESULTS`, and
+`published.RESULTS` has all of them.
 
-Source: Lemma 2.1.1 of Girgis 2023 (girgis2023thesis), after Kasiviswanathan et al. and Ullman;
-Balle, Barthe and Gaboardi 2018 (balle2018subsampling), Theorem 9, has the proof.
+`lemma_2_1_1` is subsampling as the thesis quotes it. Source: Lemma 2.1.1 of Girgis 2023
+(girgis2023thesis), after Kasiviswanathan et al. and Ullman; Balle, Barthe and Gaboardi 2018
+(balle2018subsampling), Theorem 9, has the proof.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from turnout.schemes import Relation
 
 
 class Status(StrEnum):
-    """The status of a result."""
+    """Status of a result."""
 
     PROVED = "proved"
     """A proved bound in the range that the function accepts."""
@@ -48,12 +51,12 @@ class PublishedResult:
     Attributes:
         name: short and unique, as "check-ins 3.2".
         source: the number in the paper, with the key of docs/references.bib.
-        status: how far it may be trusted.
-        relation: the neighbouring relation; None where it says nothing about privacy.
+        status: whether it is proved.
+        relation: the neighbouring relation; None where it is not about privacy.
         directions: "remove", "add" or "replace": what it covers. A bound that covers *remove*
             alone is no guarantee.
-        randomizer: what it needs to know of the randomizer.
-        range: where it holds; outside of it the function refuses.
+        randomizer: what it assumes of the randomizer.
+        range: parameters for which it holds; outside of it the function raises.
         function: evaluates it.
     """
 
@@ -72,9 +75,9 @@ _DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper whose results are listed: how their names begin, and its key in docs/references.bib.
+    """A paper whose results are listed: prefix of their names, and key in docs/references.bib.
 
-    ``relation`` is that of all of them, None for what is no guarantee on its own.
+    ``relation`` is that of all its results, None where they are no guarantee on their own.
     """
 
     name: str
@@ -89,7 +92,7 @@ class Paper:
         holds: str,
         status: Status = Status.PROVED,
     ) -> PublishedResult:
-        """The entry of one result; ``number`` may say, after a comma, which form it is."""
+        """Entry of one result; ``number`` may name, after a comma, its form."""
         name, source = f"{self.name} {number}", f"{self.key}, {number}"
         directions = _DIRECTIONS[self.relation]
         return PublishedResult(
@@ -104,11 +107,11 @@ _ROUNDING = 1e-12
 
 
 def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPoint:
-    """(ln(1 + q(e^ε − 1)), qδ) of a mechanism that sees a uniform subset, q = k/n.
+    """(ε', δ') = (ln(1 + q(e^ε − 1)), qδ) of a mechanism on a uniform subset, q = k/n.
 
     Source: Lemma 2.1.1 of Girgis 2023 (girgis2023thesis); Theorem 9 of Balle, Barthe and Gaboardi
-    2018 (balle2018subsampling). The mechanism must be (ε, δ)-private under replace-one and blind
-    to the order of its records, and nobody may see who was drawn.
+    2018 (balle2018subsampling). The mechanism must be (ε, δ)-private under replace-one and
+    independent of the order of its records, and the draw must be hidden.
 
     Returns:
         (ε', δ') under replace-one, rounded up.

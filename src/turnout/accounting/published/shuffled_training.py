@@ -1,9 +1,14 @@
-"""Strong composition: what T repetitions of an (ε, δ)-mechanism cost, by the papers' own numbers.
+"""Training by shuffled messages, by the papers' own numbers: composition, samples, whole runs.
 
-Source: Dwork, Rothblum and Vadhan 2010 (dwork2010boosting) as Lemma 2.1.2 of Girgis 2023
-(girgis2023thesis); Kairouz, Oh and Viswanath 2015 (kairouz2015composition), Theorems 3.3 and 3.4.
-Adaptive composition under any relation, in both directions. A shuffle's (ε, δ) says far less than
-its privacy curve: `turnout.accounting.price` composes curves.
+`lemma_2_1_2` and the functions ``kov_…`` compose T rounds of one (ε, δ). `theorem_5_4_1`,
+`lemma_4_3_1` and `lemma_4_4_1` are rounds of sampled clients or records. `theorem_4_3_1` and
+`theorem_4_4_1` are whole runs, and `thesis_epsilons` evaluates them for a scheme. `comparison` and
+`reporting` use them; quote `turnout.accounting.price`, which composes privacy curves.
+
+**Strong composition.** Source: Dwork, Rothblum and Vadhan 2010 (dwork2010boosting) as Lemma 2.1.2
+of Girgis 2023 (girgis2023thesis); Kairouz, Oh and Viswanath 2015 (kairouz2015composition), Theorems
+3.3 and 3.4. Adaptive composition under any relation, in both directions. A shuffle's (ε, δ) says
+far less than its privacy curve.
 
 Notation
     ε, δ   point             of one round, ε > 0
@@ -14,11 +19,9 @@ Notation
 The T rounds are dominated by T binary randomized responses at ε, except with δ each, so
 δ'(ε') = P(Bin(T, p) > t) − e^{ε'} P(Bin(T, 1 − p) > t) with t = (T + ε'/ε)/2.
 
-Shuffles of sampled clients or records, by the thesis' own numbers.
-
-Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5. Replace-one, both directions, one record.
-`turnout.accounting.price` is what to quote: Theorem 5.4.1 is 5 to 8 times looser in the cases that
-the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
+**Sampled clients or records.** Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5.
+Replace-one, both directions, one record. Theorem 5.4.1 is 5 to 8 times looser than the price in the
+cases that the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
 
 Notation
     ε₀  local_epsilon in (0, 300]; e = e^{ε₀}      m  records ≥ 1, of a client
@@ -26,16 +29,10 @@ Notation
     γ = k/n              k̄ = ⌊(k − 1)/(2e)⌋ + 1
     q   chance that one record is used: ks/(nm) where k are sampled
 
-A training run by shuffled messages, by the thesis' own theorems.
-
-Source: Girgis 2023 (girgis2023thesis), Theorems 4.3.1 and 4.4.1, with the numbers that their proofs
-still have where the statements have O(·). Replace-one, one message of one record in each round,
-m = s = 1: then a record is all that a client holds. `turnout.accounting.price` is what to quote.
-
-Notation
-    ε₀  local_epsilon     n  clients     T  rounds
-    k   sampled ≤ n, uniformly, in each round     q  chance that a client takes part
-    δ   half of it for the composition, and δ/2T for each round
+**Runs.** Source: Girgis 2023 (girgis2023thesis), Theorems 4.3.1 and 4.4.1, with the numbers that
+their proofs still have where the statements have O(·). Replace-one, one message of one record in
+each round, m = s = 1: then a record is all that a client holds. Half of δ is for the composition,
+and δ/2T for each round; q is the chance that a client takes part.
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ _HALVINGS = 60
 
 
 def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(√(2T ln(1/δ'))·ε + Tε(e^ε − 1), Tδ + δ') of T rounds.
+    """(ε, δ) of T rounds: (√(2T ln(1/δ'))·ε + Tε(e^ε − 1), Tδ + δ').
 
     Source: Lemma 2.1.2 of Girgis 2023 (girgis2023thesis); Dwork, Rothblum and Vadhan 2010
     (dwork2010boosting).
@@ -97,10 +94,10 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """The least (T − 2i)ε, i = 0 … ⌊T/2⌋, whose δ_i is at most δ', and the whole δ.
+    """(ε, δ) of T rounds: least (T − 2i)ε, i = 0 … ⌊T/2⌋, with δ_i ≤ δ', and the whole δ.
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' it
-    lists. In between `kov_optimal` is smaller, by the same laws.
+    lists. In between `kov_optimal` is smaller, by the same distributions.
     """
     _check(point, rounds, slack)
     enough, too_many = 0, rounds // 2 + 1
@@ -114,7 +111,7 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
 
 def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """The least real ε' with δ'(ε') at most δ', and the whole δ: no bound from (ε, δ) is smaller.
+    """(ε, δ) of T rounds: least real ε' with δ'(ε') ≤ δ'; no bound from (ε, δ) is smaller.
 
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
     (kairouz2015composition), between the ε' that it lists.
@@ -133,7 +130,7 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """The closed form: the least of Tε and Tε·tanh(ε/2) + ε√(2T ln g), g of two kinds.
+    """(ε, δ) of T rounds: least of Tε and Tε·tanh(ε/2) + ε√(2T ln g), for two g.
 
     Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
     g = 1/δ' or e + √(Tε²)/δ'.
@@ -218,7 +215,7 @@ _POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
 
 
 def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiFormula:
-    """The thesis' upper bound on a shuffle of k of n clients.
+    """Upper bound of the thesis on a shuffle of k of n clients.
 
     Source: Theorem 5.4.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + 4C(α,2)γ²(e − 1)²/(k̄e)
     + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
@@ -250,7 +247,7 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
 
 
 def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowerFormula:
-    """NO GUARANTEE: what sampled binary randomized response attains when all others hold a zero.
+    """NO GUARANTEE: lower bound that sampled binary response attains; all others hold a zero.
 
     Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
 
@@ -279,7 +276,7 @@ def lemma_4_3_1(
     Source: Lemma 4.3.1 of Girgis 2023 (girgis2023thesis): with (ε̃, δ̃) of a shuffle of ks
     messages, ε = ln(1 + q(e^{ε̃} − 1)) and δ = qδ̃ for s = 1. For s > 1 only the records' sampling
     amplifies, ε = ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1). The lemma has ε̃ as O(·); here it is
-    whatever bound is given, without the lemma's limit on ε₀.
+    the given bound, without the lemma's limit on ε₀.
 
     ``bound`` is (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound.
 
@@ -323,14 +320,14 @@ def lemma_4_4_1(
 
 
 def missed_by_coins(local_epsilon: float, clients: int, probability: float) -> float:
-    """2e^{ε₀}e^{−qn/12}, at most 1: what too few or too many clients add to δ in `lemma_4_4_1`."""
+    """Addition to δ for too few or too many clients in `lemma_4_4_1`: 2e^{ε₀}e^{−qn/12} ≤ 1."""
     return math.exp(min(local_epsilon + math.log(2) - probability * clients / 12, 0.0))
 
 
 def lemma_4_4_1_as_printed(
     local_epsilon: float, clients: int, probability: float, inner_delta: float, *, constant: float
 ) -> PrivacyPoint:
-    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} for what happens when too few or too many come."""
+    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} as its addition for too few or too many clients."""
     expected = _expected(local_epsilon, clients, probability, inner_delta)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)
@@ -338,7 +335,7 @@ def lemma_4_4_1_as_printed(
 
 
 def amplified(epsilon: float, chance: float) -> float:
-    """Ln(1 + q(e^ε − 1)), rounded up."""
+    """ε of a mechanism on a sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
     checks.non_negative(epsilon=epsilon)
     checks.probability(chance=chance)
     if epsilon > 1 and chance > 0:
@@ -356,7 +353,7 @@ def _by_coins(
 
 
 def _expected(local_epsilon: float, clients: int, probability: float, inner_delta: float) -> float:
-    """The expected number of clients."""
+    """Expected number of clients, qn, after a check of the arguments."""
     checks.positive(local_epsilon=local_epsilon, probability=probability)
     checks.count(clients=clients)
     checks.probability(probability=probability)
@@ -382,7 +379,7 @@ def theorem_4_3_1(
     """ε of CLDP-SGD: T rounds in which k of n clients send, at δ.
 
     Source: the proof of Theorem 4.3.1 of Girgis 2023 (girgis2023thesis): `lemma_4_3_1` of a round,
-        put together by strong composition (`lemma_2_1_2`).
+        composed by strong composition (`lemma_2_1_2`).
 
     Returns:
         Never below the true one; infinite where a round's ε is above 700.
@@ -419,26 +416,30 @@ def theorem_4_4_1(
 
 
 def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
-    """ε of a run of shuffled messages at δ, by each of the thesis' theorems that says a number.
+    """ε of a run of shuffled messages at δ, by each theorem of the thesis that applies.
 
-    Empty under other trust models, for several messages in a step and for laws without a theorem.
+    Empty under other trust models, for several messages in a step and for participation without a
+    theorem.
     """
     found = _by_law(scheme, delta)
     return {name: epsilon for name, epsilon in found.items() if math.isfinite(epsilon)}
 
 
 def _by_law(scheme: Scheme, delta: float) -> dict[str, float]:
+    # The theorems are for shuffled messages of one known randomizer.
     law, randomizer, clients = scheme.participation, scheme.randomizer, scheme.population
     known = isinstance(randomizer, NonAdaptiveRandomizer)
     several = isinstance(randomizer, RepeatedMessages)
     if scheme.trust is not TrustModel.SHUFFLED or clients is None or not known or several:
         return {}
+    # Self-sampling has a theorem of its own.
     level, rounds = randomizer.epsilon0, law.steps
     if isinstance(law, SelfSampling):
         try:
             return {"Theorem 4.4.1": theorem_4_4_1(level, clients, law.rate, rounds, delta)}
         except UnsupportedError:
             return {}
+    # All clients, or a uniform subset: a Rényi bound, and strong composition.
     if isinstance(law, EveryStep):
         name, renyi, size = "Theorem 5.3.1", theorem_5_3_1(level, clients), clients
     elif isinstance(law, FixedSize):

@@ -1,41 +1,33 @@
 """Shuffled ε₀-messages, by the papers' own numbers: ε of one round at a given δ.
 
-Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
-that may be chosen by what was sent before, unless they say otherwise, if the order of speaking is
-uniform and unknown to the adversary and to the chooser of the next randomizer
-(`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md has what happens without). All but the
-stronger clones are loose: `turnout.accounting.price` is what to quote.
+Here are Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``, `stronger_clones_2023`),
+Lemma 2.3.1 of the thesis, and the privacy blanket (``blanket_2019_…``). Elsewhere: Theorem 5.1 of
+the check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀) `check_ins.theorem_5_1_approximate`;
+Rényi bounds are in `shuffling_rdp`, sampled clients and several rounds in `shuffled_training`.
 
-Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem A.7) of the
-check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)
-`check_ins_approximate.theorem_5_1_approximate`; the privacy blanket is in `shuffling_blanket`,
-Rényi bounds are in `shuffling_rdp`, sampled clients in `shuffling_subsampled`, several rounds in
-`strong_composition`.
+Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
+that may be chosen by earlier messages, unless they state otherwise, if the order of speaking is
+uniform and unknown to the adversary and to the party that chooses the next randomizer
+(`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md shows what happens without). All but the
+stronger clones are loose: quote `turnout.accounting.price`.
 
 Notation
     ε₀  local_epsilon   > 0, of the local randomizer
     n   clients         ≥ 1         δ  delta, in (0, 1)
     v   variance        bound on Σ εᵢ² of the n messages, each given those before it
-
-The privacy blanket's bounds on shuffled messages, by the paper's own numbers.
-
-Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One non-adaptive randomizer for
-everybody, not adaptive; replace-one, both directions. Proved; `turnout.accounting.price` is
-tighter.
-
-Notation
-    ε₀  local_epsilon > 0    n  clients ≥ 1    δ  delta, in (0, 1)
     k   categories ≥ 2, of k-ary randomized response
-    γ   every message is with chance γ drawn from one law ω, the blanket, whatever the record
+    γ   every message is with chance γ drawn from one distribution ω, the blanket, for every record
     M ~ Bin(n, γ)        L = (R(x)(y) − e^ε R(x')(y))/ω(y), y ~ ω;  E L = −a, a = e^ε − 1
 
-The victim's message hides among the M − 1 blanket messages of the others. By the size-biased
-binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). With L in a range of width b (Hoeffding)
+**Privacy blanket.** Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One
+non-adaptive randomizer for all clients, not adaptive. The victim's message hides among the M − 1
+blanket messages of the others. By the size-biased binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). With L in
+a range of width b (Hoeffding)
 
     E(Σ_{i≤m} Lᵢ)₊ ≤ b²/(4a)·e^{−2ma²/b²},
 
-and with L ≤ c and E L² ≤ v (Bennett; L need not be centred, as E e^{tL} ≤ exp(−ta + v(e^{tc} − 1 −
-tc)/c²)), u = ac/v, h(u) = (1 + u)ln(1 + u) − u,
+and with L ≤ c and E L² ≤ v (Bennett; L need not be centred, as E
+e^{tL} ≤ exp(−ta + v(e^{tc} − 1 − tc)/c²)), u = ac/v, h(u) = (1 + u)ln(1 + u) − u,
 
     E(Σ_{i≤m} Lᵢ)₊ ≤ c/ln(1 + u)·e^{−m·h(u)·v/c²}.
 
@@ -65,13 +57,13 @@ _LARGEST_EXPONENT = 700.0
 
 
 def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float:
-    """12ε₀√(ln(1/δ)/n).
+    """ε = 12ε₀√(ln(1/δ)/n) of shuffled ε₀-messages, ε₀ ≤ ½.
 
     Source: Corollary 9 of Erlingsson et al. 2019 (erlingsson2019amplification), second part of
-    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is let in: mix a
-    ½-randomizer with a law of its own with chance η and ε₀ falls below ½, while δ moves by 2en·η
-    at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound too, for
-    all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
+    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is admitted: mix a
+    ½-randomizer with a fixed distribution with chance η and ε₀ falls below ½, while δ moves by
+    2en·η at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound
+    too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
 
     Raises:
         ParameterError: ε₀ > ½, n < 1000 or δ ≥ 1/100.
@@ -89,11 +81,11 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
 
 
 def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n, at every ε₀.
+    """ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1), ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n, at every ε₀.
 
     Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification), which Figure 2 of
-    the check-in paper draws. ε₁ is what each message costs given those before it, and it is the
-    one behind Remark 1. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
+    the check-in paper draws. ε₁ is the ε of each message given those before it, which Remark 1
+    uses too. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
     as its v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
     Returns:
@@ -122,7 +114,7 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 def clones_2021_limit(clients: int, delta: float) -> float:
-    """ln(n/(16 ln(2/δ))), the largest ε₀ of the clones bound in closed form, rounded down."""
+    """Largest ε₀ of the clones bound in closed form, ln(n/(16 ln(2/δ))), rounded down."""
     checks.count(clients=clients)
     checks.open_unit(delta=delta)
     limit = math.log(clients / (16 * math.log(2 / delta)))
@@ -130,7 +122,7 @@ def clones_2021_limit(clients: int, delta: float) -> float:
 
 
 def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) -> float:
-    """ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}.
+    """ε = ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}, by clones.
 
     Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
     ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
@@ -153,7 +145,7 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
 
 
 def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
-    """UNSAFE: the ε₀ at which the clones' closed form is ε, however large.
+    """UNSAFE: the ε₀ at which the clones' closed form is ε, without its limit on ε₀.
 
     Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 it is 9.72, beyond the limit of 3.76,
     and binary randomized response has a true δ of 0.55. Use the calibration of
@@ -173,10 +165,10 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
     fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
-    a proof of our own that was reviewed independently and that we have not found in print:
-    docs/design/shuffling.md, Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive
-    ones in a hidden order of speaking. It is what `turnout.accounting.price` says of
-    `PureRandomizer` and `NonAdaptiveRandomizer`.
+    a proof of our own that was reviewed independently (docs/design/shuffling.md; not found in print),
+    Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive ones in a hidden order of
+    speaking. `turnout.accounting.price` uses it for `PureRandomizer` and
+    `NonAdaptiveRandomizer`.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.
@@ -190,11 +182,11 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
 def lemma_2_3_1_first(
     local_epsilon: float, clients: int, delta: float, constant: float = 1.0
 ) -> float:
-    """c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n), of a constant c that is not stated.
+    """ε = c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n), with a constant c that the source does not state.
 
     Source: first part of Lemma 2.3.1 of Girgis 2023 (girgis2023thesis), which quotes Corollary
     5.3.1 of the privacy blanket (balle2019blanket) as O(·). The bound behind it is
-    `shuffling_blanket.blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
+    `blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
 
     Raises:
         UnsupportedError: ε₀ > ½ ln(n/ln(1/δ)).
@@ -313,7 +305,7 @@ def blanket_2019_bennett(
 
 @dataclass(frozen=True, slots=True)
 class _Blanket:
-    """γ, and of L at an ε: a = −E L, the width of its range, its maximum, its second moment."""
+    """γ, and of L at an ε: a = −E L, width of its range, maximum, bound on its second moment."""
 
     gamma: float
     mean: float
@@ -349,7 +341,7 @@ def _log_bennett(blanket: _Blanket, clients: int) -> float:
     if blanket.largest <= 0:
         return -math.inf
     u = blanket.mean * blanket.largest / blanket.square
-    if u == 0:  # the second moment overflows: nothing is claimed
+    if u == 0:  # the second moment overflows: no bound
         return math.inf
     # Below 1e-4 the sum would cancel; the series ends with a negative term, so it is no larger.
     h = (1 + u) * math.log1p(u) - u if u > 1e-4 else u**2 / 2 - u**3 / 6
@@ -365,7 +357,7 @@ def _smallest(
     delta: float,
     categories: int | None,
 ) -> float:
-    """The smallest ε at which the bound was found to be at most δ; ε₀ always serves."""
+    """Smallest ε found at which the bound is at most δ; at most ε₀, which always holds."""
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     checks.open_unit(delta=delta)

@@ -1,31 +1,33 @@
-"""δ(K) of shuffled messages of (ε₀, δ₀)-randomizers, from above, and the same for Gaussian noise.
+"""Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them: upper bounds and blocks.
 
-docs/design/shuffling.md ("Approximate randomizers") has the proof. Randomizers may be chosen by the
-messages before, as long as the order of speaking is hidden.
+`ApproximateMessagesBlock` and `GaussianMessagesBlock` are the blocks of one round
+(`PricedMessages`); `ApproximatePrice` and `GaussianPrice` are the bounds at any K.
+`InfinityMassBlock` adds an infinity mass to a block, from below too. `shuffled_gaussian` is the ε
+over rounds, for users. `messages` makes the blocks, `sampled_rounds` uses the bounds; the module
+builds on `blanket`.
+
+Neighbours differ in one client's record (replace-one). Randomizers may be chosen by the messages
+before, as long as the order of speaking is hidden. docs/design/shuffling.md ("Approximate
+randomizers") has the proof.
 
 Notation
     ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
     n       clients           ε₀'  ε₀ − ln(1 − δ₀)
-    τ       how far all other messages are from those of an ε₀'-randomizer
+    τ       the distance of all other messages from those of an ε₀'-randomizer
     D       a bound on δ(K) of n − 1 clients, without the infinity mass
     σ       of Gaussian noise, over the clip norm C; another record moves a message by up to 2C
 
-With chance δ₀ the victim's message may give it away. Else it is that of an ε₀-randomizer, by
+With chance δ₀ the victim's message may identify it. Else it is that of an ε₀-randomizer, by
 Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance 2δ₀/e of
-a law that is at least the larger of its two, over e^{ε₀'}, which the worst pair asks for; and at
-δ₀/e of one that is at least their mean, which clones ask for. The distances along a run add up to
-τ = 2(n − 1)δ₀/e or half of that, and a message that is drawn from what is missing is worth what
-n − 1 clients are worth without it. So with either pair at ε₀'
+a distribution that is at least the larger of its two, over e^{ε₀'}, as the worst pair requires; and
+at δ₀/e of one that is at least their mean, as clones require. The distances along a run add up to
+τ = 2(n − 1)δ₀/e or half of that, and where a message is drawn from the missing part, the loss is at
+most that of n − 1 clients without it. So with either pair at ε₀'
 
     δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
 
-The truth falls with K, though the right side does not for ever. And a message is worth no more than
-alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
-
-Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them, as blocks of a run.
-
-Neighbours differ in one client's record (replace-one). `approximate.price` has the bounds and
-docs/design/shuffling.md ("Approximate randomizers") the proof.
+The true δ falls with K, though the right side does not everywhere. And shuffling never costs more
+than the message alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
 """
 
 from __future__ import annotations
@@ -55,36 +57,36 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, clones_pair, worst_pair
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import BoolArray, FloatArray
 from turnout.core.errors import NumericalError, UnsupportedError
 
-_LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number
+_LARGEST_LOCAL_EPSILON = 600.0  # a larger ε₀ gives no privacy: e^{ε₀} must be a float
 _ALMOST_ONE = 1.0 - UNIT_ROUNDOFF
 _ROUNDING = 32 * UNIT_ROUNDOFF
 _DISTANCES = (2.0, 1.0)  # of one message by the worst pair and by clones, in units of δ₀/e
 CHOICES = (0, 1)
 _FEW_GROUPS = 16  # for what is multiplied by τ
-_RUNGS = 12.0  # ε₀'s that are tried in 2/σ; from one to the next δ₀ falls by about a half
-_LOOKED_AT = 10  # K's at which the best rung is looked for
-_FURTHEST = 39.0  # and the last is so many times 2/σ, beyond which δ₀ is nothing
+_RUNGS = 12.0  # ε₀'s tried in each 2/σ; δ₀ about halves from one to the next
+_LOOKED_AT = 10  # K's at which the best rung is searched
+_FURTHEST = 39.0  # the last ε₀ over 2/σ, beyond which δ₀ underflows
 
 
 class Blanket(NamedTuple):
-    """The blanket pair of ε₀'-randomizers near (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
+    """Blanket pair of ε₀'-randomizers near (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
 
     pair: BlanketPair
     distance: float
 
     @classmethod
     def of(cls, epsilon0: float, delta0: float, choice: int) -> Blanket:
-        """By the worst pair (0) or by clones (1)."""
+        """Blanket by the worst pair (choice 0) or by clones (choice 1)."""
         pair = (worst_pair, clones_pair)[choice](epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
         return cls(pair, _DISTANCES[choice] * math.exp(-epsilon0) * delta0 * (1.0 + _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCurve:
-    """The curve of one message of an ε₀-randomizer alone, ε₀ ≤ 600, from above."""
+    """Upper curve of a single message of an ε₀-randomizer, ε₀ ≤ 600."""
 
     epsilon0: float
 
@@ -101,13 +103,13 @@ class LocalCurve:
 
 @dataclass(frozen=True, slots=True)
 class HiddenCurve:
-    """The rest of δ(K), δ₀ aside, where the others hide the victim; without the factor 1 − δ₀.
+    """Part of δ(K) beside δ₀ where the others hide the victim, without the factor 1 − δ₀.
 
     Attributes:
         base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
         fewer: the same for n − 1 clients.
-        slack: τ, how far the others' messages are from those.
-        coming: the chance with which the victim sends a message.
+        slack: τ, the distance of the others' messages from those.
+        coming: the probability that the victim sends a message.
     """
 
     base: Curve
@@ -124,7 +126,7 @@ class HiddenCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """The bound for one (ε₀, δ₀): the least over its pairs, and that of a message alone."""
+    """Upper bound for one (ε₀, δ₀): the least of those of its pairs and of a single message."""
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float
@@ -139,7 +141,7 @@ class ApproximatePrice:
         groups: int,
         choices: Sequence[int] = CHOICES,
     ) -> ApproximatePrice:
-        """The curve of ``clients`` clients; the groups are those of `BlanketCurve`."""
+        """Bound for ``clients`` clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
         hidden: list[HiddenCurve] = []
         for choice in choices:
@@ -159,7 +161,7 @@ class ApproximatePrice:
         return self.at(k)
 
     def at(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, from above; from some K on it need not fall."""
+        """Upper bound on δ at each K ≥ 1, shape of ``k``; it may rise from some K on."""
         value = LocalCurve(self.epsilon0).delta(k)
         for hidden in self.hidden:
             value = np.minimum(value, hidden.delta(k))
@@ -169,7 +171,7 @@ class ApproximatePrice:
 
 @dataclass(frozen=True, slots=True)
 class GaussianPrice:
-    """The bound for Gaussian noise: at each K about the best of a ladder of ε₀'s."""
+    """Upper bound for Gaussian noise: at each K about the best of a ladder of ε₀'s."""
 
     noise_multiplier: float
     clients: int
@@ -177,7 +179,7 @@ class GaussianPrice:
 
     @property
     def alone(self) -> PairCurve:
-        """The price of one message that nobody hides."""
+        """Upper curve of a single message, without shuffling."""
         return PairCurve(GaussianPair(self.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
 
     def roughly(self, k: FloatArray) -> FloatArray:
@@ -188,7 +190,7 @@ class GaussianPrice:
         return np.minimum(np.min(about, axis=(0, 1)), self.alone.delta(k))
 
     def at(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, from above."""
+        """Upper bound on δ at each K ≥ 1, shape of ``k``."""
         ratios = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         values = self.alone.delta(ratios)
         for rung, chosen in rungs_by_ratio(self.noise_multiplier, self.clients, ratios):
@@ -207,9 +209,9 @@ class Rung(NamedTuple):
 
 def rungs_by_ratio(
     noise_multiplier: float, clients: int, ratios: FloatArray
-) -> Iterator[tuple[Rung, np.ndarray]]:
-    """About the rung that is worth least at each K: those that are, and where, shape (K's,)."""
-    # The best ε₀ rises with K, slowly, so it is looked for at few K's.
+) -> Iterator[tuple[Rung, BoolArray]]:
+    """Rungs that are about the least at some K, each with a mask of these K, shape (K's,)."""
+    # The best ε₀ rises with K, slowly, so it is searched at few K's.
     few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
     epsilons, deltas = _ladder(noise_multiplier)
     nearest, about = [], []
@@ -227,7 +229,7 @@ def rungs_by_ratio(
 
 @lru_cache(maxsize=64)
 def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
-    """ε₀'s and the δ₀ that the noise has there, from above, down to where it is nothing."""
+    """ε₀'s and an upper bound on the noise's δ₀ at each, down to where it underflows."""
     mu = 2.0 / noise_multiplier
     last = min(_FURTHEST * mu + 0.5 * mu**2, _LARGEST_LOCAL_EPSILON)
     epsilons = np.arange(1, math.ceil(last * _RUNGS / mu) + 1) * (mu / _RUNGS)
@@ -239,7 +241,7 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 def _about(
     epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
 ) -> FloatArray:
-    """About the bound: the pair as if Gaussian, unless nobody hides the victim; only steers."""
+    """Estimate of the bound that only steers: the pair as if Gaussian, or the message alone."""
     low = 1.0 / (np.exp(epsilon0) + 1.0)
     share = (low, 0.5 * np.exp(-epsilon0))[choice]
     gap = np.tanh(0.5 * epsilon0)
@@ -263,14 +265,14 @@ def _rung(price: GaussianPrice, rung: Rung) -> ApproximatePrice:
 _SINGLE, _COMPOSED = 256, 64  # groups of blanket messages for one round, for one of many
 _ROUGH = 16  # and for a first guess
 _COARSE, _DENSITY = 4.0, 20.0  # K's a standard deviation of the loss: to find a root, to compose
-_CLOSE = 9.0  # standard deviations of the loss up to which K's lie close
+_CLOSE = 9.0  # standard deviations of the loss up to which K's lie close together
 _APART = 1.05  # and the ratio of ε's from there on
 _ABOUT = np.array([0.8, 0.9, 0.96, 1.02, 1.1, 1.3])  # times about δ's ε, to enclose it by
 _CLOSER = (0.02, 3e-3)  # relative distances of ε's about δ's, one after the other
 
 
 class PricedMessages(ABC):
-    """One round whose δ is priced from above at any K, the same in both directions."""
+    """One round with an upper bound on δ at any K, the same in both directions."""
 
     __slots__ = ()
 
@@ -282,7 +284,7 @@ class PricedMessages(ABC):
     @property
     @abstractmethod
     def floor(self) -> float:
-        """The δ below which no ε helps."""
+        """δ below which no ε holds."""
 
     @abstractmethod
     def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
@@ -290,19 +292,19 @@ class PricedMessages(ABC):
 
     @abstractmethod
     def end(self, delta: float) -> float:
-        """The ε from which on nothing more is proved that matters at δ."""
+        """ε from which on δ(ε) is negligible, or falls no more, at this δ."""
 
     @abstractmethod
     def wide(self, refinement: int) -> Curve:
-        """An upper curve for few K's that are not known beforehand."""
+        """Upper curve at any K, for callers that need few K's which are not known beforehand."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same polygon in both directions, sharp near one δ."""
+        """Upper polygon of both directions, sharp near one δ."""
         require_upper(side)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same polygon in both directions, from 1 down to δ."""
+        """Upper polygon of both directions, sharp from 1 down to δ."""
         require_upper(side)
         curve = _down_to(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
@@ -310,7 +312,7 @@ class PricedMessages(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ApproximateMessagesBlock(PricedMessages):
-    """One round of n shuffled messages of (ε₀, δ₀)-randomizers, from above.
+    """One round of n shuffled messages of (ε₀, δ₀)-randomizers: upper bounds only.
 
     Randomizers may be chosen by the messages before, as long as the order of speaking is hidden.
     ε₀ is under replacement; above 600 it counts as 600.
@@ -333,7 +335,7 @@ class ApproximateMessagesBlock(PricedMessages):
 
     @property
     def floor(self) -> float:
-        """δ₀, below which no ε helps."""
+        """δ₀, below which no ε holds."""
         return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def price(self, groups: int) -> ApproximatePrice:
@@ -345,16 +347,16 @@ class ApproximateMessagesBlock(PricedMessages):
         return self.price(1).furthest
 
     def wide(self, refinement: int) -> Curve:
-        """The price, which from where it would rise stays as it is."""
+        """Bound at any K, constant from where it would rise."""
         return _falling(self, refinement)
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianMessagesBlock(PricedMessages):
-    """One round of n shuffled messages that carry Gaussian noise each, from above.
+    """One round of n shuffled messages with Gaussian noise each: upper bounds only.
 
-    At every K about the best of many ε₀, each with the δ₀ that the noise has there, and of what a
-    message is worth alone. Whatever the dimension. σ is the standard deviation of one message's
+    At every K about the best of many ε₀, each with the δ₀ of the noise there, and of the bound for
+    a single message. For every dimension. σ is the standard deviation of one message's
     noise over the clip norm C; another record moves a message by up to 2C.
     """
 
@@ -367,13 +369,13 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About twice the standard deviation of the likelihood ratio if all others are alike."""
+        """About twice the standard deviation of the likelihood ratio for identical others."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
 
     @property
     def floor(self) -> float:
-        """0: some ε is enough for any δ."""
+        """0: every δ has an ε."""
         return 0.0
 
     def price(self, groups: int) -> GaussianPrice:
@@ -381,7 +383,7 @@ class GaussianMessagesBlock(PricedMessages):
         return GaussianPrice(self.noise_multiplier, self.clients, groups)
 
     def end(self, delta: float) -> float:
-        """The ε at which a message alone is worth δ, if that can be written down."""
+        """ε of a single message at δ, or the largest ε that can be represented."""
         try:
             return epsilon_at(self.price(1).alone, delta, Side.UPPER)
         except NumericalError:
@@ -394,11 +396,11 @@ class GaussianMessagesBlock(PricedMessages):
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBlock:
-    """A block of messages where the victim's gives it away with some chance, in both worlds.
+    """A block of messages with an infinity mass: the victim's message may identify its record.
 
-    What (ε₀, δ₀)-randomizers may do: the victim sends one of the base's messages, or with chance δ₀
-    one that nobody else can; the others send messages of ε₀-randomizers. A lower bound if the
-    base's is one.
+    (ε₀, δ₀)-randomizers may do so: the victim sends one of the base's messages, or with chance δ₀
+    one that no other record can produce, in both worlds; the others send messages of
+    ε₀-randomizers. A lower bound if the base's is one.
     """
 
     base: Block
@@ -435,7 +437,7 @@ class InfinityMassBlock:
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBound:
-    """δ₀ + (1 − δ₀)·δ(K): either world has an outcome of chance δ₀ that the other has not."""
+    """δ₀ + (1 − δ₀)·δ(K): each world has an outcome of probability δ₀ that the other lacks."""
 
     base: Curve
     infinity_mass: float
@@ -457,12 +459,19 @@ def shuffled_gaussian(
 ) -> float:
     """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
 
-    Source: `approximate.price`, with ε₀ and δ₀ of the Gaussian. The least of this and of what the
-    messages are worth on their own. All clients of a round do the same to their records. σ and n
-    are those of `GaussianMessagesBlock`; each round is shuffled afresh.
+    Source: `GaussianPrice` (docs/design/shuffling.md, "Approximate randomizers"), with ε₀ and δ₀ of
+    the Gaussian. The least of this and of ε of the messages without shuffling. All clients of a
+    round apply the same randomizer. Each round is shuffled afresh.
+
+    Args:
+        noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
+            another record moves a message by up to 2C.
+        clients: n ≥ 1, the clients of each round.
+        delta: δ in (0, 1).
+        rounds: number of rounds, at least 1.
 
     Returns:
-        ε under replace-one, never below the true one; what the messages are worth on their own
+        ε under replace-one, never below the true one; that of the messages without shuffling
         where shuffling proves, or can be certified to prove, no more.
     """
     checks.positive(noise_multiplier=noise_multiplier)
@@ -482,7 +491,7 @@ def shuffled_gaussian(
 
 @lru_cache(maxsize=256)
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
-    """A polygon through K's that are ever closer to the one at which it reaches δ."""
+    """Upper polygon through K's that approach the one at which it reaches δ."""
     end = block.end(0.999 * delta)
     ratios, values = _enclosing(block, delta, end)
     sharp = block.price(_SINGLE << refinement)
@@ -502,7 +511,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
 
 @lru_cache(maxsize=256)
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
-    """Some K's among which δ is reached, if it is, and rough bounds there."""
+    """K's that enclose the one at which δ is reached, if any, and rough upper bounds there."""
     epsilons = _epsilons(block.loss_deviation, end, _COARSE)
     rough = block.price(_ROUGH).roughly(np.exp(epsilons))
     guess = float(epsilons[np.argmax(rough <= delta)])
@@ -516,7 +525,7 @@ def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatAr
 
 @lru_cache(maxsize=256)
 def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
-    """A polygon down to δ, or to where nothing more is proved."""
+    """Upper polygon down to δ, or to where the bound falls no more."""
     density = _DENSITY * 2**refinement
     ratios = np.exp(_epsilons(block.loss_deviation, block.end(0.5 * delta), density))
     return upper_polygon(ratios, block.price(_COMPOSED << refinement).at(ratios))
@@ -524,7 +533,7 @@ def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCur
 
 @dataclass(frozen=True, slots=True)
 class _PriceCurve:
-    """A price at every K; from some K on, where it would rise, at that one."""
+    """Upper curve by a price at any K, constant from the K on at which it would rise."""
 
     price: ApproximatePrice | GaussianPrice
     turn: float = math.inf
@@ -567,6 +576,6 @@ def _root(curve: PolygonCurve, delta: float) -> float:
 
 
 def require_upper(side: Side) -> None:
-    """Refuses what asks for a lower bound."""
+    """Refuse a lower side by an UnsupportedError."""
     if side is Side.LOWER:
         raise UnsupportedError("the bound for approximate randomizers says nothing from below")

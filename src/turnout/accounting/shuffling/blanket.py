@@ -1,36 +1,39 @@
-"""δ(K) of a blanket pair, from above or below, in a millisecond a K.
+"""δ(K) of a blanket pair, from above or below, and the block of one round of shuffled messages.
 
-Notation (see also `blanket`)
+`BlanketCurve` is the curve, in about a millisecond a K, by the `best_events` of its cells.
+`BlanketBlock` is the block of a round, `pair_epsilon` the ε of a pair composed over rounds, and
+`clones_2021` that of the clones pair. `messages`, `approximate` and `lower_bounds` build on it;
+`blanket_pairs` has the pairs and the cells.
+
+Notation (see also `blanket_pairs`)
     n    clients                       K = e^ε
     N    high and low messages in all  c    neutral ones
     A    high ones of the N            u = 2A − N, a walk of N fair steps
 
-The view's law is a mixture: it is that of n messages of the blanket alone, times A/(nβ),
-(N − A)/(nβ) or c/(nβ₃) where the victim's message is high, low or neutral. So, with N − 1 ~
-Bin(n − 1, 2β) and c | N ~ Bin(n − N, β₃/(1 − 2β)) (the size-biased binomial, as in the privacy
-blanket, balle2019blanket),
+The distribution of the view is a mixture: it is that of n messages of the blanket alone, times
+A/(nβ), (N − A)/(nβ) or c/(nβ₃) where the victim's message is high, low or neutral. So, with
+N − 1 ~ Bin(n − 1, 2β) and c | N ~ Bin(n − N, β₃/(1 − 2β)) (the size-biased binomial, as in the
+privacy blanket, balle2019blanket),
 
     δ(K) = (K + 1)(v_h − v_l)·E[(u/N − θ·y/N)₊],   θ = (K − 1)/(K + 1),
     y = ((v_h + v_l)·N + 2(v₃/β₃)β·c)/(v_h − v_l),
 
 the same in both directions by symmetry. N is cut into groups N₁ ≤ N ≤ N₂. E[(u/N − t)₊] falls in
 N, for the mean of N exchangeable steps is a martingale in reverse, and falls and is convex in t;
-E[(u − s)₊] rises in N. So the group is worth at most
+E[(u − s)₊] rises in N. So the group contributes at most
   * u/N at N₁ with the drift y/N at its least (c at N₂ over N₂), or
   * u at N₂ with the drift y at its least (N₁, and c at N₂), divided by N₁,
-and at least the same with N₁ and N₂ exchanged. Which is sharper depends on what the drift is made
-of; without neutral messages it is the first, with nothing lost in t. In c the price is convex and
+and at least the same with N₁ and N₂ exchanged. Which is sharper depends on the parts of the drift;
+without neutral messages it is the first, with nothing lost in t. In c the price is convex and
 falls: from above c is spread over a few points that keep its mean (hat weights), from below it
 is put on the means of few intervals (Jensen).
 
-The price of a cell is what its best event A ≥ a gains, Pr₀ − K·Pr₁, and its slope in K is −Pr₁. As
+The price of a cell is the gain of its best event A ≥ a, Pr₀ − K·Pr₁, and its slope in K is −Pr₁. As
 another K's best event gains no less than this one, that line lies below the price.
 
 **Fair coins**, from one to 10⁹: relative errors of the chance of a number of heads and of more stay
 below 1e-11 while the chance is above e^{−700}; `betainc` gives the tail. The deviance form of the
 mass (Loader 2000) keeps its digits where differences of ln Γ would not.
-
-One shuffle of one message a client, as a block of a run, and the clones bound by it.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ from turnout.accounting.divergence.curves import (
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, Cells, clones_pair
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import BoolArray, FloatArray
 from turnout.core.errors import UnsupportedError
 
 _SLACK = 1e-9  # relative error that a binomial probability may have
@@ -85,11 +88,11 @@ class BlanketCurve:
         return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """The slope of a line through δ(K) below the pair's curve, or 0 for an upper curve."""
+        """Slope of a line through δ(K) below the pair's curve, or 0 for an upper curve."""
         return self.delta_and_slope(k)[1]
 
     def delta_and_slope(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Both at once, shape of ``k`` each."""
+        """δ and slope at once, shape of ``k`` each."""
         flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         step = max(1, _AT_ONCE // self._cells.weight.size)
         parts = [self._priced(flat[i : i + step]) for i in range(0, flat.size, step)]
@@ -115,41 +118,41 @@ class BlanketCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """The value of the best event of each cell, one row a cell, one column a K.
+    """Value of the best event of each cell, one row a cell, one column a K.
 
     Attributes:
-        value: its gain.
-        slack: the rounding of that.
-        chance: of it in the world in which it is less likely.
+        value: gain of the event.
+        slack: bound on the rounding of the gain.
+        chance: probability of the event in the world in which it is less likely.
         impossible: where K is beyond v_h/v_l.
     """
 
     value: FloatArray
     slack: FloatArray
     chance: FloatArray
-    impossible: FloatArray
+    impossible: BoolArray
 
     @property
     def most(self) -> FloatArray:
-        """The gain from above."""
-        # No view is likelier by more than v_h/v_l, whatever its cell claims.
+        """Upper bound on the gain."""
+        # No view is likelier by more than v_h/v_l, so beyond it the gain is 0 in every cell.
         return np.where(self.impossible, 0.0, np.maximum(self.value, 0.0) + self.slack)
 
     @property
     def least(self) -> tuple[FloatArray, FloatArray]:
-        """The gain from below, and how it falls with K.
+        """Lower bound on the gain, and its decrease with K.
 
-        The same event's gain at another K is at most what the best event gains there.
+        The same event's gain at another K is at most the gain of the best event there.
         """
         fall = np.where(self.value > self.slack, self.chance, 0.0)
         return np.maximum(self.value - self.slack, 0.0), fall
 
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
-    """The best event of each cell at each K."""
+    """Best event of each cell at each K, shape (cells, K's) each."""
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
-    # What an event gains at most, all of the N messages being high; it never does below 0.
+    # Largest gain of an event, all of the N messages being high; below 0 no event gains.
     most = high - k * low - 0.5 * (k - 1.0) * excess
     rounding = 8 * UNIT_ROUNDOFF * (high + k * low + 0.5 * (k - 1.0) * np.abs(excess))
     possible = most >= -rounding
@@ -195,7 +198,7 @@ def chance_of_at_least(coins: FloatArray, count: FloatArray) -> FloatArray:
 
 
 def _stirling(n: FloatArray) -> FloatArray:
-    """Ln n! − (n + ½) ln n + n − ½ ln 2π for whole n ≥ 1."""
+    """Stirling's error ln n! − (n + ½) ln n + n − ½ ln 2π for whole n ≥ 1."""
     large = np.maximum(n, _TABLE)
     square = large * large
     series = 1 / 1260 - (1 / 1680 - (1 / 1188) / square) / square
@@ -215,9 +218,9 @@ _SMALL = np.append(
 _SINGLE, _COMPOSED, _ROUGH = 256, 128, 16  # groups of one round, of many, to place K's by
 _DENSITY = 40.0  # K's a standard deviation of the loss, for a curve to be composed
 _CLOSE, _MOST_STEPS = 1e-4, 40  # relative width of the ε's that enclose a root, and tries
-_REACHED = 0.9  # the part of the δ at which curves may be cut off down to which they are made
+_REACHED = 0.9  # curves are made down to this part of the δ at which they may be cut off
 _ROUNDING = 1e-8  # of slopes, and of points between nodes
-_LARGEST_LOCAL_EPSILON = 140.0  # from which on roots may lie too far away for `polygons`
+_LARGEST_LOCAL_EPSILON = 140.0  # from which on the search for roots may fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +228,8 @@ class BlanketBlock:
     """One round of n shuffled messages, by blanket pairs; the same in both directions.
 
     Attributes:
-        upper: a pair that is worth at least as much as any two records of the victim.
-        lower: a pair that somebody attains, or None where none is known.
+        upper: a pair that bounds any two records of the victim.
+        lower: a pair that some records attain, or None where none is known.
     """
 
     upper: BlanketPair
@@ -242,11 +245,11 @@ class BlanketBlock:
         return _loss_deviation(self.upper, self.clients)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same curve in both directions, through few K's of which two enclose δ's."""
+        """Curve of both directions, through few K's, two of which enclose that of δ."""
         return _near(self._pair(side), self.clients, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same curve in both directions, sharp from 1 down to δ."""
+        """Curve of both directions, sharp from 1 down to δ."""
         curve = _down_to(self._pair(side), self.clients, side, delta, refinement)
         return CurvePair(side, [curve], [curve])
 
@@ -290,7 +293,7 @@ def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refineme
 
 
 def _priced(curve: BlanketCurve) -> PricedSide:
-    """One K after the other."""
+    """The curve as a function of one K and a side that is ignored."""
 
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
@@ -302,9 +305,11 @@ def _about(
     curve: BlanketCurve, delta: float, guess: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """K = 1 and K's that enclose the one at which a curve reaches δ; δ's and slopes there."""
+    # Begin around the guess.
     epsilons = guess * np.array([0.0, 0.94, 1.0, 1.03])
     values, slopes = curve.delta_and_slope(np.exp(epsilons))
     for _ in range(_MOST_STEPS):
+        # Stop when two neighbouring ε's enclose the root closely; else widen or go between them.
         index = int(np.argmax(values <= delta)) if values[-1] <= delta else values.size
         if index == 0:
             break
@@ -314,6 +319,7 @@ def _about(
             break
         else:
             more = _between(epsilons[index - 1 : index + 1], values[index - 1 : index + 1], delta)
+        # Insert the new points in order.
         found = curve.delta_and_slope(np.exp(more))
         epsilons, first = np.unique(np.append(epsilons, more), return_index=True)
         values, slopes = np.append(values, found[0])[first], np.append(slopes, found[1])[first]
@@ -321,7 +327,7 @@ def _about(
 
 
 def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
-    """Three ε's close about where ln δ, a straight line over ε², is reached between two."""
+    """Three ε's close to where ln δ, taken as linear in ε² between two ends, is reached."""
     logs = np.log(np.maximum(values, 1e-300))
     share = min(max((logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-300), 0.0), 1.0)
     middle = math.sqrt(ends[0] ** 2 + share * (ends[1] ** 2 - ends[0] ** 2))
@@ -333,7 +339,7 @@ def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
 def _polygon(
     pair: BlanketPair, side: Side, nodes: FloatArray, values: FloatArray, slopes: FloatArray
 ) -> Curve:
-    """The polygon by a curve's values at some K's, and 0 at e^{ε₀} from above."""
+    """Polygon by a curve's values at some K's; an upper one is 0 at e^{ε₀}."""
     if side is Side.LOWER:
         return _under_tangents(nodes, values, slopes)
     alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))
@@ -342,13 +348,13 @@ def _polygon(
 
 
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
-    """A polygon of which each side lies on or below the tangent at a node, 0 at the end."""
+    """Lower polygon: each side lies on or below the tangent at a node, 0 at the end."""
     gaps = np.diff(nodes)
     # Each tangent is turned down about its node by what its slope may be rounded.
     right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)
     apart = left - right
     meet = values[:-1] - values[1:] + left * gaps
-    # A little before they meet the later one is the lower, whatever the earlier one's rounding.
+    # Slightly before they meet the later one is the lower, despite the rounding of the earlier.
     meet = (1.0 - _ROUNDING) * meet / np.where(apart > 0, apart, 1.0)
     proper = (apart > 0) & (meet > 0) & (meet < gaps)
     meet = np.where(proper, meet, 0.5 * gaps)
@@ -367,11 +373,11 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
 
     Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1, numerically: the
     smallest published bound for adaptive randomizers, which needs an order of speaking that is
-    uniform and unknown to the adversary and to whoever chooses the next randomizer.
-    `turnout.accounting.price` quotes `worst_pair`, up to 30 % less.
+    uniform and unknown to the adversary and to the party that chooses the next randomizer.
+    `turnout.accounting.price` uses `worst_pair`, up to 30 % less.
 
     Returns:
-        ε under replace-one, never below the true one; hardly above r·ε₀, rounded up.
+        ε under replace-one, never below the true one; at most r·ε₀ but for rounding up.
 
     >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
     0.0153
@@ -383,7 +389,8 @@ def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1)
     """ε of a blanket pair's messages, composed over rounds.
 
     Returns:
-        ε in either direction, never below the pair's; hardly above r times the pair's own ε₀.
+        ε in either direction, never below the pair's; at most r times the pair's ε₀ but for
+        rounding up.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)

@@ -1,12 +1,18 @@
 """Attained losses of shuffled messages: lower bounds, and blocks that have both sides.
 
+`LowerBoundBlock` is a round of any ε₀-randomizers, from above and from below.
+`IdenticalOthersBlock`, `identical_others_block` and `IdenticalGaussianBlock` are rounds in which
+all others hold one record. `kary_response_block` and `hadamard_response_block` have both sides of
+two known randomizers. `messages` makes these blocks; they build on `blanket`, `binary_response` and
+`participation.check_ins`.
+
+An event that is likelier than ε allows for one choice of the others' records disproves (ε, δ), so
+any choice of records is a lower bound, and so is any processing of the messages.
+docs/design/shuffling.md, "What is attained", gives the reasons for the choices here.
+
 Notation
     ε₀        of the randomizer      e = e^{ε₀}
     x⁰, x¹    the victim's two records
-
-An event likelier than it should be for one choice of the others' records is likelier than it should
-be, so any choice is a lower bound, and so is any processing of the messages.
-docs/design/shuffling.md, "What is attained", says why the choices here are those.
 """
 
 from __future__ import annotations
@@ -37,19 +43,19 @@ from turnout.core import checks
 
 _NEARER = 1e-9
 _FEW_OF_OTHERS = 2.0  # ε₀ from which P/Q of what the victim does not prefer matters little
-_FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact law is composed
+_FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact distribution is composed
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBoundBlock:
-    """One round of messages of any ε₀-randomizers, adaptive or not.
+    """One round of messages of any ε₀-randomizers, adaptive or not, from both sides.
 
-    UPPER is the pair that is proved for them all. LOWER is binary response with all others alike,
+    UPPER is the pair that is proved for them all. LOWER is binary response with identical others,
     or three-valued response with all others on the third value, which costs more of many clients
     where e > 2: in one round the larger at each K; composed the one whose total variation is
-    larger. With others who are all alike no randomizer does better in χ² than the better of these
+    larger. With identical others no randomizer has a larger χ² than the larger of these
     two (docs/design/shuffling.md). As REMOVE it is the worse direction of binary response;
-    three-valued response has but one.
+    three-valued response has only one direction.
     """
 
     local_epsilon: float
@@ -92,10 +98,10 @@ class LowerBoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersBlock(Bits):
-    """One round of binary response in which all others hold the bit that is not the victim's in P.
+    """Round of binary response in which all others hold the bit that the victim lacks in P.
 
-    In Q all bits are alike, so a sample without the victim is one without a difference: what
-    `sampling` asks for. UPPER is the pair that is proved for all ε₀-randomizers.
+    In Q all bits are equal, so a sample without the victim is the same in both worlds, as
+    `sampled_rounds` requires. UPPER is the pair that is proved for all ε₀-randomizers.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -122,12 +128,12 @@ class IdenticalOthersBlock(Bits):
 def identical_others_block(
     local_epsilon: float, total_variation: float, clients: int
 ) -> AllocationBlock:
-    """One round of a randomizer whose ε₀ and τ two records attain, all others holding one of them.
+    """Round of a randomizer whose ε₀ and τ two records attain; all others hold one of them.
 
     In Q the victim holds it too. The likelihood ratio is then the mean of those of n messages: one
-    step among n, of random allocation. From below only: the pair is a hair less apart than said,
-    and where e is large, messages that the victim does not prefer are taken for one, which costs
-    1/e of the variance and makes laws of many messages ten times as quick.
+    step among n, of random allocation. From below only: the distance of the pair is slightly
+    reduced, and where e is large, messages that the victim does not prefer are merged, which costs
+    1/e of the variance and makes distributions of many messages ten times as fast.
     """
     nearer = total_variation * (1.0 - _NEARER)
     if local_epsilon < _FEW_OF_OTHERS:
@@ -140,11 +146,10 @@ def identical_others_block(
 
 @dataclass(frozen=True, slots=True)
 class IdenticalGaussianBlock:
-    """One round of Gaussian messages in which all others hold −C; the victim holds C in P and −C in
-    Q.
+    """One round of Gaussian messages: all others hold −C, the victim C in P and −C in Q.
 
     The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
-    allocation. Of many messages the sum alone is composed, which is quicker and gives less.
+    allocation. Of many messages the sum alone is composed, which is faster and a lower bound.
     """
 
     noise_multiplier: float
@@ -156,11 +161,11 @@ class IdenticalGaussianBlock:
         return self._steps.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The exact law's."""
+        """Exact curve, rounded to its side."""
         return self._steps.curve(direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The exact law's, or from below that of the sum of many."""
+        """Exact curves, or lower ones by the sum where there are many messages."""
         many = self.clients > _FEW_TO_COMPOSE and side is Side.LOWER
         return (self._sum if many else self._steps).curves(side, delta, refinement)
 
@@ -180,8 +185,8 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
 
     Returns:
         UPPER: for k = 2 the supremum over all splits of the others, else the blanket of the
-        victim's two values and the neutral ones. LOWER: for k = 2 all others alike, else all others
-        on one value that is not the victim's, k − 2 values taken as one.
+        victim's two values and the neutral ones. LOWER: for k = 2 identical others, else all others
+        on one value that is not the victim's, k − 2 values merged.
     """
     checks.count(2, values=values)
     if values == 2:
@@ -204,5 +209,5 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
 
 
 def _others_elsewhere(upper: BlanketPair) -> BlanketPair:
-    """The same victim; all that others do not send as high or low is neutral, and taken as one."""
+    """Pair of the same victim where all other messages of the others are neutral, and merged."""
     return BlanketPair(upper.high, upper.low, upper.share, 1.0 - 2.0 * upper.share)

@@ -1,41 +1,40 @@
-"""δ(K) of a blanket pair whose messages come from self-sampling, from above.
+"""Self-sampling: mixtures over the number of clients that send a message.
 
-What the numbers of messages are taken to be, and how often.
+`Mixture` is δ(K) of a `Sample` of clients in one direction, from one side, by groups of N
+(`groups`). `SampledCurve` is the sharper upper bound for a blanket pair, by `SampledCells`: values
+of the numbers of messages and their probabilities, at the resolution of a `Grain`. `sampled_rounds`
+makes blocks of both, `schemes` uses `groups_from`. docs/design/shuffling.md ("Sampling") has the
+proofs.
 
-Notation (see also `blanket.pair` and `blanket.cells`)
-    n    clients           q    each one's chance of sending a message
-    N    messages          B    high and low ones     c    neutral ones     m    N − B
-    ρ    n/N               K = e^ε                    r    v₃/β₃
+Notation (see also `blanket_pairs`)
+    n    clients           N    messages of a round, Bin(n, q); its senders are a uniform subset
+    q    each one's chance of sending one           γ    N/n, ρ its inverse       K = e^ε
+    δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
+    B    high and low messages     c    neutral ones     m    N − B     r    v₃/β₃
 
-The round is worth the mean of γ·δ_N(1 + (K − 1)/γ) over N (`mixtures`), γ = N/n, and δ_N that over
-B and c (`blanket.curve`). Both γ and B count as chances there, so that together
+**Mixture.** Given N, which is observed, the round is that of a uniform subset: δ(K) is at most the
+mean over N of h(N) = γ·δ_N(1 + (K − 1)/γ) (`sampled_rounds.SubsampledBlock`). For one fixed curve
+in the place of δ_N this rises with γ and is convex in it (a perspective). So for N₁ ≤ N ≤ N₂ the
+curve of N₁, with N spread on N₁ and N₂ so that its mean stays, bounds from above; that of N₂, with
+N at its mean, from below. The same holds of both directions of a diluted pair, (1 − γ)Q + γP
+against Q.
+
+**Blanket pairs.** δ_N itself is a mean over B and c (`blanket`). Both γ and B count as chances
+there, so that together
 
     B − 1 ~ Bin(n − 1, 2βq),   m | B ~ Bin(n − B, q(1 − 2β)/(1 − 2βq)),   c | m ~ Bin(m, p),
 
-p = β₃/(1 − 2β), and δ(K) is q times the mean of a price at 1 + (K − 1)ρ. What an event gains there
-is a constant less a multiple of ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc
-together and falls in both; from above:
+p = β₃/(1 − 2β), and δ(K) is q times the mean of a price at 1 + (K − 1)ρ. The gain of an event is a
+constant less a multiple of ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together
+and falls in both; from above:
 
-  * B in [B₁, B₂]: as in `blanket.cells`, with m that of B₂ and N = B₂ + m. (With the same coins of
-    the others, m is no larger than the true one and N no smaller.)
+  * B in [B₁, B₂]: as in `blanket_pairs.Cells`, with m that of B₂ and N = B₂ + m. (With the same
+    coins of the others, m is no larger than the true one and N no smaller.)
   * m between two points a < b, c = m·x: the price is convex along any line of (ρ, ρc). Of these
     ρc = nx·m/N is concave in m, so above its chord; and ρ is above 4·N_a·N_b/(N_a + N_b)² times its
     chord. With ρ at both ends so much less, the price lies below the chord of its ends' prices.
   * c | m for all m from m' on: m/m'·Bin(m', p), which is larger in convex order.
-  * Cells that are hardly ever met count as lost: a price is at most 1.
-
-The mixture over how many of n clients send a message, each with chance q (self-sampling).
-
-Notation
-    n    clients           N    messages of a round, Bin(n, q); who sent them is a uniform subset
-    q    each one's chance of sending one           γ    N/n           K = e^ε
-    δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
-
-Given N, which is seen, the round is that of a uniform subset: δ(K) is the mean over N of
-h(N) = γ·δ_N(1 + (K − 1)/γ), no more (`blocks.SubsampledBlock`). For one fixed curve in the place
-of δ_N this rises with γ and is convex in it (a perspective). So for N₁ ≤ N ≤ N₂ the curve of N₁,
-with N spread on N₁ and N₂ so that its mean stays, bounds from above; that of N₂, with N at its
-mean, from below. The same holds of both directions of a diluted pair, (1 − γ)Q + γP against Q.
+  * Cells of negligible probability count as lost: a price is at most 1.
 """
 
 from __future__ import annotations
@@ -63,23 +62,23 @@ from turnout.accounting.shuffling.blanket_pairs import (
 )
 from turnout.accounting.shuffling.lower_bounds import IdenticalGaussianBlock
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import BoolArray, FloatArray, IntArray
 
 _SLACK = 1e-9  # relative error that a binomial probability may have
 _EVERY = 1.5  # distance of numbers up to which none lies between
 _COARSEST = 3.0  # deviations between points, at most
 _SURE = 1.0 - 1e-12  # p above which all that is not high or low is neutral
 _LEAST_SHARE = 0.1  # of v₃², for a price that turns on few messages
-_ALL = 60  # numbers that are each a point of their own
+_ALL = 60  # so few numbers that each is a point
 
 
 class Grain(NamedTuple):
-    """The resolution at which numbers of messages are told apart.
+    """Resolution of the numbers of messages.
 
     Attributes:
         groups: groups of B are about B/(8·groups) wide, or single.
         fine: points of m are about m/√fine apart, those of c about c/(v₃·√fine).
-        lost: what the cells that are left out may weigh, about.
+        lost: about the largest total probability of the cells that are left out.
     """
 
     groups: int
@@ -89,14 +88,14 @@ class Grain(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledCells:
-    """Numbers of messages, shape (cells,) each, for a price from above.
+    """Values of the numbers of messages, shape (cells,) each, for an upper bound.
 
     Attributes:
         coins: B − 1, steps of the walk but one.
-        excess: as in `blanket.cells.Cells`, of ρc over the ρ here.
+        excess: as in `blanket_pairs.Cells`, of ρc over the ρ here.
         rate: 1/ρ, no smaller than N/n.
-        weight: chance, the factor q included.
-        lost: what all cells that are left out weigh.
+        weight: probability, the factor q included.
+        lost: total probability of all cells that are left out, from above.
     """
 
     coins: FloatArray
@@ -107,13 +106,15 @@ class SampledCells:
 
     @classmethod
     def of(cls, pair: BlanketPair, population: int, rate: float, grain: Grain) -> SampledCells:
-        """Cells in which the price is no less than the truth."""
+        """Cells whose mean price is never below the truth."""
+        # Groups of B.
         others, chance = population - 1, min(2.0 * pair.share * rate, 1.0)
         first = first_of_groups(others, chance, grain.groups)
         near, far = first, np.append(first[1:] - 1.0, float(others))
         chances = rate * group_chances(first, others, chance, Side.UPPER)
         kept, lost = _heavy(chances, grain.lost)
         near, far, chances = near[kept], far[kept], chances[kept]
+        # Points of m for each group, with N and 1/ρ.
         present = rate * (1.0 - 2.0 * pair.share) / (1.0 - chance) if chance < 1 else 0.0
         row, m, weights, least = _spread(others - far, min(present, 1.0), grain.fine)
         messages = far[row] + 1.0 + m
@@ -121,8 +122,10 @@ class SampledCells:
         weights = weights * chances[row]
         kept, left_out = _heavy(weights, grain.lost)
         lost += left_out
+        # Drop cells of negligible probability.
         near, far, m, least = near[row[kept]], far[row[kept]], m[kept], least[kept]
         messages, rates, weights = messages[kept], rates[kept], weights[kept]
+        # Points of c for each cell, if messages may be neutral.
         if pair.neutral == 0.0:
             return cls(near, np.zeros(near.size), rates, weights, lost)
         cell, c, shares = _neutrals(pair, m, least, grain.fine)
@@ -132,8 +135,8 @@ class SampledCells:
         return cls(coins[kept], excess[kept], rates[cell[kept]], weights[kept], lost + left_out)
 
 
-def _heavy(weights: FloatArray, lost: float) -> tuple[np.ndarray, float]:
-    """Which weights to keep, the largest always, and what the others sum to, from above."""
+def _heavy(weights: FloatArray, lost: float) -> tuple[BoolArray, float]:
+    """Mask of the weights to keep, the largest always, and an upper bound on the others' sum."""
     kept = weights >= min(lost / max(weights.size, 1), float(weights.max()))
     return kept, float(weights[~kept].sum()) * (1.0 + _SLACK)
 
@@ -143,9 +146,9 @@ def _moved(
     near: FloatArray,
     far: FloatArray,
     weights: FloatArray,
-    neutrals: tuple[np.ndarray, FloatArray, FloatArray],
+    neutrals: tuple[IntArray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Coins, excess and weight of the numbers of neutral messages, as in `blanket.cells`."""
+    """Coins, excess and weight of the numbers of neutral messages: see `blanket_pairs.Cells`."""
     cell, c, shares = neutrals
     drift = 2.0 * pair.neutral_ratio * pair.share * c
     sums = pair.high + pair.low
@@ -156,8 +159,8 @@ def _moved(
     return np.where(by_mean, near, far)[cell], excess, shares * weights[cell]
 
 
-def _lowered(messages: FloatArray, row: np.ndarray) -> FloatArray:
-    """The factor that puts chords of 1/N below it at each point."""
+def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
+    """Factor that puts the chords of 1/N below 1/N, at each point."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
@@ -166,11 +169,12 @@ def _lowered(messages: FloatArray, row: np.ndarray) -> FloatArray:
 
 def _spread(
     trials: FloatArray, chance: float, fine: float
-) -> tuple[np.ndarray, FloatArray, FloatArray, FloatArray]:
-    """Points that stand for Bin(trials, chance) in each row, from above for prices that are chords.
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Points that replace Bin(trials, chance) in each row, from above where prices are chords.
 
-    Row, point, weight, and the least number that the chord into the point stands for.
+    Row, point, weight, and the least number that the chord to the point covers.
     """
+    # Points around the mean of each row, at distances that follow from the grain.
     mean = trials * chance
     deviation = np.sqrt(mean * (1.0 - chance)) + 1e-9
     typical, wide = float(np.median(mean)), float(np.median(deviation))
@@ -180,11 +184,13 @@ def _spread(
     # However little it deviates, no long chord ends at the mean.
     about = np.rint(mean)[:, None] + np.arange(-1.0, 2.0)
     points = np.concatenate([about, points], axis=1)
+    # All small numbers where the mean is small, and the ends of the range.
     if typical < _ALL:
         points = np.concatenate([np.tile(np.arange(_ALL + 1.0), (trials.size, 1)), points], axis=1)
     points = np.clip(points, 0.0, trials[:, None])
     ends = np.zeros((trials.size, 1)), trials[:, None]
     points = np.sort(np.concatenate([ends[0], points, ends[1]], axis=1), axis=1)
+    # Drop repeated points; weights by hats.
     kept = np.diff(points, axis=1, prepend=-1.0) > 0
     row = np.nonzero(kept)[0]
     x = points[kept]
@@ -193,8 +199,8 @@ def _spread(
     return row, x, weights, below
 
 
-def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> FloatArray:
-    """The mean of each hat of a binomial number, the points of a row from 0 to all; from above."""
+def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> FloatArray:
+    """Upper bound on the mean of each hat of a binomial number, points of a row from 0 to all."""
     high = x > trials * chance
     outer, inner = _tail(x, trials, chance, high=high)
     part = trials * chance * inner
@@ -227,9 +233,10 @@ def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> 
 
 
 def _tail(
-    x: FloatArray, trials: FloatArray, chance: float, *, high: np.ndarray
+    x: FloatArray, trials: FloatArray, chance: float, *, high: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """P(Bin(l) > x) and P(Bin(l − 1) ≥ x), or else P(Bin(l) < x) and P(Bin(l − 1) < x − 1)."""
+    """P(Bin(l) > x), P(Bin(l − 1) ≥ x) if ``high``, else P(Bin(l) < x), P(Bin(l − 1) < x − 1)."""
+    # Upper tails: of l trials, and of l − 1.
     less = np.maximum(trials - 1.0, 1.0)
     above = high & (x < trials)
     up = np.where(above, x + 1.0, 1.0)
@@ -238,20 +245,22 @@ def _tail(
     up = np.where(inside, x, 1.0)
     inner_high = betainc(up, np.where(inside, less - x + 1.0, 1.0), chance)
     inner_high = np.where(inside, inner_high, np.where(above, 1.0, 0.0))
+    # Lower tails, likewise.
     low = ~high & (x >= 1)
     outer_low = betaincc(np.where(low, x, 1.0), np.where(low, trials - x + 1.0, 1.0), chance)
     lower = ~high & (x >= 2)
     inner_low = betaincc(
         np.where(lower, x - 1.0, 1.0), np.where(lower, less - x + 2.0, 1.0), chance
     )
+    # Each point takes the smaller of its two tails.
     outer = np.where(high, outer_high, np.where(low, outer_low, 0.0))
     return outer, np.where(high, inner_high, np.where(lower, inner_low, 0.0))
 
 
 def _neutrals(
     pair: BlanketPair, m: FloatArray, least: FloatArray, fine: float
-) -> tuple[np.ndarray, FloatArray, FloatArray]:
-    """Points for c | m, as all m from a least one on are spread: cell, point and weight."""
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Points for c | m that hold for all m from a least one on: cell, point and weight."""
     rest = 1.0 - 2.0 * pair.share
     p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
     least = np.minimum(least, m)
@@ -268,7 +277,7 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 @dataclass(frozen=True)
 class SampledCurve:
-    """The mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), γ = N/n, from above."""
+    """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), γ = N/n."""
 
     pair: BlanketPair
     population: int
@@ -282,7 +291,7 @@ class SampledCurve:
 
     @property
     def floor(self) -> float:
-        """0: no view is likelier by more than in the local worlds."""
+        """0: every δ has an ε, for no view is likelier by more than e^{ε₀}."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -317,13 +326,13 @@ _LARGEST_HINT = 0.5
 _INNER, _OUTER = 3.0, (5.0, 9.0)  # deviations of N: narrow groups, and where wide ones end
 _FEWEST, _MOST = 4, 24
 _COMPOSED = (-7.0, -3.0, -1.0, 1.0, 4.0)  # where groups begin whose curves are compositions
-_FEW = 24  # N's about the mean that are each a group of their own
+_FEW = 24  # N's about the mean that are single groups
 _WIDTH = 1e-3  # of a group, relative to N; about four times the error that it makes in ε
 _COINS = 64  # groups that the number of blanket messages is cut into
 
 
 class RoundGroup(NamedTuple):
-    """N₁ ≤ N ≤ N₂, how likely, and the mean of N in it."""
+    """Group N₁ ≤ N ≤ N₂, its probability, and the mean of N in it."""
 
     first: int
     last: int
@@ -333,7 +342,7 @@ class RoundGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """The curve that a group of N's is priced by, and the rates γ it is diluted to, weighted."""
+    """Curve by which a group of N's is priced, and the rates γ and weights of its dilutions."""
 
     curve: Curve
     dilutions: Sequence[tuple[float, float]]
@@ -341,9 +350,9 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A mixture: n clients of whom each sends one of the base's messages with chance q.
+    """Sample of n clients, each of whom sends one of the base's messages with probability q.
 
-    ``identical_others``: whether the base is the law of a record among others that are alike.
+    ``identical_others``: whether the base has identical records of all others.
     """
 
     base: MessageBlocks
@@ -354,7 +363,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """δ(K) of a self-sampling round in one direction, from one side."""
+    """Bound on δ(K) of a self-sampling round in one direction, from one side."""
 
     parts: Sequence[_Part]
     dilution: Direction
@@ -365,7 +374,7 @@ class Mixture:
     def of(
         cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
     ) -> Mixture:
-        """Sharp from 1 down to δ."""
+        """Mixture that is sharp from 1 down to δ."""
         parts: list[_Part] = []
         floor = 0.0
         mixed = _groups_of(sample, side, refinement)
@@ -385,7 +394,7 @@ class Mixture:
 
     @classmethod
     def alone(cls, sample: Sample, curve: Curve) -> Mixture:
-        """From above, where one curve holds for every number of messages."""
+        """Upper mixture by one curve that holds for every number of messages."""
         parts = [
             _Part(curve, dilutions(group, sample.population, Side.UPPER))
             for group in groups(sample.population, sample.rate, Side.UPPER, 0)
@@ -403,7 +412,7 @@ class Mixture:
         return total * (1.0 - _SLACK)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1, shape of ``k``; with it a lower δ is a line below the curve."""
+        """dδ/dK at each K ≥ 1, shape of ``k``; its line through a lower δ is below the curve."""
         total = np.zeros(np.shape(k))
         for part in self.parts:
             for rate, weight in part.dilutions:
@@ -430,7 +439,7 @@ class _BestCurve:
 def wide_curve(
     block: Block, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """A curve that is sharp from 1 down to δ."""
+    """Curve of a block that is sharp from 1 down to δ."""
     if isinstance(block, PricedMessages):
         require_upper(side)
         return block.wide(refinement)
@@ -442,18 +451,18 @@ def wide_curve(
 
 
 def best_curve(pair: CurvePair, direction: Direction) -> Curve:
-    """The sharpest curve of one direction at each K."""
+    """Curve of one direction that takes the sharpest of a pair's curves at each K."""
     curves = pair.remove if direction is Direction.REMOVE else pair.add
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
 
 def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
-    """The formula by which a sample's curve follows: `Direction.REMOVE` bounds both directions."""
+    """Direction whose dilution formula applies; `Direction.REMOVE` bounds both directions."""
     return direction if identical_others else Direction.REMOVE
 
 
 def floor_of(block: Block, side: Side) -> float:
-    """The δ that no ε goes below."""
+    """δ of a block at ε = ∞."""
     if isinstance(block, BlanketBlock):
         return 0.0
     if isinstance(block, PricedMessages):
@@ -462,7 +471,7 @@ def floor_of(block: Block, side: Side) -> float:
 
 
 def groups(population: int, rate: float, side: Side, refinement: int) -> list[RoundGroup]:
-    """Groups of N ~ Bin(n, q), N ≥ 1, with chances and means moved to one side."""
+    """Groups of N ~ Bin(n, q), N ≥ 1, with probabilities and means rounded to one side."""
     mean = population * rate
     if rate == 1.0:
         return [RoundGroup(population, population, 1.0, float(population))]
@@ -477,14 +486,16 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Ro
     return groups_from(first, population, rate, side)
 
 
-def groups_from(first: np.ndarray, population: int, rate: float, side: Side) -> list[RoundGroup]:
-    """Groups that begin at these numbers."""
+def groups_from(first: IntArray, population: int, rate: float, side: Side) -> list[RoundGroup]:
+    """Groups that begin at the numbers ``first``, rounded to one side."""
+    # Probability of each group, and its part of the mean by the size-biased binomial.
     mean = population * rate
     last = np.append(first[1:] - 1, population)
     chances, errors = _between(first, population, rate)
     sums, off = _between(first - 1, population - 1, rate)
     found: list[RoundGroup] = []
     for i in range(first.size):
+        # Both are moved to the side; the mean stays within the group.
         lowest, highest = int(first[i]), int(last[i])
         if side is Side.UPPER:
             chance = min(chances[i] + errors[i], 1.0)
@@ -499,7 +510,7 @@ def groups_from(first: np.ndarray, population: int, rate: float, side: Side) -> 
 
 
 def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
-    """The groups; but few where each takes long."""
+    """Groups of a sample; few where the curve of each is slow."""
     population, rate = sample.population, sample.rate
     if isinstance(sample.base(population), RepeatedBlock):
         mean = population * rate
@@ -511,13 +522,13 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
         deviation = math.sqrt(mean * (1.0 - rate))
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
         first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
-        # Those of many more come seldom, and their curve is that of all clients.
+        # Groups of many more are rare, and their curve is that of all clients.
         return groups_from(first, population, rate, side)[:2]
     return groups(population, rate, side, refinement)
 
 
-def _between(first: FloatArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:
-    """The chance of each group of a binomial from a first number on, and bounds on its error."""
+def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:
+    """Probability of each group of a binomial that begins at ``first``, and bounds on its error."""
     inner = first.astype(float)
     inside = inner >= 1
     start, rest = np.where(inside, inner, 1.0), np.maximum(trials - inner + 1.0, 1.0)
@@ -532,7 +543,7 @@ def _between(first: FloatArray, trials: int, chance: float) -> tuple[FloatArray,
 
 
 def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
-    """Rates γ and weights that stand for the N's of a group."""
+    """Rates γ and weights that replace the N's of a group."""
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:
         return [(mean / population, chance)]

@@ -1,12 +1,12 @@
-"""Upper bound on a self-sampling round where all numbers of messages are priced alike.
+"""Blocks of shuffled messages of some of the clients: a uniform subset, or self-sampling.
 
-Notation: see `mixtures`. Rather than every N by itself, N and what its messages are is mixed in
-one: `sampling.cells`.
+`SubsampledBlock` is a round of a uniform subset, `SelfSamplingBlock` one of self-sampling.
+`sampled_price` returns the upper bound that takes all numbers of messages together, where one is
+known: a `SampledCurve`, `SampledApproximate` or `SampledGaussian`. `schemes` makes the blocks; they
+build on `sampled_mixtures`. docs/design/shuffling.md ("Sampling") has the proofs.
 
-Shuffled messages of some of the clients: a uniform subset, or self-sampling.
-
-Neighbours differ in one client's record (replace-one), so that how many messages there are shows
-nothing of it. docs/design/shuffling.md ("Sampling") has the proofs.
+Neighbours differ in one client's record (replace-one), so that the number of messages does not
+depend on it.
 
 Notation
     n    clients           N    messages of a round; the N who sent one are a uniform subset
@@ -18,11 +18,12 @@ Notation
 advanced joint convexity). δ(K) ≤ γ·δ_N(K'), K' = 1 + (K − 1)/γ: the round is (1 − γ)M₀ + γM₁
 against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within one record.
 
-**Others alike.** If all others hold the record that replaces the victim's, then M₀ = M₁' = Q and
-the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is a
-lower bound, and in the direction *remove* it is the upper bound's formula.
+**Identical others.** If all others hold the record that replaces the victim's, then M₀ = M₁' = Q
+and the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is
+a lower bound, and in the direction *remove* it is the upper bound's formula.
 
-**Self-sampling.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
+**Self-sampling.** Given N, which is observed, a uniform subset; see `sampled_mixtures`. Instead of
+pricing every N by itself, `sampled_price` mixes N and the kinds of its messages in one.
 """
 
 from __future__ import annotations
@@ -72,24 +73,24 @@ from turnout.accounting.shuffling.sampled_mixtures import (
     wide_curve,
 )
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 _ROUNDING = 32 * UNIT_ROUNDOFF
-_FEWER = 4  # how much more coarsely that is told apart which is multiplied by τ
+_FEWER = 4  # the factor τ multiplies a bound on a grid that is coarser by this
 
 
 @dataclass(frozen=True, slots=True)
 class SampledApproximate:
-    """The price of (ε₀, δ₀)-randomizers' messages.
+    """Upper bound for messages of (ε₀, δ₀)-randomizers.
 
-    Notation: see `approximate.price`. Each of the n − 1 others sends a message with chance q, so
-    τ = (n − 1)·q·τ₁ here, τ₁ being that of one message; D is of n − 1 clients who come by coins of
-    their own, so at most q. Or each message alone is worth what it is.
+    Notation: see `approximate`. Each of the n − 1 others sends a message with chance q, so
+    τ = (n − 1)·q·τ₁ here, τ₁ being that of one message; D is of n − 1 clients who take part by
+    coins of their own, so at most q. The bound of a single message holds too.
 
     Attributes:
-        hidden: bounds from the others' hiding the victim, one for each blanket.
-        alone: what one message is worth, δ₀ in it, mixed over γ.
+        hidden: bounds by the others that hide the victim, one for each blanket.
+        alone: bound of a single message, δ₀ included, mixed over γ.
     """
 
     hidden: Sequence[HiddenCurve]
@@ -99,15 +100,15 @@ class SampledApproximate:
 
     @property
     def floor(self) -> float:
-        """q·δ₀, for only a victim that comes can give itself away."""
+        """q·δ₀: only a victim that takes part can be identified."""
         return min(self.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, from above; from some K on it need not fall."""
+        """Upper bound on δ at each K ≥ 1, shape of ``k``; it may rise from some K on."""
         return np.minimum(self.hidden_delta(k), self.alone.delta(k))
 
     def hidden_delta(self, k: FloatArray) -> FloatArray:
-        """By the others' hiding the victim alone."""
+        """Upper bound by the others that hide the victim alone, shape of ``k``."""
         hidden = np.minimum.reduce([curve.delta(k) for curve in self.hidden])
         value = self.rate * self.delta0 + (1.0 - self.delta0) * hidden
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
@@ -115,9 +116,9 @@ class SampledApproximate:
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
-    """The price of Gaussian messages: at each K that of one ε₀ for all numbers of messages.
+    """Upper bound for Gaussian messages: at each K that of one ε₀ for all numbers of messages.
 
-    ``alone`` is what one message is worth, mixed over γ.
+    ``alone`` is the bound of a single message, mixed over γ.
     """
 
     noise_multiplier: float
@@ -127,7 +128,7 @@ class SampledGaussian:
 
     @property
     def floor(self) -> float:
-        """0: some ε is enough for any δ."""
+        """0: every δ has an ε."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -149,7 +150,7 @@ def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
 
 
 def _hidden(sample: Sample, grain: Grain, rung: Rung) -> HiddenCurve:
-    """The bound from the others' hiding the victim, by one blanket."""
+    """Bound by the others that hide the victim, for one blanket."""
     n, q = sample.population, sample.rate
     pair, distance = Blanket.of(*rung)
     few = Grain(max(grain.groups // _FEWER, 1), grain.fine / _FEWER, grain.lost)
@@ -171,7 +172,7 @@ SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """The price of a sample; None where its blocks have none of this kind."""
+    """Upper bound of a sample over all numbers of messages; None where its blocks have none."""
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
         return SampledCurve(block.upper, sample.population, sample.rate, grain)
@@ -188,7 +189,7 @@ def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
 
 
 _LARGEST_HINT = 0.5
-_APART = 3e-3  # of the ε's among which the one at δ is looked for, relative
+_APART = 3e-3  # relative distance of the ε's between which the one at δ is searched
 _BRACKETS = 14
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 600.0
 _DENSITY, _REACHED = 10.0, 0.5
@@ -202,13 +203,13 @@ _LINE_ROUNDING = 1e-9  # of a line, relative to what it is the sum of
 class SubsampledBlock:
     """One round of k of n clients, a uniform subset, whose messages are shuffled.
 
-    Source: Balle, Barthe and Gaboardi 2018 (balle2018subsampling); see the module's notes.
+    Source: Balle, Barthe and Gaboardi 2018 (balle2018subsampling); see the module's header.
 
     Attributes:
         base: k shuffled messages, under replace-one; each direction bounds both orders.
         rate: γ = k/n in (0, 1].
-        identical_others: that ``base`` is the law of records of which one differs from all others
-            in P and none does in Q. Then the law of the sample is exact, and there are lower
+        identical_others: whether ``base`` has one record that differs from all others in P and
+            none that does in Q. Then the curve of the sample is exact, and there are lower
             curves.
     """
 
@@ -225,22 +226,24 @@ class SubsampledBlock:
         return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve made sharp near one δ."""
+        """Curve that is sharp near one δ; lower ones only with ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         if self.identical_others and direction is Direction.ADD:
-            # The base's δ behind this one is not known beforehand.
+            # The δ of the base at this δ is not known beforehand.
             return best_curve(self.curves(side, delta, refinement), direction)
         hint = min(_LARGEST_HINT, delta / self.rate)
         base = self.base.curve(direction, side, hint, refinement)
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are as sharp as the base's from 1 down to δ/γ."""
+        """Curves as sharp as the base's down to δ/γ; lower ones only with ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
+        # Curves of the base at δ/γ, and their floors diluted.
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
         if self.identical_others and self.rate < 1:
             floors = floors[0], 0.0  # nothing is impossible with the victim, which may stay away
+        # Every curve of the base, diluted by its direction.
         return CurvePair(
             side,
             [diluted(c, Direction.REMOVE, self.rate) for c in base.remove],
@@ -258,7 +261,7 @@ class SubsampledBlock:
 class SelfSamplingBlock:
     """One round in which each of n clients sends a message with chance q (self-sampling).
 
-    The number of messages is seen. Source: the module's notes; docs/errata.md, thesis 4.
+    The number of messages is observed. Source: the module's header; docs/errata.md, thesis 4.
 
     Attributes:
         base: the block of N shuffled messages, for every N ≥ 1, as in `SubsampledBlock`.
@@ -287,26 +290,26 @@ class SelfSamplingBlock:
 
     @property
     def mean(self) -> SubsampledBlock:
-        """A uniform subset of about as many messages as come on average."""
+        """Uniform subset of about the mean number of messages."""
         messages = min(max(round(self.population * self.rate), 1), self.population)
         return SubsampledBlock(
             self.base(messages), messages / self.population, self.identical_others
         )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A polygon that is sharp at one δ."""
+        """Polygon that is sharp at one δ; lower ones only with ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _near(self, direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Polygons from 1 down to δ."""
+        """Polygons from 1 down to δ; lower ones only with ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _down_to(self, side, delta, refinement)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepCurve:
-    """Proved lower bounds at a few K's; what falls is no smaller before the next of them."""
+    """Lower curve by bounds at a few K's: δ falls, so the next bound holds before its K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -320,7 +323,7 @@ class _StepCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TangentCurve:
-    """At each K the higher one of two lines below a convex curve, those of the nodes about it."""
+    """Lower curve: the higher of the lines, below a convex curve, of the two nodes around K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -331,17 +334,17 @@ class _TangentCurve:
         return np.maximum(np.maximum(left, right), 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """The higher line's, shape of ``k``."""
+        """Slope of the higher line, shape of ``k``."""
         left, right, index = self._lines(k)
         later = np.minimum(index + 1, self.nodes.size - 1)
         return np.where(left >= right, self.slopes[index], self.slopes[later])
 
-    def _lines(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _lines(self, k: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
         index = np.searchsorted(self.nodes, k, side="right") - 1
         later = np.minimum(index + 1, self.nodes.size - 1)
         return self._line(k, index), self._line(k, later), index
 
-    def _line(self, k: FloatArray, index: FloatArray) -> FloatArray:
+    def _line(self, k: FloatArray, index: IntArray) -> FloatArray:
         rise = self.slopes[index] * (k - self.nodes[index])
         return self.values[index] + rise - _LINE_ROUNDING * (self.values[index] + np.abs(rise))
 
@@ -350,19 +353,23 @@ class _TangentCurve:
 def _near(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """A curve through a few K's around the one at which it reaches δ."""
+    """Curve through a few K's around the one at which it reaches δ."""
+    # The mixture as a function of K, and a first guess of ε.
     mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
     guess = max(_guess(block, direction, side, delta), _LEAST_EPSILON)
     known: dict[float, float] = {0.0: block.rate if side is Side.UPPER else 0.0}
     apart = _APART
     for _ in range(_BRACKETS):
+        # Four ε's around the guess; keep all values that are known.
         epsilons = guess * (1.0 + apart * np.array([-1.0, 0.0, 1.0, 3.0]))
         values = mixture.delta(np.exp(epsilons))
         known.update(zip(epsilons.tolist(), values.tolist(), strict=True))
+        # The bracket of δ so far; a close one is enough.
         low = max((e for e, value in known.items() if value > delta), default=0.0)
         high = min((e for e, value in known.items() if value <= delta and e > 0), default=math.inf)
         if high <= max(low * (1.0 + 2.5 * _APART), _LEAST_EPSILON):
             return _through_few(known, side)
+        # Else guess by a line through ln δ, or widen.
         if low > 0.0 and math.isfinite(high):
             guess, apart = _crossing(known, low, high, delta), _APART
         else:
@@ -376,7 +383,7 @@ def _near(
 
 
 def _grain(first: Grain, delta: float, refinement: int) -> Grain:
-    """So fine that a curve is sharp down to δ."""
+    """Grain at which a curve is sharp down to δ."""
     lost = first.lost * _REACHED * delta
     return Grain(first.groups << refinement, first.fine * 2**refinement, lost)
 
@@ -384,7 +391,7 @@ def _grain(first: Grain, delta: float, refinement: int) -> Grain:
 def _priced(
     block: SelfSamplingBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
-    """δ at any K; from above all numbers of messages in one where that is known how."""
+    """Bound on δ at any K; an upper one takes all numbers of messages together if possible."""
     if side is Side.UPPER:
         found = sampled_price(block.sample, grain)
         if found is not None:
@@ -393,7 +400,7 @@ def _priced(
 
 
 def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: float) -> float:
-    """About the ε at which the mixture reaches δ: as if N were its mean."""
+    """Estimate of the ε at which the mixture reaches δ: that of the mean N."""
     mean = block.mean
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
     if block.identical_others and direction is Direction.ADD:
@@ -405,7 +412,7 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """The zero of a straight line through ln δ, or δ if it ends at 0; not too close to an end."""
+    """Root of a line through ln δ (δ if one end is 0) between two ε's, away from the ends."""
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
         return low + min(max(share, 0.02), 0.98) * (high - low)
@@ -434,7 +441,7 @@ def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int
 def _polygon(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
-    """A curve through computed points, and its floor."""
+    """Curve through computed points, and its floor."""
     nodes = _nodes(block, delta, refinement)
     mixture = _priced(block, direction, side, _grain(_COMPOSED, delta, refinement), refinement)
     values = mixture.delta(nodes)
@@ -451,7 +458,7 @@ def _polygon(
 
 
 def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArray:
-    """K's from 1 to where δ would be reached with the mean number, as dense as that is bent."""
+    """K's from 1 to where the mean number of messages reaches δ, denser where its curve bends."""
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
     curve = diluted(base, Direction.REMOVE, mean.rate)
