@@ -2,8 +2,9 @@
 
 `calibrate` returns a `Calibration` for any parameter of `UNKNOWNS`, `calibrate_delta` for δ, and
 `calibrate_noise` a noise multiplier, always on the private side: the proved upper bound on its ε is
-at most the target. `Unknown` describes a parameter; `CostTarget`, `CostModel` and `BisectionSearch` are the
-search and `with_guessed_start` its start. `budgets`, `selection`, `plans` and `api` use this module.
+at most the target. `Unknown` describes a parameter; `CostTarget`, `CostModel` and `BisectionSearch`
+are the search and `with_guessed_start` its start. `budgets`, `selection`, `plans` and `api` use
+this module.
 
 **Search.** A cost (ε, δ) is compared by the μ of the Gaussian pair N(μ, 1), N(0, 1) with the same ε
 at the same δ. In this unit a scheme costs about a power of each of its parameters, since

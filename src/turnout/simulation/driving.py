@@ -1,4 +1,7 @@
-"""The loop that carries a run out, unit by unit, and saves it: for training, tuning and bandits."""
+"""The loop that runs something unit by unit and saves it: training, tuning and bandits.
+
+`drive` runs what has the members of `Units`; `Every` says when to save.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,24 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Units(Protocol[T]):
+class Units(Protocol[T_co]):
     """A run, unit by unit."""
 
-    total: int
+    @property
+    def total(self) -> int:
+        """Units in all."""
+        ...
 
     @property
     def done(self) -> int:
         """Units done."""
         ...
 
-    def remaining(self) -> Iterator[T]:
-        """Does what is left, yielding after each unit what a person is told of it."""
+    def remaining(self) -> Iterator[T_co]:
+        """Run what is left, yielding after each unit what is shown of it."""
         ...
 
 
@@ -43,7 +50,7 @@ class Every(Generic[T]):
 def drive(
     run: Units[T], save: Callable[[], None], every: Every[T], tell: Callable[[T], None]
 ) -> bool:
-    """Does all units that are left; whether the run is finished (False: Ctrl-C, and saved)."""
+    """Run all units that are left; False where Ctrl-C stopped it, its state saved."""
     try:
         for told in run.remaining():
             if every.due(run):

@@ -1,9 +1,9 @@
 """Budgets of plans that are fixed in advance: terms, ledger, and what remains after some steps.
 
-`BudgetTerms` are the relation, unit and trust that all windows of an account share, `Entry` is one of its
-charges. `Ledger` composes several `BudgetPhase`s; `remaining` returns the state of a plan after some of
-its steps (`Remaining`). `odometer` shares terms and entries; `reporting` shows what remains. The
-module builds on `pricing`, `calibration` and `divergence.renyi`.
+`BudgetTerms` are the relation, unit and trust that all windows of an account share, `Entry` is one
+of its charges. `Ledger` composes several `BudgetPhase`s; `remaining` returns the state of a plan
+after some of its steps (`Remaining`). `odometer` shares terms and entries; `reporting` shows what
+remains. The module builds on `pricing`, `calibration` and `divergence.renyi`.
 
 A `Ledger` is for plans that do *not* depend on results: phases, noise and numbers of windows are
 fixed before the data is accessed, or depend on nothing that was released. ε's of phases do not add

@@ -1,9 +1,9 @@
 """Distributions on a grid that bracket a likelihood ratio in convex order.
 
-`upper_law` and `lower_law` return a `GridDistribution` on a `Grid` (for a lower one made by `lower_grid`).
-`under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes` are the steps on polygons that
-other modules share. `participation.check_ins` adds up such distributions; `blocks` and the modules
-on k-subsets and replace-one use the polygons.
+`upper_law` and `lower_law` return a `GridDistribution` on a `Grid` (for a lower one made by
+`lower_grid`). `under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes` are the steps on
+polygons that other modules share. `participation.check_ins` adds up such distributions; `blocks`
+and the modules on k-subsets and replace-one use the polygons.
 
 X ≤_cx X' means E f(X) ≤ E f(X') for every convex f. Both directions of a hockey-stick divergence
 are expectations of convex functions of X, so a distribution that is larger in this order gives a

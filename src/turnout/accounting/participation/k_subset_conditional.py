@@ -1,9 +1,10 @@
 """Upper bounds for k of t steps: the worst S that agrees with its moments given one statistic.
 
 `conditional_bound` returns a `ConditionalBound` on δ(K). It takes the moments of S in the cells of
-an additive statistic (`conditional_moments`, a `MomentCells`) and the range of S there (`largest_ratios`,
-`smallest_ratios`), and `hockey_stick_bound` or `reverse_hockey_stick_bound` bounds the payoff by
-them. `k_subset` uses it; it builds on `k_subset_levels`. docs/design/subsets.md has the proofs.
+an additive statistic (`conditional_moments`, a `MomentCells`) and the range of S there
+(`largest_ratios`, `smallest_ratios`), and `hockey_stick_bound` or `reverse_hockey_stick_bound`
+bounds the payoff by them. `k_subset` uses it; it builds on `k_subset_levels`.
+docs/design/subsets.md has the proofs.
 
 **Groups.** The ratio of n groups of b steps each (n·b ≤ t), S = e_k(Y_1 … Y_n)/C(n, k) with Y the
 mean of b X's, is above the ratio of k of t in convex order: cut the steps into groups at random,

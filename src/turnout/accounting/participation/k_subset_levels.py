@@ -1,7 +1,7 @@
 """One k-subset problem, and the spread of a likelihood ratio onto few levels.
 
-`SubsetProblem` is the problem: k of t steps, one direction, near one δ. `Prices` holds certified upper
-hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
+`SubsetProblem` is the problem: k of t steps, one direction, near one δ. `Prices` holds certified
+upper hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
 `levels_for_reverse_hockey_sticks` return a `LevelLaw` above it. `valley` searches for the best
 bound. The other modules on k-subsets build on this one.
 

@@ -26,4 +26,4 @@ RESULTS: tuple[PublishedResult, ...] = (
     *results.RESULTS,
 )
 
-__all__ = ["RESULTS", "PrivacyPoint", "Result", "Status"]
+__all__ = ["RESULTS", "PrivacyPoint", "PublishedResult", "Status"]

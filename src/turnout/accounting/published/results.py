@@ -1,7 +1,7 @@
 """Claims of papers' results, in a form that a program can read; subsampling without replacement.
 
-`PublishedResult` is one claim with its `Status` and the function that evaluates it; `Paper.states` makes it.
-`PrivacyPoint` is an (ε, δ). Each module of this package lists its own in `RESULTS`, and
+`PublishedResult` is one claim with its `Status` and the function that evaluates it; `Paper.states`
+makes it. `PrivacyPoint` is an (ε, δ). Each module of this package lists its own in `RESULTS`, and
 `published.RESULTS` has all of them.
 
 `lemma_2_1_1` is subsampling as the thesis quotes it. Source: Lemma 2.1.1 of Girgis 2023

@@ -165,10 +165,10 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
     fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
-    a proof of our own that was reviewed independently (docs/design/shuffling.md; not found in print),
-    Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive ones in a hidden order of
-    speaking. `turnout.accounting.price` uses it for `PureRandomizer` and
-    `NonAdaptiveRandomizer`.
+    a proof of our own that was reviewed independently and that we have not found in print
+    (docs/design/shuffling.md: Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive
+    ones in a hidden order of speaking). `turnout.accounting.price` uses it for `PureRandomizer`
+    and `NonAdaptiveRandomizer`.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.

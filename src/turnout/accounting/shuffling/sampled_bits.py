@@ -1,7 +1,7 @@
 """Sampled bits as blocks of a run: a uniform coordinate and its randomized bit, from every client.
 
-`SampledBitsBlock` is the block of one round, by a price (`BitsPrice`); `SampledBitsRound` is the price
-where all clients send. `Slots` bounds δ(K) of a client whose bit is in an unknown slot, which
+`SampledBitsBlock` is the block of one round, by a price (`BitsPrice`); `SampledBitsRound` is the
+price where all clients send. `Slots` bounds δ(K) of a client whose bit is in an unknown slot, which
 `schemes` uses for samples of the clients too; `messages` makes the block. Neighbours differ in one
 client's record (replace-one). docs/design/shuffling.md, "Sampled bits", has the proofs.
 
