@@ -58,7 +58,7 @@ class Device:
 
     Raises:
         ParameterError: a token that is none; neither or both of ``update`` and ``records``.
-        MissingExtraError: ``turnout[device]`` is not installed.
+        MissingExtraError: the extra ``device`` is not installed.
     """
 
     def __init__(

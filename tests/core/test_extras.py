@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from turnout.core.installation import install_line
 from turnout.core.optional import EXTRAS, unavailable
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -64,7 +65,7 @@ FLEET = ("fleet", "https://example.org", "--tokens", "x")
 def test_a_command_names_its_missing_extra(package, name, extras, arguments):
     code, _, said = without((package,), COMMAND, *arguments)
     words = " ".join(arguments[: 2 if arguments[0] == "ledger" else 1])
-    assert said == f"turnout: turnout {words} needs {name}: pip install 'turnout[{extras}]'\n"
+    assert said == f"turnout: turnout {words} needs {name}: {install_line(extras)}\n"
     assert code == 2
 
 
@@ -72,7 +73,7 @@ def test_a_picture_names_its_missing_extra_before_anything_is_computed():
     arguments = ("account", *SCHEME, "--explain", "--picture", "x.svg")
     code, said, error = without(("matplotlib",), COMMAND, *arguments)
     assert (code, said) == (2, "")
-    assert error == "turnout: --picture needs matplotlib: pip install 'turnout[plots]'\n"
+    assert error == f"turnout: --picture needs matplotlib: {install_line('plots')}\n"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_function_names_its_missing_extra(package, extra, script):
     code, _, error = without((package,), script)
     last = error.splitlines()[-1]
     assert last.startswith("turnout.core.errors.MissingExtraError: ")
-    assert last.endswith(f"pip install 'turnout[{extra}]'")
+    assert last.endswith(install_line(extra))
     assert code == 1
 
 
@@ -117,7 +118,7 @@ def test_a_function_names_its_missing_extra(package, extra, script):
 def test_an_integration_names_its_missing_extra(module, package, name, extra):
     code, _, error = without((package,), f"import turnout.integrations.{module}")
     kind, needs = "turnout.core.errors.MissingExtraError", f"turnout.integrations.{module} needs"
-    expected = f"{kind}: {needs} {name}: pip install 'turnout[{extra}]'"
+    expected = f"{kind}: {needs} {name}: {install_line(extra)}"
     assert (code, error.splitlines()[-1]) == (1, expected)
 
 

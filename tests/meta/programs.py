@@ -12,6 +12,7 @@ import click
 from pages import ROOT
 
 from turnout.cli.main import turnout
+from turnout.core.installation import WHEEL
 
 
 def read_command(line: str) -> None:
@@ -63,14 +64,16 @@ def _make(arguments: list[str]) -> None:
 
 
 def _pip(arguments: list[str]) -> None:
-    """``pip install 'turnout[extra]'``, or the copy at hand."""
+    """Installs the copy at hand or the file that is built from it, or builds that; never a name."""
     what, *flags, package = arguments
-    package = package.replace(".", "turnout", 1) if package.startswith(".") else package
+    if what == "wheel":
+        assert (flags, package) == (["--no-deps"], ".")
+        return
     assert set(flags) <= {"--upgrade"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    found = re.fullmatch(r"turnout(?:\[([\w,-]+)\])?", package)
+    found = re.fullmatch(rf"(?:\.|{re.escape(WHEEL)})(?:\[([\w,-]+)\])?", package)
     assert what == "install"
     assert found
     assert set((found[1] or "all").split(",")) <= set(extras)

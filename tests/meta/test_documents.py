@@ -92,6 +92,8 @@ def test_commands_and_options_in_running_text_are_there(page):
     known = options(turnout).union(*map(script_options, scripts))
     for code in inline(page, "code_inline"):
         program, *rest = code.content.split()
+        if program == "pip":
+            continue  # test_install_lines.py reads these
         allowed = known
         if program == "turnout" and rest:
             command, rest = subcommand(rest)
@@ -121,6 +123,9 @@ def test_environment_variables_are_told_and_read():
     assert told <= source | tests | serve
 
 
+LOCKS = ("dev", "container", "torch")
+
+
 def test_locks_name_exact_versions_and_nothing_of_a_machine():
     for name in ("runtime", "dev"):
         lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
@@ -129,6 +134,29 @@ def test_locks_name_exact_versions_and_nothing_of_a_machine():
         for pin in pins:
             assert re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin), pin
             assert not re.match(r"(nvidia|cuda|triton)", pin)
+
+
+def test_the_images_locks_hold_every_dependency_by_its_hashes():
+    """Each package in one of them, at the version that everything else is tested with."""
+    read = {name: (ROOT / "requirements" / f"{name}.lock").read_text() for name in LOCKS}
+    pins = {name: dict(re.findall(r"^([a-z0-9-]+)==([^\s+]+)", read[name], re.M)) for name in LOCKS}
+    assert pins["torch"].keys() == {"torch"}
+    assert "torch" not in pins["container"]
+    image = pins["container"] | pins["torch"]
+    assert image.items() <= pins["dev"].items()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for requirement in (*project["dependencies"], *extras["service"], *extras["train"]):
+        assert re.split(r"[<>=\[]", requirement)[0].lower() in image
+    for name in ("container", "torch"):
+        for pin in re.split(r"\n(?=[a-z])", read[name].partition("\n")[2].strip()):
+            assert re.fullmatch(r"[a-z0-9-]+==\S+(\s+\\?\s*--hash=sha256:[0-9a-f]{64})+", pin), pin
+
+
+def test_no_index_stands_beside_another():
+    """Where two may serve a package, the stranger's newer version wins."""
+    for path in (*ROOT.glob("requirements/*"), ROOT / "Makefile", ROOT / "Containerfile"):
+        assert "extra-index-url" not in path.read_text(), path
 
 
 def test_locks_hold_every_dependency():

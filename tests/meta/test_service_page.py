@@ -18,13 +18,14 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from forked import HANGS_SECONDS, Forked
+from installed import program
 from pages import ROOT, Block, blocks
 from programs import PROGRAMS, options, read_command, redirected
 from transcripts import RUN_BY, one_line
 
 from turnout.cli.service import serve
+from turnout.core.installation import WHEEL
 from turnout.plans import example_plan
 from turnout.service.web.settings import PREFIX, Settings
 
@@ -32,6 +33,7 @@ PAGE = "docs/service.md"
 BLOCKS = blocks(PAGE)
 UNIT = ROOT / "examples" / "systemd" / "turnout.service"
 CONTAINER = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
+BUILT, _, SERVED = CONTAINER.rpartition("\nFROM ")
 SETTINGS = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | {f"{PREFIX}CONFIG"}
 SHOWN = {"turnout serve": r"Serving task [0-9a-f]{16} \(step 0 of \d+\) on (\S+)\n"}
 SHOWN["turnout witness"] = r"Witness ([0-9a-f]{64}) on \S+\n"
@@ -189,7 +191,7 @@ def test_root_installs_the_unit(tmp_path):
         ["stop", UNIT.stem],
         ["start", UNIT.stem],
     ]
-    assert ["pip", "install", "--upgrade", "turnout[service,train]"] in asked
+    assert ["pip", "install", "--upgrade", f"{WHEEL}[service,train]"] in asked
     assert ["useradd", "--system", "--no-create-home", unit()["User"][0]] in asked
     venv, *arguments = unit()["ExecStart"][0].split("/bin/turnout ")
     assert ["python3", "-m", "venv", f"{tmp_path}{venv}"] in asked
@@ -228,21 +230,18 @@ def test_the_unit_starts_what_there_is():
     assert int(keys["TimeoutStopSec"][0]) > 20  # the grace of open requests
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
 def test_systemd_takes_the_unit(tmp_path):
     text = UNIT.read_text().replace("/opt/turnout/bin/turnout", "/bin/true")
     copy = tmp_path / UNIT.name
     copy.write_text(text)
-    found = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
-    )
+    command = [program("systemd-analyze"), "verify", "--man=no", str(copy)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not [line for line in found.stderr.splitlines() if UNIT.name in line], found.stderr
 
 
 def instructions(name: str) -> list[str]:
     """What follows an instruction of the Containerfile's last stage."""
-    last = CONTAINER.rpartition("\nFROM ")[2]
-    return re.findall(rf"^{name} (.*)$", last, re.MULTILINE)
+    return re.findall(rf"^{name} (.*)$", SERVED, re.MULTILINE)
 
 
 def test_docker_is_asked_for_what_the_image_has():
@@ -285,6 +284,25 @@ def test_the_image_serves_as_its_own_user_with_the_head_elsewhere():
     assert f":{instructions('EXPOSE')[0]}/readyz" in instructions("HEALTHCHECK")[0]
 
 
+def test_the_image_installs_each_file_by_its_hash_and_from_one_index():
+    installs = [shlex.split(one) for one in re.findall(r"/bin/(pip install .*?)(?:&&|$)", BUILT)]
+    indexes = [
+        words[words.index("--index-url") + 1 :][:1] for words in installs if "--index-url" in words
+    ]
+    assert indexes == [["https://download.pytorch.org/whl/cpu"]]
+    *locked, own = installs
+    assert [words[words.index("--requirement") + 1] for words in locked] == [
+        "requirements/torch.lock",
+        "requirements/container.lock",
+    ]
+    assert all({"--require-hashes", "--no-deps"} <= set(words) for words in locked)
+    assert {"--no-index", "--no-deps", "--no-build-isolation", "."} <= set(own)
+    copied = {
+        name for line in re.findall(r"^COPY (.*)$", BUILT, re.MULTILINE) for name in line.split()
+    }
+    assert {"requirements/torch.lock", "requirements/container.lock", "LICENSE"} <= copied
+
+
 def settings_of(language: str) -> Block:
     (block,) = (block for block in BLOCKS if block.language == language)
     return block
@@ -314,25 +332,29 @@ def test_nginx_is_told_what_a_proxy_must_add(tmp_path):
     for place in re.findall(r"location[^{]*\{[^}]*proxy_pass[^}]*\}", text):
         assert set(re.findall(r"proxy_set_header\s+([^;]*);", place)) == FORWARDED
     assert re.search(r"location = /metrics \{ deny all; \}", text)
-    if not shutil.which("nginx"):
-        return  # .ci/run installs none: the lines above hold what the page promises
     made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout t.key -out t.pem"
-    subprocess.run(["openssl", *made.split()], cwd=tmp_path, check=True, capture_output=True)
+    command = [program("openssl"), *made.split()]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     text = text.replace("/etc/ssl/turnout", f"{tmp_path}/t")
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; events {{}} http {{ {text} }}")
-    tested = ["nginx", "-t", "-e", "stderr", "-c", str(tmp_path / "nginx.conf")]
+    tested = [program("nginx"), "-t", "-e", "stderr", "-c", str(tmp_path / "nginx.conf")]
     subprocess.run(tested, check=True, capture_output=True)
 
 
-def test_caddy_is_told_the_same(tmp_path):
-    text = settings_of("caddy").text
-    assert text.count("{") == text.count("}")
-    for words in ("read_header 10s", "max_size 1MB", "respond /metrics 404", "request_buffers 1MB"):
-        assert words in text
-    if shutil.which("caddy"):
-        (tmp_path / "Caddyfile").write_text(text)
-        adapted = ["caddy", "adapt", "--config", str(tmp_path / "Caddyfile")]
-        subprocess.run(adapted, check=True, capture_output=True)
+def test_debians_caddy_is_told_the_same(tmp_path):
+    (tmp_path / "Caddyfile").write_text(settings_of("caddy").text)
+    adapt = [program("caddy"), "adapt", "--config", str(tmp_path / "Caddyfile")]
+    done = subprocess.run(adapt, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (server,) = json.loads(done.stdout)["apps"]["http"]["servers"].values()
+    assert server["read_header_timeout"] == 10e9  # nanoseconds
+    body, metrics, proxy = server["routes"][0]["handle"][0]["routes"]
+    assert body["handle"][0]["max_size"] == 10**6
+    assert metrics["match"] == [{"path": ["/metrics"]}]
+    assert metrics["handle"][0]["status_code"] == 404
+    buffers = {"buffer_requests": True, "max_buffer_size": 10**6}
+    assert buffers.items() <= proxy["handle"][0].items()
+    assert proxy["handle"][0]["upstreams"] == [{"dial": "127.0.0.1:8000"}]
 
 
 def test_no_block_of_the_page_is_left_out():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from installed import PACKAGES
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -52,3 +54,14 @@ def test_elsewhere_a_skip_is_no_failure(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.splitlines()[-1] == "Not run: 2 tests (needs Chromium)."
     assert done.returncode == 0
+
+
+def test_ci_installs_every_program_that_a_test_needs():
+    """And no test asks by itself whether there is one: it would test other things elsewhere."""
+    lines = (CONFTEST.parents[1] / ".ci" / "run").read_text()
+    for name, package in PACKAGES.items():
+        asked = re.search(rf"command -v {name} .*missing\+=\((.*)\)", lines)
+        assert asked, name
+        assert package in asked[1].split()
+    asking = {file for file in CONFTEST.parent.rglob("*.py") if "shutil.which(" in file.read_text()}
+    assert {file.name for file in asking} == {"installed.py", "conftest.py", Path(__file__).name}

@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 from forked import HANGS_SECONDS
+from installed import program
 from storage_samples import create_task, served
 
 from turnout.service.storage.database import Storage
+
+LOCKED = "locked"
+"""The role that needs a password."""
 
 
 def _programs() -> Path | None:
@@ -38,7 +42,7 @@ def _as_nobody_special() -> tuple[list[str], int]:
         except KeyError:
             continue
         ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        return ["setpriv", *ids], user.pw_uid
+        return [program("setpriv"), *ids], user.pw_uid
     pytest.skip("Postgres does not run as root, and there is no user postgres or nobody")
 
 
@@ -55,8 +59,6 @@ def postgres_server() -> Iterator[str]:
     if programs is None:
         pytest.skip("needs Postgres: install it (Debian: postgresql)")
     before, user = _as_nobody_special()
-    if before and not shutil.which("setpriv"):
-        pytest.skip("Postgres does not run as root, and setpriv is not installed")
     # pytest's own folders are closed to other users, and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="turnout-pg-"))
     try:
@@ -66,6 +68,8 @@ def postgres_server() -> Iterator[str]:
         made += ["--no-locale", "--encoding=UTF8", str(data)]
         environment = {"PATH": os.environ["PATH"], "TZ": "UTC"}
         subprocess.run([*before, *made], check=True, capture_output=True, env=environment)
+        access = data / "pg_hba.conf"
+        access.write_text(f"local all {LOCKED} scram-sha-256\n{access.read_text()}")
         serve = [str(programs / "postgres"), "-D", str(data), "-k", str(folder)]
         serve = [*before, *_tied([*serve, "-c", "listen_addresses="])]  # a new user unties
         with log.open("wb") as output:

@@ -30,6 +30,7 @@ class Tables:
     asked: dict = field(default_factory=dict)
     releases: dict = field(default_factory=dict)
     receipts: dict = field(default_factory=dict)
+    publications: dict = field(default_factory=dict)
     scores: dict = field(default_factory=dict)
     events: dict = field(default_factory=dict)
 
@@ -170,8 +171,10 @@ class MemoryTransaction:
         for step in sorted(self.t.releases):
             yield step, self.t.releases[step].checked_in, self.t.releases[step].served
 
-    def keep_receipt(self, receipt):
-        self.t.receipts.setdefault((receipt.witness_key, receipt.steps), receipt)
+    def publish(self, steps, receipt):
+        if receipt is not None:
+            self.t.receipts.setdefault((receipt.witness_key, receipt.steps), receipt)
+        self.t.publications[steps] = True
 
     def last_receipt(self):
         return list(self.t.receipts.values())[-1] if self.t.receipts else None
@@ -204,8 +207,12 @@ class MemoryStorage:
         self.committed = working
 
     @contextmanager
-    def snapshot(self):
-        yield self.transaction_class(self.committed.copied())
+    def snapshot(self, *, whole: bool = False):
+        view = self.committed.copied()
+        if not whole:
+            until = max(view.publications, default=0)
+            view.releases = {step: r for step, r in view.releases.items() if step < until}
+        yield self.transaction_class(view)
 
     def tidy(self, *, thorough: bool = False) -> bool:
         return True

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +9,8 @@ from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 
-import pytest
 from forked import HANGS_SECONDS
+from installed import program
 from paced import DevicesClock, Slots
 
 from turnout.service.web import server
@@ -22,7 +21,7 @@ KILLER = Path(__file__).with_name("killed_at_a_write.mjs")
 
 def node() -> str:
     """The program, or a skipped test."""
-    return shutil.which("node") or pytest.skip("needs node (the Debian package nodejs)")
+    return program("node")
 
 
 def records_file(path, inputs, labels):

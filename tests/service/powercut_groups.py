@@ -58,7 +58,7 @@ class Author:
 
     def __init__(self, rng: random.Random, storage: Storage) -> None:
         self._rng = rng
-        with storage.snapshot() as reads:
+        with storage.snapshot(whole=True) as reads:
             self._task_created = reads.charter() is not None
             last = reads.last_release()
             self._head = last.record.head if last else START

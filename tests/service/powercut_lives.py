@@ -103,7 +103,7 @@ class History:
 
     def _check_ledger(self, storage: Storage, raw: apsw.Connection) -> None:
         head: Head = START
-        with storage.snapshot() as reads:
+        with storage.snapshot(whole=True) as reads:
             for record in reads.records():
                 head = require_chain(TASK, head, record)
                 if self.published.get(record.step, record.digest) != record.digest:
@@ -278,4 +278,4 @@ def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Stor
     for name, data in files.items():
         (folder / name).write_bytes(data)
     layer.log.clear()
-    return sqlite.open_sqlite(folder / FILE, serving=True, vfs=NAME)
+    return sqlite.opened(folder / FILE, serving=True, vfs=NAME)

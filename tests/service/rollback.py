@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import shutil
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -9,8 +11,10 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import httpx
+import pytest
 from web_world import Adding, Ends, ManualClock, charter_of, task_storage
 
+from turnout.cli.main import main
 from turnout.core.errors import StorageError
 from turnout.service.contract.wire import HEADS_PATH
 from turnout.service.coordinator.engine import SetBackError
@@ -23,6 +27,14 @@ from turnout.service.witness.app import WitnessStore, create_witness_app
 from turnout.service.witness.client import Witness
 
 DATABASE, HEAD_FILE, WITNESS = "database", "head file", "witness"
+STAGES = (
+    "before the commit",
+    "after the commit",
+    "after the head file",
+    "after the receipt",
+    "after publication",
+)
+"""Of a release; the receipt with a witness alone."""
 RELEASES = 4
 """Of six, before anything is put back."""
 LOOKED_AT = (0, RELEASES - 1)
@@ -49,6 +61,24 @@ class Files:
         """A snapshot; nothing is being written at this moment."""
         shutil.copytree(self.folder, to, ignore=shutil.ignore_patterns("*-shm", "*-serving"))
 
+    def exported(self) -> list[bytes]:
+        """The digests of all records that `turnout ledger export` writes, with their models."""
+        ledger, models = self.folder / "exported.jsonl", self.folder / "models"
+        command = ["ledger", "export", "--db", str(self.database), "--out", str(ledger)]
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--models", str(models)])
+        assert ended.value.code == 0
+        _, *records, head = ledger.read_bytes().splitlines()
+        found = {file.name: file.read_bytes() for file in models.iterdir()}
+        assert len(found) == 1 + len(records)
+        for number, record in enumerate(records):
+            model = hashlib.sha256(found[f"step-{number:06d}.f32"]).hexdigest()
+            assert json.loads(record)["model"] == model
+        assert json.loads(head)["head"].startswith(f"{len(records)}:")
+        shutil.rmtree(models)
+        ledger.unlink()
+        return [hashlib.sha256(record).digest() for record in records]
+
     def put_back(self, name: str, snapshot: Path) -> None:
         """Everything of one kind as it was; deleted where there was nothing."""
         folder = self.folder_of(name)
@@ -67,10 +97,22 @@ class Seen:
     Attributes:
         models: release → digests of records.
         head: the newest head, as a device has it.
+        exports: digests of exported records, by the stage and the step of the export.
     """
 
     models: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     head: str = ""
+    exports: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+
+    def export(self, digests: list[bytes]) -> None:
+        """Take it that everybody has an export."""
+        for steps, digest in enumerate(digests, 1):
+            self.models[steps].add(digest)
+
+    def copied(self) -> "Seen":
+        """The same, to go on with."""
+        models = defaultdict(set, {steps: set(seen) for steps, seen in self.models.items()})
+        return Seen(models, self.head)
 
     def twice(self) -> list[int]:
         """Releases that were shown with different noise."""
@@ -94,10 +136,10 @@ class Watched(Conductor):
         super()._export_head(record)
         self.at("after the head file", record.step)
 
-    async def _publish(self, at, step, receipt=None):
+    async def _publish(self, at, step, receipt, slow):
         if receipt is not None:
             self.at("after the receipt", step)
-        late = await super()._publish(at, step, receipt)
+        late = await super()._publish(at, step, receipt, slow)
         self.at("after publication", step)
         return late
 
@@ -206,6 +248,8 @@ async def history(folder: Path, *, witnessed: bool) -> tuple[Task, dict[tuple[st
         if step in (-1, *LOOKED_AT):
             taken[point, step] = folder / f"{len(taken)}"
             task.files.copied(taken[point, step])
+            task.seen.exports[point, step] = task.files.exported()
+            task.seen.export(task.seen.exports[point, step])
 
     shutil.copytree(task.files.database.parent, folder / "0" / "db")
     taken["before the first start", -1] = folder / "0"
@@ -222,9 +266,6 @@ async def restored(
     files = Files(to)
     for name in names:
         files.put_back(name, snapshot)
-    seen = Seen(head=task.seen.head)
-    for steps, digests in task.seen.models.items():
-        seen.models[steps] = set(digests)
-    again = Task(files, task.witnessed and guarded, guarded, task.key, seen)
+    again = Task(files, task.witnessed and guarded, guarded, task.key, task.seen.copied())
     ended = await again.run(RELEASES + 1, tell=task.seen.head if tell else "")
     return ended, again

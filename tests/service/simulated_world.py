@@ -294,7 +294,7 @@ class World:
 
     def released(self, came: list[Participation]) -> None:
         """Keep what a test may know of a step that was just released, and the storage may not."""
-        with self.storage.snapshot() as view:
+        with self.storage.snapshot(whole=True) as view:
             last = view.last_release()
             if last is None or (came and came[0].step > last.record.step):
                 return  # only the check-ins were closed
@@ -312,7 +312,7 @@ class World:
         with self.storage.transaction() as tx:
             while tx.reclaim(3):
                 pass
-        with self.storage.snapshot() as view:
+        with self.storage.snapshot(whole=True) as view:
             releases = [view.release_at(step) for step in range(self.law.steps)]
             promise(not view.turns()[0].size, "turns outlive the task")
         everybody = self.came

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +17,10 @@ from typing import Any
 
 import dashboard_sample as sample
 import pytest
+import uvicorn
 from forked import HANGS_SECONDS
+from installed import program
+from playwright import sync_api as playwright
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -26,15 +28,6 @@ from starlette.responses import RedirectResponse, Response
 from turnout.service.dashboard import mounting, pages
 from turnout.service.dashboard.mounting import mount
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="needs the Python package playwright"
-)
-uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'turnout[service]'")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs Chromium: install it (Debian: chromium)"
-)
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -132,7 +125,7 @@ class Seen:
 def chromium() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=FLAGS, timeout=1000 * HANGS_SECONDS
+            executable_path=program("chromium"), args=FLAGS, timeout=1000 * HANGS_SECONDS
         )
         yield browser
         browser.close()
@@ -340,7 +333,6 @@ def test_without_scripts_all_numbers_are_there(chromium: Any) -> None:
 
 def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
     """All of it: steps go on under the visitor's eyes, and the operator logs in and out."""
-    pytest.importorskip("apsw", reason="needs apsw: pip install 'turnout[service]'")
     real = importlib.import_module("dashboard_real")
     allowed = real.Allowed()
     with real.service(tmp_path, allowed) as address, looking(chromium) as seen:

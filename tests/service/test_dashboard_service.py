@@ -11,8 +11,6 @@ from dataclasses import fields
 
 import httpx
 import pytest
-
-pytest.importorskip("apsw", reason="needs apsw: pip install 'turnout[service]'")
 from dashboard_real import CAME, PASSWORD, Allowed, service
 from forked import HANGS_SECONDS
 

@@ -11,6 +11,7 @@ from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 from turnout import data as datasets
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
+from turnout.core.installation import install_line
 from turnout.randomizers.vectors import L1Randomizer
 from turnout.schemes import CheckIn
 from turnout.service.contract.wire import WireAnswer, WireReceipt
@@ -203,7 +204,7 @@ def test_a_missing_package_says_how_to_get_it(capsys, monkeypatch, records, tmp_
     monkeypatch.setitem(sys.modules, "httpx", None)
     code, _, err = ran(capsys, "join", "https://x", "--token", "x", "--data", records)
     assert code == 2
-    assert err == "turnout: turnout join needs httpx: pip install 'turnout[device]'\n"
+    assert err == f"turnout: turnout join needs httpx: {install_line('device')}\n"
 
 
 MESSAGES = L1Randomizer(DIMENSION, 4.0, 0.5)

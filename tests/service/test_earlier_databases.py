@@ -29,7 +29,7 @@ EARLIER = sorted(Path(__file__).with_name("earlier").glob("*.json"))
 def restored(document, path):
     """A database of the schema that the rows are of."""
     scripts = migrations("sqlite")[: document["schema"]]
-    sqlite.open_sqlite(path, serving=True, scripts=scripts).close()
+    sqlite.opened(path, serving=True, scripts=scripts).close()
     shell = apsw.Connection(str(path))
     for table, *values in document["rows"]:
         cells = [bytes.fromhex(v[2:]) if str(v).startswith("0x") else v for v in values]
@@ -111,7 +111,7 @@ def test_a_task_under_way_goes_on_as_the_version_that_wrote_it_would(file, tmp_p
         document["head_then"],
     )
     go_on(storage, engine, document["slots"])
-    with storage.snapshot() as view:
+    with storage.snapshot(whole=True) as view:
         models = [view.release_at(step).parameters for step in range(len(document["models"]))]
         ledger = [line.decode() for line in ledger_lines(view)]
     storage.close()

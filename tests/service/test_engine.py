@@ -112,7 +112,7 @@ def test_a_restart_in_the_middle_of_a_step_changes_nothing(storage):
     again = opened(storage)
     assert update(again, storage, 2, 0, (1, -1)).answer is WireAnswer.ACCEPTED
     close(again, storage)
-    with storage.snapshot() as view:
+    with storage.snapshot(whole=True) as view:
         release = view.release_at(0)
     assert release.record.sum_digest == hashlib.sha256(np.array([6, 4], "<i8").tobytes()).digest()
     assert (release.checked_in, release.served) == (2, 2)
@@ -127,7 +127,7 @@ def test_what_is_released_is_charged_and_chained(storage):
         assert published.head != head
         head = published.head
     assert engine.phase is StepPhase.FINISHED
-    with storage.snapshot() as view:
+    with storage.snapshot(whole=True) as view:
         epsilons = [record.epsilon for record in view.records()]
     assert epsilons == [EPSILON_A_STEP * (s + 1) for s in range(LAW.steps)]
     assert opened(storage).published.head == head
@@ -154,7 +154,7 @@ def test_beyond_the_target_nothing_is_drawn():
 def test_an_empty_step_has_noise(storage):
     ones = lambda deviation, size: np.ones(size, np.int64)  # noqa: E731
     close(opened(storage, ones), storage)
-    with storage.snapshot() as view:
+    with storage.snapshot(whole=True) as view:
         release = view.release_at(0)
     assert release.checked_in == 0
     assert release.record.sum_digest == hashlib.sha256(np.ones(2, "<i8").tobytes()).digest()
@@ -257,7 +257,7 @@ class TestOneClient:
             answer = update(engine, storage, client, 0).answer
             assert answer is (WireAnswer.ACCEPTED if client in asked else WireAnswer.REFUSED)
         close(engine, storage)
-        with storage.snapshot() as view:
+        with storage.snapshot(whole=True) as view:
             assert (view.release_at(0).checked_in, view.release_at(0).served) == (3, 1)
 
     def test_who_is_asked_is_uniform(self, storage):

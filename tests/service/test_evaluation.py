@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+from types import SimpleNamespace
 
 import pytest
 from forked import HANGS_SECONDS
 from web_world import Adding, world
 
 from turnout.core.errors import ParameterError
+from turnout.service.storage.opening import open_storage
 from turnout.service.web import conductor
 from turnout.service.web.conductor import Evaluator
 
@@ -84,3 +86,30 @@ def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, where):
             assert await asyncio.to_thread(evaluator.stop)
 
     asyncio.run(main())
+
+
+def test_a_release_that_waits_for_the_witness_is_not_evaluated(tmp_path):
+    """It was committed before a restart; nothing is read of it before the witness has its head."""
+    evaluated = []
+
+    def evaluate(parameters):
+        evaluated.append(parameters)
+        return 0.5, 1.0
+
+    async def committed():
+        async with world(tmp_path) as w:
+            await w.conductor._submit(w.running.engine.close_step)
+
+    async def restarted():
+        storage = open_storage(tmp_path / "turnout.sqlite", serving=True)
+        async with world(tmp_path, storage=storage, witness=SimpleNamespace(key=bytes(32))) as w:
+            assert w.running.withheld
+            evaluator = Evaluator(w.running, lambda: evaluate, Adding())
+            evaluator.start()
+            await until(lambda: evaluated)
+            assert not [text for text in texts(w.running) if "failed" in text]
+            assert await asyncio.to_thread(evaluator.stop)
+
+    asyncio.run(committed())
+    asyncio.run(restarted())
+    assert len(evaluated) == 1

@@ -1,9 +1,12 @@
 """Real sockets: who says nothing, or too slowly, stands in nobody's way."""
 
 import asyncio
+import logging
+import re
 import resource
 import socket
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -12,12 +15,16 @@ from processes import turnout, waited_for
 from web_world import charter_of, signed, task_storage, world
 
 from turnout.core.errors import ParameterError
+from turnout.service import dashboard
 from turnout.service.contract.wire import updates_path
 from turnout.service.web import connections
 from turnout.service.web import server as descriptors
-from turnout.service.web.http_connection import listening_at
+from turnout.service.web.bounded_server import BoundedServer, listening_at
+from turnout.service.web.connections import Awaits, Connections, proxies
 from turnout.service.web.server import _server
 from turnout.service.web.settings import Settings
+from turnout.service.witness.app import WitnessStore
+from turnout.service.witness.app import create_witness_app as witness_app
 
 
 class Served:
@@ -57,22 +64,21 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder, most=64):
-    async with world(folder) as w:
+async def served(folder, most=64, **how):
+    async with world(folder, **how) as w:
         made = Served(w)
         settings = Settings(db="db", port=0)
         server = _server(w.running, None, settings, None, most, clock=lambda: made.now)
         with listening_at(settings.host, settings.port) as listening:
             made.port = listening.getsockname()[1]
-            serving = asyncio.create_task(server.serve([listening]))
-            while not server.started:
-                await asyncio.sleep(0)
+            serving = asyncio.create_task(server.serve(listening))
+            await server.started.wait()
             made.server = server
             try:
                 yield made
             finally:
                 await made.closed()
-                server.should_exit = True
+                server.stop()
                 await serving
 
 
@@ -107,7 +113,7 @@ def test_a_stranger_is_answered_before_the_body_and_nothing_of_it_is_kept(tmp_pa
             answer = await reader.readuntil(b"\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 401 ")
             assert b"connection: close" in answer
-            assert s.world.running.reading_bytes == 0
+            assert s.world.running.bodies.held == 0
             writer.write(s.world.body())  # too late to matter, and it takes the answer from nobody
             assert await reader.read() == b'{"answer":"unknown"}'
 
@@ -120,28 +126,52 @@ def test_a_signed_body_has_time_and_then_is_refused(tmp_path):
             body = s.world.body()
             slow, _ = await s.opened(s.head(1, body) + body[:5])
             patient, writer = await s.opened(s.head(2, body) + body[:5])
-            while s.world.running.bodies_of.total() < 2:
+            while len(s.world.running.bodies) < 2:
                 await asyncio.sleep(0.001)
             writer.write(body[5:])
             assert (await patient.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
             s.now += 11
             assert (await slow.read()).startswith(b"HTTP/1.1 408 ")
-            assert s.world.running.reading_bytes == 0
+            assert s.world.running.bodies.held == 0
 
     run(main)
 
 
-def test_one_client_has_few_bodies_on_their_way(tmp_path):
+def test_a_client_has_one_body_on_its_way_and_the_newest_counts(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
-            for _ in range(4):
-                await s.opened(s.head(1, body) + body[:5])
-            while s.world.running.bodies_of[1] < 4:
-                await asyncio.sleep(0.001)
-            fifth, _ = await s.opened(s.head(1, body) + body[:5])
-            assert (await fifth.read()).startswith(b"HTTP/1.1 503 ")
-            assert await s.status(2) == 200
+            first, _ = await s.opened(s.head(1, body) + body[:5])
+            while not s.world.running.bodies.held:
+                await asyncio.sleep(0)
+            second, writer = await s.opened(s.head(1, body) + body[:7])
+            assert (await first.read()).startswith(b"HTTP/1.1 503 ")
+            assert (len(s.world.running.bodies), s.world.running.bodies.held) == (1, 7)
+            writer.write(body[7:])
+            assert (await second.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+    run(main)
+
+
+def test_bodies_that_hardly_come_keep_no_update_out(tmp_path):
+    """Bytes that came count, not lengths that were told; the body waited for longest gives way."""
+
+    async def main():
+        async with served(tmp_path, most_bytes=100) as s:  # three updates, and four bytes
+            body = s.world.body()
+            slow = []
+            for client in range(15):
+                slow.append(await s.opened(s.head(client, body) + body[:5]))
+                while len(s.world.running.bodies) <= client:
+                    await asyncio.sleep(0)
+            fast, writer = await s.opened(s.head(19, body) + body[:20])
+            while s.world.running.bodies.held < 95:
+                await asyncio.sleep(0)
+            writer.write(body[20:])
+            assert (await fast.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            assert len(s.world.running.bodies) == 13
+            for reader, _ in slow[:2]:
+                assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
 
     run(main)
 
@@ -171,9 +201,7 @@ def test_who_takes_no_answer_holds_no_place(tmp_path):
                 await loop.sock_connect(greedy, ("127.0.0.1", s.port))
                 asked = b"GET /v1/charter HTTP/1.1\r\nHost: x\r\n\r\n"
                 sending = asyncio.create_task(loop.sock_sendall(greedy, 2_000 * asked))
-                while not (made := list(s.server.server_state.connections)):
-                    await asyncio.sleep(0)
-                while not made[0].flow.write_paused:
+                while not any(one.entry.awaits is Awaits.READER for one in s.server.open):
                     await asyncio.sleep(0)
                 for _ in range(3):
                     s.now += 31
@@ -227,6 +255,116 @@ def test_connections_are_kept_between_requests_and_requests_may_come_at_once(tmp
             assert rest.count(b"HTTP/1.1 200 ") == 2
             assert rest.endswith(b'{"alive":true}')
 
+    run(main)
+
+
+def test_a_file_is_sent_whole_and_of_an_answer_to_head_all_but_the_body(tmp_path):
+    file = Path(dashboard.__file__).with_name("static") / "dashboard.css"
+
+    async def main():
+        async with served(tmp_path) as s:
+            path = f"/static/{file.name}".encode()
+            reader, writer = await s.opened(b"HEAD %b HTTP/1.1\r\n\r\n" % path)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"content-length: %d\r\n" % file.stat().st_size in head
+            writer.write(b"GET %b HTTP/1.1\r\nConnection: close\r\n\r\n" % path)
+            again = await reader.readuntil(b"\r\n\r\n")
+            assert again.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert await reader.read() == file.read_bytes()
+
+    run(main)
+
+
+# -- what strangers write into the log --------------------------------------------------------
+
+RUBBISH = [
+    "POST {} HTTP/1.1\r\nContent-Length: 400\r\n\r\nx",
+    "POST {} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n",
+    "POST {} HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx",
+    "POST {} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000001\r\nx\r\n",
+    "GET {} HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcx\x01 rubbish",
+    "GET {} HTTP/1.1\r\nHos",
+    "DELETE {}?\xff HTTP/1.1\r\n\r\n",
+    "PUT {} HTTP/1.1\r\nAuthorization: Basic \xff\r\nCookie: =;\xff\r\n\r\n",
+]
+
+
+async def rubbish(server, port, app):
+    """All of it, at all of an application's endpoints, by senders who leave at once."""
+    paths = {re.sub(r"\{.*?\}", "0", route.path) for route in app.routes}
+    assert len(paths) > 2
+    for row, path in enumerate(sorted(paths)):
+        for column, text in enumerate(RUBBISH):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(text.format(path).encode("latin-1"))
+            with suppress(ConnectionError):
+                await writer.drain()
+            if (row + column) % 2:
+                writer.transport.abort()
+            else:
+                writer.close()
+    while len(server.table) or server.answering:
+        await asyncio.sleep(0)
+
+
+async def assert_little_is_logged(server, port, app, caplog, later):
+    caplog.set_level(logging.INFO)
+    await rubbish(server, port, app)
+    server.tell()
+    (line,) = caplog.records
+    assert re.search(r"ended early: .*\d+ broken off.*\d+ without a length", line.getMessage())
+    assert len(line.getMessage()) < 200
+    await rubbish(server, port, app)
+    server.tell()
+    assert len(caplog.records) == 1
+    later()
+    server.tell()
+    assert len(caplog.records) == 2
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_strangers_write_a_line_a_minute_into_the_log_whatever_they_send(tmp_path, caplog):
+    async def main():
+        async with served(tmp_path) as s:
+            await assert_little_is_logged(
+                s.server, s.port, s.world.app, caplog, lambda: setattr(s, "now", s.now + 60)
+            )
+
+    run(main)
+
+
+def test_the_same_of_a_witness(tmp_path, caplog):
+    async def main():
+        now = [0.0]
+        table = Connections(64, 64, proxies(None), lambda: now[0])
+        with closing(WitnessStore(tmp_path / "witness")) as store:
+            app = witness_app(store, "a token of the operator")
+            server = BoundedServer(app, table, None, 1.0)
+            listening = listening_at("127.0.0.1", 0)
+            port = listening.getsockname()[1]
+            serving = asyncio.create_task(server.serve(listening))
+            await server.started.wait()
+            await assert_little_is_logged(
+                server, port, app, caplog, lambda: now.__setitem__(0, 60.0)
+            )
+            server.stop()
+            await serving
+
+    run(main)
+
+
+def test_a_fault_of_the_application_is_logged_once_a_minute(tmp_path, caplog, monkeypatch):
+    async def main():
+        async with served(tmp_path) as s:
+            monkeypatch.setattr(s.world.running, "progress", None)
+            for _ in range(3):
+                reader, _ = await s.opened(b"GET /v1/status HTTP/1.1\r\n\r\n")
+                assert b" 500 " in await reader.readuntil(b"\r\n\r\n")
+            assert len([record for record in caplog.records if record.exc_info]) == 1
+            s.server.tell()
+            assert "3 failed" in caplog.messages[-1]
+
+    caplog.set_level(logging.INFO)
     run(main)
 
 

@@ -13,12 +13,25 @@ import httpx
 import pytest
 from forked import HANGS_SECONDS
 from processes import free_port, turnout, waited_for
-from rollback import DATABASE, HEAD_FILE, RELEASES, WITNESS, Files, Task, history, restored, subsets
+from rollback import (
+    DATABASE,
+    HEAD_FILE,
+    RELEASES,
+    STAGES,
+    WITNESS,
+    Files,
+    Seen,
+    Task,
+    history,
+    restored,
+    subsets,
+)
 from web_world import KEY, PLAN, charter_of, task_storage, world
 
 from turnout.service.contract.ledger import Head, SigningKey
 from turnout.service.contract.wire import HEADS_PATH
 from turnout.service.coordinator.engine import SetBackError
+from turnout.service.storage import reads
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
 from turnout.service.web.heads import HeadFile
@@ -91,6 +104,59 @@ def test_any_subset_of_the_files_put_back_releases_nothing_twice(tmp_path, witne
     assert [row for row in rows if row not in text] == []
     head = f"| put back ({'with' if witnessed else 'without'} a witness) |"
     assert text.partition(head)[2].startswith(" two or more releases behind |")
+
+
+def stopped_at(task, snapshot, seen_at, exported):
+    """The task whose coordinator was killed at a moment, after an export at that moment."""
+    published = {steps: digests for steps, digests in task.seen.models.items() if steps <= seen_at}
+    seen = Seen(defaultdict(set, {0: task.seen.models[0]} | published), task.seen.head)
+    seen.export(exported)
+    return Task(Files(snapshot), task.witnessed, True, task.key, seen)
+
+
+async def exports(folder, *, witnessed):
+    """Stage of the last release → its records in an export, and releases drawn again after it.
+
+    The export is made at that stage, the coordinator killed there, and each subset of the files
+    put back as they were before the commit.
+    """
+    task, taken = await history(folder, witnessed=witnessed)
+    step, rows = RELEASES - 1, {}
+    names = [DATABASE, HEAD_FILE, WITNESS][: 3 if witnessed else 2]
+    for stage in STAGES:
+        if (stage, step) not in taken:
+            continue
+        there = task.seen.exports[stage, step]
+        assert Files(taken[stage, step]).exported() == there  # of a copy, as of the original
+        published = step + (stage == "after publication")
+        killed, again = stopped_at(task, taken[stage, step], published, there), set()
+        for number, subset in enumerate(subsets(names)):
+            to = folder / f"{stage}-{number}"
+            tell = published > step and everything(subset, witnessed)
+            _, went_on = await restored(killed, taken[STAGES[0], step], subset, to, tell=tell)
+            again |= set(went_on.seen.twice())
+        rows[stage] = len(there) - step, sorted(again)
+    return rows
+
+
+@pytest.mark.parametrize("witnessed", [True, False])
+def test_a_release_is_exported_once_it_is_published_and_never_drawn_again(tmp_path, witnessed):
+    rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
+    text = PAGE.read_text()
+    for stage, (exported, again) in rows.items():
+        assert f"| {stage} | {'yes' if exported else 'no'} |" in text
+        assert not again, stage
+    assert len(rows) == 4 + witnessed
+
+
+@pytest.mark.parametrize("witnessed", [True, False])
+def test_an_export_of_all_that_is_committed_shows_two_draws(tmp_path, witnessed, monkeypatch):
+    """The harness notices what the rule is for."""
+    monkeypatch.setattr(reads, "_PUBLISHED", reads._COMMITTED)
+    rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
+    assert {stage for stage, (exported, _) in rows.items() if exported} == set(rows) - {STAGES[0]}
+    twice = [stage for stage, (_, again) in rows.items() if again == [RELEASES]]
+    assert twice == list(STAGES[1 : 3 + witnessed])
 
 
 def test_a_coordinator_without_the_checks_releases_twice(tmp_path):

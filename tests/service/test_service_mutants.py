@@ -329,8 +329,8 @@ class Overwrites(MemoryStorage):
             yield tx
 
     @contextmanager
-    def snapshot(self):
-        with super().snapshot() as view:
+    def snapshot(self, *, whole=False):
+        with super().snapshot(whole=whole) as view:
             view.records = lambda first_step=0: iter(())
             view.last_release = lambda: None
             yield view

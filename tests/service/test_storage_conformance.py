@@ -31,6 +31,7 @@ from turnout.service.storage.interface import (
     Scored,
     WitnessReceipt,
 )
+from turnout.service.storage.opening import open_storage
 from turnout.service.storage.reads import SHARD_CLIENTS
 
 
@@ -254,7 +255,7 @@ def test_releases_read_back_bit_for_bit(storage):
             tx.release(after, 100)
             before = after.record.head
             stored.append(after)
-    with storage.snapshot() as reads:
+    with storage.snapshot(whole=True) as reads:
         assert list(reads.records()) == [after.record for after in stored]
         assert list(reads.records(4)) == [after.record for after in stored[4:]]
         assert same(reads.last_release(), stored[-1])
@@ -269,7 +270,7 @@ def test_a_step_is_released_once(storage):
         released(tx, 2)
         with pytest.raises(ConflictError):
             tx.release(release(START, salt=b"other noise"), 100)
-    with storage.snapshot() as reads:
+    with storage.snapshot(whole=True) as reads:
         assert same(reads.release_at(0), release(START))
 
 
@@ -292,7 +293,7 @@ def test_what_does_not_belong_into_the_ledger_is_refused(storage):
         wrong = dataclasses.replace(right, record=record)
         with pytest.raises(StorageError, match=message), storage.transaction() as tx:
             tx.release(wrong, 100)
-    with storage.snapshot() as reads:
+    with storage.snapshot(whole=True) as reads:
         assert len(list(reads.records())) == 2
 
 
@@ -360,12 +361,47 @@ def test_receipts_of_witnesses_are_kept_and_never_changed(storage):
     other = WitnessReceipt(digest(b"another"), 1, bytes([1] * 64))
     with storage.snapshot() as reads:
         assert reads.last_receipt() is None
+    with storage.transaction() as tx:
+        released(tx, 4)
     for receipt in (first, second, first):
         with storage.transaction() as tx:
-            tx.keep_receipt(receipt)
+            tx.publish(receipt.steps, receipt)
     with storage.snapshot() as reads:
         assert reads.last_receipt() == second  # the copy of the first was dropped
     with storage.transaction() as tx:
-        tx.keep_receipt(other)
+        tx.publish(1, other)
     with storage.snapshot() as reads:
         assert reads.last_receipt() == other
+
+
+def test_a_release_is_read_once_it_is_published(storage, url):
+    """By whoever opens the database; the coordinator alone reads it earlier."""
+    with storage.transaction() as tx:
+        released(tx, 3)
+        for steps in (1, 2, 3):
+            tx.score(Scored(steps, 0.5, 1.0))
+        tx.publish(2, None)
+    other = open_storage(url, serving=False)
+    for opened in (storage, other):
+        with opened.snapshot() as reads:
+            assert [record.step for record in reads.records()] == [0, 1]
+            assert reads.last_release().record.step == 1
+            assert reads.release_at(2) is None
+            assert [step for step, *_ in reads.counts()] == [0, 1]
+            assert [scored.steps for scored in reads.scores()] == [1, 2]
+    with storage.snapshot(whole=True) as reads:
+        assert [record.step for record in reads.records()] == [0, 1, 2]
+    with pytest.raises(StorageError, match="the coordinator alone"), other.snapshot(whole=True):
+        pass
+    other.close()
+
+
+def test_nothing_is_published_that_is_not_released_or_not_signed_for(storage):
+    wrong = WitnessReceipt(digest(b"witness"), 2, bytes(64))
+    with storage.transaction() as tx:
+        released(tx, 1)
+    for steps, receipt, message in ((2, None, "not released"), (1, wrong, "witness's receipt")):
+        with pytest.raises(StorageError, match=message), storage.transaction() as tx:
+            tx.publish(steps, receipt)
+    with storage.snapshot() as reads:
+        assert reads.last_release() is None

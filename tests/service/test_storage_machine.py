@@ -36,6 +36,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.unread = 0
         self.asked: list[int] | None = None
         self.records = []
+        self.published = 0
 
     @property
     def head(self):
@@ -102,6 +103,17 @@ class StorageMachine(RuleBasedStateMachine):
             self.turns = {}
         self.unread += len(self.bodies)
         self.here, self.bodies, self.asked = {}, {}, None
+
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        steps = data.draw(st.integers(0, len(self.records) + 1))
+        try:
+            with self.storage.transaction() as tx:
+                tx.publish(steps, None)
+            self.published = max(self.published, steps)
+            assert steps <= len(self.records)
+        except StorageError:
+            assert steps > len(self.records)
 
     @precondition(lambda self: self.records)
     @rule(salt=st.binary(max_size=2), data=st.data())
@@ -180,6 +192,8 @@ class StorageMachine(RuleBasedStateMachine):
         if not hasattr(self, "storage"):
             return
         with self.storage.snapshot() as reads:
+            assert list(reads.records()) == self.records[: self.published]
+        with self.storage.snapshot(whole=True) as reads:
             assert list(reads.records()) == self.records
             step = self.head.steps
             here = [self.here[client] for client in sorted(self.here)]

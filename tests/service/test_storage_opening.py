@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 import sys
@@ -13,12 +14,14 @@ import pytest
 from storage_samples import CHARTER, START, TASK, check_in, create_task, release, released, served
 
 from turnout.core.errors import MissingExtraError, StorageError
+from turnout.core.installation import install_line
 from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.database import Storage, migrations, pending
-from turnout.service.storage.interface import LogEvent, Participation, Scored
+from turnout.service.storage.interface import LogEvent, Participation, Scored, WitnessReceipt
 from turnout.service.storage.opening import open_storage
 
 FOR_EVER = ("task", "invitations", "enrolments", "releases", "models", "counts", "scores")
+FOR_EVER += ("receipts", "publications")
 OPEN_STEP = ("check_ins", "asked", "step_keys", "bodies")
 SECOND = "CREATE TABLE second_edition (x INTEGER);"
 
@@ -46,6 +49,7 @@ def filled(url: str) -> Storage:
         tx.request(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))
         tx.log(LogEvent(0.0, "info", "filled"))
+        tx.publish(1, WitnessReceipt(bytes(32), 1, bytes(64)))
     return storage
 
 
@@ -87,6 +91,7 @@ def test_no_row_is_ever_changed(url):
         )
         name = name or {"scores": "loss", "enrolments": "public_key"}.get(table, "client")
         name = "secret_digest" if table == "invitations" else name
+        name = "steps" if table in ("receipts", "publications") else name
         for statement in (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}"):
             with pytest.raises((apsw.ConstraintError, psycopg.Error), match="never changed"):
                 run(url, statement)
@@ -399,12 +404,14 @@ def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
     monkeypatch.delattr(f"turnout.service.storage.{kind}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(MissingExtraError, match=rf"{package}.*pip install 'turnout\[service\]'"):
+    with pytest.raises(
+        MissingExtraError, match=rf"{package}.*{re.escape(install_line('service'))}"
+    ):
         served(name)
 
 
 def test_a_task_is_the_digest_of_its_charter(path):
     storage = filled(str(path))
-    with storage.snapshot() as reads:
+    with storage.snapshot(whole=True) as reads:
         assert {record.task for record in reads.records()} == {TASK}
     storage.close()

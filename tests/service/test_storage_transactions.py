@@ -120,7 +120,7 @@ def test_what_was_committed_is_there_after_opening_again(storage, url):
         check_in(tx, 1, 3)
     storage.close()
     again = served(url)
-    with again.snapshot() as reads:
+    with again.snapshot(whole=True) as reads:
         assert reads.charter() == CHARTER
         assert dict(reads.bodies(3)) == {1: body(1, 3)}
         head = START

@@ -15,6 +15,7 @@ from turnout.service.contract.ledger import Head, Record
 from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.database import migrations
 from turnout.service.storage.opening import open_storage
+from turnout.service.storage.sqlite import FileLock
 
 STEPS = 2
 CHARTER = json.dumps({"format": "turnout-charter-1", "charged_steps": [1, STEPS]}).encode()
@@ -85,14 +86,9 @@ def version(url: str) -> object:
 
 def test_a_task_that_is_under_way_is_left_to_the_turnout_that_founded_it(url):
     old(url, releases=1)
-    with pytest.raises(StorageError, match="that version"):
-        open_storage(url, serving=True)
-    storage = open_storage(url, serving=False)
-    with storage.snapshot() as reads:
-        assert [record.step for record in reads.records()] == [0]
-        assert list(reads.counts()) == [(0, 3, 3)]
-        assert reads.charter() == CHARTER
-    storage.close()
+    for serving in (True, False):
+        with pytest.raises(StorageError, match="with that version"):
+            open_storage(url, serving=serving)
     assert version(url) == 1
     shell = Shell(url)
     assert shell.value("SELECT count(*) FROM participations") == 3
@@ -103,6 +99,9 @@ def test_a_task_that_is_under_way_is_left_to_the_turnout_that_founded_it(url):
 @pytest.mark.parametrize("serving", [False, True])
 def test_a_task_that_is_over_keeps_its_ledger_and_nobody(url, serving, tmp_path):
     old(url, releases=STEPS)
+    shell = Shell(url)
+    shell.insert("events (at, level, text)", 0.0, "info", f"step {STEPS - 1} is published")
+    shell.close()
     if not url.startswith("postgres"):
         before = (tmp_path / "task.sqlite").read_bytes()
         assert all(update[:200] in before for update in UPDATES)
@@ -118,11 +117,18 @@ def test_a_task_that_is_over_keeps_its_ledger_and_nobody(url, serving, tmp_path)
         assert not any(update[:200] in after or digest(update) in after for update in UPDATES)
 
 
+def test_a_last_release_of_which_no_log_says_more_waits_for_the_coordinator(url):
+    old(url, releases=STEPS)
+    storage = open_storage(url, serving=False)
+    with storage.snapshot() as reads:
+        assert [record.step for record in reads.records()] == list(range(STEPS - 1))
+    storage.close()
+
+
 def test_an_enroller_does_not_migrate_under_a_coordinator(tmp_path):
     path = str(tmp_path / "task.sqlite")
     old(path, releases=STEPS)
-    first = migrations("sqlite")[:1]
-    coordinator = sqlite.open_sqlite(path, serving=True, scripts=first)
+    coordinator = FileLock(tmp_path / "task.sqlite")
     with pytest.raises(StorageError, match="another coordinator serves"):
         open_storage(path, serving=False)
     coordinator.close()

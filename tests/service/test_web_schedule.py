@@ -10,6 +10,7 @@ from turnout.core.errors import StorageError
 from turnout.schemes import ReleaseRule
 from turnout.service.contract.ledger import Head
 from turnout.service.contract.wire import SignedHead
+from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
 from turnout.service.web.conductor import Evaluator
@@ -86,10 +87,58 @@ def test_a_release_that_took_too_long_is_published_late_and_noted(tmp_path):
         async with world(tmp_path) as w:
             await w.conductor._submit(w.running.engine.close_step)
             w.clock.advance(61.0)
-            late = await w.conductor._publish(w.running.shown.step_ends, 0)
+            ends = w.running.shown.step_ends
+            late = await w.conductor._publish(ends, 0, None, "its release")
             assert late == 1.0
             with w.running.storage.snapshot() as view:
                 assert [e.level for e in view.events(9)] == ["info", "warning"]
+                assert view.events(1)[0].text.endswith("late: its release took too long")
+
+    asyncio.run(main())
+
+
+def test_a_step_that_waits_for_the_witness_is_not_said_to_be_slow(tmp_path):
+    class Slow:
+        key = bytes(32)
+
+        async def receipt(self, shown):
+            if shown.head.head.steps:
+                w.clock.advance(100.0)
+            return WitnessReceipt(self.key, shown.head.head.steps, bytes(64))
+
+    async def main():
+        nonlocal w
+        async with world(tmp_path, witness=Slow()) as w:
+            await w.conductor._confirm()
+            w.clock.advance(w.running.shown.phase_ends - w.clock.now())
+            await w.conductor._step()
+            with w.running.storage.snapshot() as view:
+                assert view.events(1)[0].text.endswith("late: the witness took too long")
+
+    w = None
+    asyncio.run(main())
+
+
+def test_a_full_disk_ends_the_process_and_is_said(tmp_path):
+    """Not called late: the step is not released, and the reason is SQLite's."""
+
+    async def main():
+        charter = charter_of(dimension=20_000)  # a model that needs new pages
+        async with world(tmp_path, charter=charter) as w:
+            database = w.running.storage._write.raw
+            (pages,) = database.execute("PRAGMA page_count").fetchone()
+            database.execute(f"PRAGMA max_page_count={pages}").fetchall()
+            w.clock.advance(w.running.shown.phase_ends - w.clock.now())
+            with pytest.raises(StorageError):
+                await w.conductor._step()
+            while not w.ends.calls:  # the writer's thread says so after it has failed the step
+                await asyncio.sleep(0.001)
+            code, reason = w.ends.calls[0]
+            assert (code, "database or disk is full" in reason) == (STORAGE_FAILED, True)
+            assert w.running.shown.published.head.steps == 0
+            with w.running.storage.snapshot() as view:
+                assert not list(view.records())
+                assert not view.events(9)
 
     asyncio.run(main())
 

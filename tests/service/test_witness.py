@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 
+import apsw
 import httpx
 import pytest
 from forked import HANGS_SECONDS
@@ -26,7 +27,7 @@ from turnout.service.witness.app import (
     WitnessStore,
     create_witness_app,
 )
-from turnout.service.witness.client import Witness, WitnessError
+from turnout.service.witness.client import Witness, WitnessError, WitnessUnreachableError
 from turnout.service.witness.messages import (
     KEY_PATH,
     MOST_BYTES,
@@ -336,6 +337,20 @@ async def until(holds):
         await asyncio.sleep(0.002)
 
 
+def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, monkeypatch):
+    def full(shown):
+        raise apsw.FullError("database or disk is full")
+
+    async def run():
+        witness = Witness("http://127.0.0.1", store.key.public, transport=Switch(store))
+        monkeypatch.setattr(store, "_keep", full)
+        with pytest.raises(WitnessUnreachableError, match=r"HTTP 503 .*FullError: .*disk is full"):
+            await witness._asked(beginning(shown(None)))
+        await witness.close()
+
+    asyncio.run(run())
+
+
 def test_nothing_is_shown_before_the_witness_has_signed_for_it(tmp_path, store):
     async def run():
         switch = Switch(store)
@@ -359,7 +374,7 @@ def test_nothing_is_shown_before_the_witness_has_signed_for_it(tmp_path, store):
             status = (await w.http.get("/v1/status")).json()
             assert (status["phase"], status["model_steps"]) == (StepPhase.CLOSED.value, 0)
             assert (await w.http.get("/v1/models/1")).status_code == 404
-            with w.running.storage.snapshot() as view:
+            with w.running.storage.snapshot(whole=True) as view:
                 assert len(list(view.records())) == 1
                 assert view.last_receipt().steps == 0
             switch.reachable = True
@@ -384,7 +399,7 @@ def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, 
                 await asyncio.sleep(0.002)
             with pytest.raises(StorageError, match="has not signed for the head after 0"):
                 await step
-            with w.running.storage.snapshot() as view:
+            with w.running.storage.snapshot(whole=True) as view:
                 assert not list(view.records())
 
     asyncio.run(run())

@@ -19,6 +19,7 @@ from ledger_samples import (
 )
 
 from turnout.cli.main import main
+from turnout.core.installation import install_line
 from turnout.schemes import AvailabilityCheckIn, GaussianNoise
 from turnout.service.coordinator.export import export_models
 from turnout.service.storage.interface import ReleaseRow
@@ -98,6 +99,7 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
         with storage.transaction() as transaction:
             release = ReleaseRow(record, parameters(record.step), b"", b"", 3, 3)
             transaction.release(release, block_ends=record.step + 1)
+            transaction.publish(record.step + 1, None)
     out, models = tmp_path / "task.ledger", tmp_path / "models"
     assert ended("export", "--db", database, "--out", out, "--models", models) == 0
     assert out.read_bytes() == exported(fake)
@@ -126,7 +128,7 @@ def test_verifying_imports_nothing_of_turnout_but_spec_and_core(file):
 def test_without_its_extra_it_is_said_what_to_install(file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert ended("verify", file) == 2
-    assert "needs cryptography: pip install 'turnout[device]'" in capsys.readouterr().err
+    assert f"needs cryptography: {install_line('device')}" in capsys.readouterr().err
 
 
 def test_a_trace_is_read_back(tmp_path, capsys):

@@ -64,8 +64,9 @@ class MissingExtraError(TurnoutError, ImportError):
     """
 
     def __init__(self, what: str, package: str, extras: Sequence[str]) -> None:
-        wanted = ",".join(extras)
-        super().__init__(f"{what} needs {package}: pip install 'turnout[{wanted}]'", name=package)
+        from turnout.core.installation import install_line
+
+        super().__init__(f"{what} needs {package}: {install_line(*extras)}", name=package)
         self.what = what
         self.package = package
         self.extras = tuple(extras)

@@ -1,6 +1,7 @@
 """Private estimates of files: unbiased, at the stated price, in each model."""
 
 import math
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.core.installation import install_line
 from turnout.estimation.private import columns
 from turnout.estimation.private.answers import PrivacyRequest, frequency_randomizer, mean_randomizer
 from turnout.estimation.private.central import (
@@ -300,7 +302,7 @@ def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(columns, "import_module", absent)
     file = written(tmp_path / "a.parquet", "")
-    with pytest.raises(UnsupportedError, match=r"pip install 'turnout\[data\]'"):
+    with pytest.raises(UnsupportedError, match=re.escape(install_line("data"))):
         list(item_blocks(file, 4))
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
+from turnout.core.installation import install_line
 from turnout.core.values import EXACT_WHOLE, WHOLE, canonical, refuse_inexact, refuse_rows
 
 
@@ -70,9 +71,8 @@ def pyarrow() -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise UnsupportedError(
-            "reading .parquet needs pyarrow: pip install 'turnout[data]'"
-        ) from None
+        needed = f"reading .parquet needs pyarrow: {install_line('data')}"
+        raise UnsupportedError(needed) from None
 
 
 BLOCK_ROWS = 2**15

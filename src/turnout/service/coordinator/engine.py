@@ -142,7 +142,7 @@ class Engine:
         Raises:
             StorageError: there is no task, or it is damaged.
         """
-        with storage.snapshot() as view:
+        with storage.snapshot(whole=True) as view:
             data = view.charter()
             if data is None:
                 raise StorageError("there is no task in this storage yet")

@@ -60,7 +60,7 @@ class Storage:
     raises `StorageError` for anything that is not a turnout database, or of a newer version.
     Opened for serving it is locked against every other coordinator; opened otherwise it takes
     invitations and events, and refuses all other writes. A task that an earlier turnout has not
-    brought to its end is not served and not migrated; its ledger can be read.
+    brought to its end is not opened.
 
     Args:
         write: the connection for `transaction`.
@@ -154,10 +154,15 @@ class Storage:
             raise
 
     @contextmanager
-    def snapshot(self) -> Iterator[Transaction]:
-        """A consistent read-only view, from any thread, beside the writer."""
+    def snapshot(self, *, whole: bool = False) -> Iterator[Transaction]:
+        """A consistent read-only view of what is published, from any thread, beside the writer.
+
+        ``whole``: of all that is committed, for the one coordinator, which must show none of it.
+        """
+        if whole and self._rights < Rights.SERVE:
+            raise StorageError("what is not published is read by the coordinator alone")
         connection = self._taken()
-        reads = Transaction(connection, Rights.READ)
+        reads = Transaction(connection, Rights.READ, whole=whole)
         try:
             connection.begin_read()
             yield reads
@@ -231,7 +236,7 @@ class Storage:
             StorageError: the ledger is no chain from the charter on, or the last model is not the
                 one that the ledger names.
         """
-        with self.snapshot() as reads:
+        with self.snapshot(whole=True) as reads:
             charter = reads.charter()
             records = reads.records()
             if charter is None:
@@ -269,26 +274,25 @@ def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
     return scripts[version:]
 
 
-def unfinished(connection: Connection, version: int, serving: bool) -> bool:
-    """Whether only the turnout that founded a task can bring it to its end.
+def require_over(connection: Connection, version: int) -> None:
+    """Nothing, unless only the turnout that founded a task can bring it to its end.
 
     A task of an older schema has a charter that this version does not serve, and rows that it
     would delete but the older version needs.
 
     Raises:
-        StorageError: so it is, and the task is to be served.
+        StorageError: so it is.
     """
     charters = connection.rows("SELECT charter FROM task", ()) if version else []
     if not (charters and version < KEEPS_NOBODY):
-        return False
+        return
     released = connection.rows("SELECT count(*) FROM releases", ())[0][0]
     try:
         over = released >= int(json.loads(charters[0][0])["charged_steps"][-1])
     except (ValueError, LookupError, TypeError):
         over = False
-    if serving and not over:
+    if not over:
         raise StorageError(
             "an earlier turnout founded this task and has not brought it to its end: serve it to "
-            "its end with that version; its ledger can be exported with this one"
+            "its end, and export its ledger, with that version"
         )
-    return not over

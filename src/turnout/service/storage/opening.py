@@ -1,4 +1,7 @@
-"""Which storage a name stands for."""
+"""An open database by its address: SQLite or Postgres.
+
+`open_storage` opens it, `holds_nothing` looks whether a new one would be made.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from typing import Any
 
 from turnout.core.errors import StorageError
 from turnout.core.optional import missing_extra
+from turnout.service.storage.addresses import POSTGRES, place_of, require_address
 from turnout.service.storage.database import Storage
 
 _SQLITE = "sqlite:///"
-_POSTGRES = ("postgresql://", "postgres://")
 
 
 def holds_nothing(url_or_path: str | Path) -> bool:
@@ -45,14 +48,15 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
 def _dialect(name: str) -> tuple[Any, str]:
     """The module that opens a database, and the name by which it does."""
     try:
-        if name.startswith(_POSTGRES):
+        if name.startswith(POSTGRES):
             from turnout.service.storage import postgres
 
             return postgres, name
+        require_address(name)
         if "://" in name and not name.startswith(_SQLITE):
             raise StorageError(f"no storage for {name.partition('://')[0]}://")
         from turnout.service.storage import sqlite
 
         return sqlite, name.removeprefix(_SQLITE)
     except ImportError as error:
-        raise missing_extra(error, f"the database {name}") or error from None
+        raise missing_extra(error, f"the database {place_of(name)}") or error from None

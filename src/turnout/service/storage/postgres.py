@@ -6,6 +6,7 @@ serves holds another one, on the very connection that writes: who lost it cannot
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,20 +14,23 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from turnout.core.errors import StorageError
+from turnout.service.storage.addresses import place_of
 from turnout.service.storage.database import (
     BUSY_SECONDS,
     Storage,
     migrations,
     pending,
     raising_storage_errors,
-    unfinished,
+    require_over,
 )
 from turnout.service.storage.reads import Rights
 
 WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
+CONNECT_SECONDS = 10
 PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server
 
 _REQUIRED = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
@@ -46,15 +50,24 @@ def _placed(sql: str) -> bytes:
     return sql.replace("?", "%s").encode()
 
 
-# Not str(error): its detail names the values of a key, a device and its slot.
-@raising_storage_errors(
-    psycopg.Error, lambda error: f"Postgres: {error.diag.message_primary or type(error).__name__}"
-)
+def _said(error: psycopg.Error) -> str:
+    """What went wrong, in one line.
+
+    Of the server's errors not `str`: their detail names the values of a key, a device and its slot.
+    What libpq says of a connection has host, port, user and database, and no password.
+    """
+    said = error.diag.message_primary
+    if said is None and isinstance(error, psycopg.OperationalError):
+        said = " ".join(str(error).partition("\n")[0].split())
+    return f"Postgres: {said or type(error).__name__}"
+
+
+@raising_storage_errors(psycopg.Error, _said)
 class _Connection:
     """`reads.Connection` by psycopg. Transactions are begun and ended by plain statements."""
 
     def __init__(self, url: str) -> None:
-        self.raw = psycopg.connect(url, autocommit=True, application_name="turnout")
+        self.raw = psycopg.connect(url, autocommit=True)
         self._cursor = self.raw.cursor(binary=True)
         self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'; SET synchronous_commit = on")
 
@@ -115,8 +128,9 @@ class _Connection:
         return self.rows(sql, parameters)[0][0]
 
 
-def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
+def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
     """As `opening.open_storage`, for an address as libpq takes it."""
+    url = _whole(url)
     with ExitStack() as undo:
         connection = _Connection(url)
         undo.callback(connection.close)
@@ -136,11 +150,25 @@ def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> 
 
 def holds_nothing(url: str) -> bool:
     """As `opening.holds_nothing`, for an address as libpq takes it."""
-    connection = _Connection(url)
+    connection = _Connection(_whole(url))
     try:
         return _version(connection) == 0
     finally:
         connection.close()
+
+
+def _whole(url: str) -> str:
+    """The address with what it leaves open, and nothing in it that libpq's errors must not show."""
+    place_of(url)
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise StorageError(
+            "the address of the database is none that libpq takes: write each sign of a password "
+            "as % and two hexadecimal digits, and no option that libpq does not know"
+        ) from None
+    seconds = given.get("connect_timeout") or os.environ.get("PGCONNECT_TIMEOUT", CONNECT_SECONDS)
+    return make_conninfo(url, connect_timeout=seconds, application_name="turnout")
 
 
 def _require_durable(connection: _Connection) -> None:
@@ -166,8 +194,7 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         if version == 0 and not serving:
             raise StorageError("there is no task in this database")
         missing = pending(version, scripts)
-        if unfinished(connection, version, serving):
-            missing = ()
+        require_over(connection, version)
         if (
             missing
             and not serving
@@ -196,6 +223,8 @@ def _version(connection: _Connection) -> int:
         if len(versions) != 1 or versions[0][0] < 1:
             raise StorageError("the database is damaged: its version is missing")
         return versions[0][0]
+    if connection.value("SELECT current_schema()") is None:
+        raise StorageError("Postgres: permission denied: the user may use no schema here")
     others = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(current_schema())"
     if connection.value(others):
         raise StorageError("this is not a turnout database: it has other tables")

@@ -34,6 +34,12 @@ _BODIES = (
     "SELECT c.client, c.digest, b.body FROM check_ins c LEFT JOIN bodies b ON b.id = c.body "
     "WHERE c.client > ? AND c.step = ? AND c.body IS NOT NULL ORDER BY c.client LIMIT ?"
 )
+_MODEL = (
+    "SELECT m.parameters, m.optimizer_state, m.mechanism_state, c.checked_in, c.served "
+    "FROM models m JOIN counts c ON c.step = m.step WHERE m.step = ?"
+)
+_PUBLISHED = "(SELECT coalesce(max(steps), 0) FROM publications)"
+_COMMITTED = str(2**63 - 1)
 _RECORD = (
     "SELECT step, task, sum_digest, model_digest, epsilon, delta, previous, digest FROM releases "
 )
@@ -99,11 +105,18 @@ class Reads:
 
     Nothing works after the transaction has ended, and nothing after an error in it but undoing
     it: `broken` is true then.
+
+    Guarantees:
+        Records, models, counts and scores are those of published releases, unless it is whole.
+
+    Args:
+        whole: read releases that are committed and not published yet, too.
     """
 
-    def __init__(self, connection: Connection, rights: Rights) -> None:
+    def __init__(self, connection: Connection, rights: Rights, *, whole: bool) -> None:
         self._connection = connection
         self._rights = rights
+        self._until = _COMMITTED if whole else _PUBLISHED  # the steps before it can be read
         self._ended = False
         self.broken = False
 
@@ -208,19 +221,14 @@ class Reads:
         Raises:
             StorageError: the parameters are not those whose digest the ledger has.
         """
-        records = self._rows(_RECORD + "WHERE step = ?", int(step))
+        records = self._rows(_RECORD + f"WHERE step = ? AND step < {self._until}", int(step))
         if not records:
             return None
         record = _record(records[0])
-        # A database that only an earlier turnout may go on with keeps its last column's old name.
-        rows = self._rows(
-            "SELECT m.*, c.checked_in, c.served "
-            "FROM models m JOIN counts c ON c.step = m.step WHERE m.step = ?",
-            int(step),
-        )
-        if not rows or hashlib.sha256(rows[0][1]).digest() != record.model_digest:
+        rows = self._rows(_MODEL, int(step))
+        if not rows or hashlib.sha256(rows[0][0]).digest() != record.model_digest:
             raise StorageError(f"the model of step {step} is damaged or missing")
-        return ReleaseRow(record, *rows[0][1:])
+        return ReleaseRow(record, *rows[0])
 
     def records(self, first_step: int = 0) -> Iterator[Record]:
         """The ledger's records from a step on, in order.
@@ -228,12 +236,13 @@ class Reads:
         Raises:
             StorageError: a record is not the one whose digest was stored with it.
         """
-        sql = _RECORD + "WHERE step > ? ORDER BY step LIMIT ?"
+        sql = _RECORD + f"WHERE step > ? AND step < {self._until} ORDER BY step LIMIT ?"
         return map(_record, self._pages(sql, (int(first_step) - 1,), SMALL_ROWS))
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
         """(step, checked in, served), in order; for the operator only."""
-        sql = "SELECT step, checked_in, served FROM counts WHERE step > ? ORDER BY step LIMIT ?"
+        columns = "SELECT step, checked_in, served FROM counts "
+        sql = columns + f"WHERE step > ? AND step < {self._until} ORDER BY step LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return ((step, checked_in, served) for step, checked_in, served in rows)
 
@@ -245,7 +254,8 @@ class Reads:
 
     def scores(self) -> Iterator[Scored]:
         """Evaluations in order."""
-        sql = "SELECT steps, accuracy, loss FROM scores WHERE steps > ? ORDER BY steps LIMIT ?"
+        columns = "SELECT steps, accuracy, loss FROM scores "
+        sql = columns + f"WHERE steps > ? AND steps <= {self._until} ORDER BY steps LIMIT ?"
         for steps, *values in self._pages(sql, (-1,), SMALL_ROWS):
             yield Scored(steps, *(math.nan if value is None else value for value in values))
 
@@ -276,7 +286,7 @@ class Reads:
         return hashlib.sha256(self._of_task("charter")).hexdigest()
 
     def _last_step(self) -> int | None:
-        return self._value("SELECT max(step) FROM releases")
+        return self._value(f"SELECT max(step) FROM releases WHERE step < {self._until}")
 
     def _of_task(self, column: str) -> bytes:
         rows = self._rows(f"SELECT {column} FROM task")

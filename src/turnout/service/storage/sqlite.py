@@ -24,7 +24,7 @@ from turnout.service.storage.database import (
     migrations,
     pending,
     raising_storage_errors,
-    unfinished,
+    require_over,
 )
 from turnout.service.storage.reads import Rights
 
@@ -203,7 +203,7 @@ class _Connection:
             raise StorageError(f"SQLite cannot be durable here: {found}")
 
 
-def open_sqlite(
+def opened(
     path: str | Path, *, serving: bool, vfs: str | None = None, scripts: tuple[str, ...] = ()
 ) -> Storage:
     """As `opening.open_storage`; ``vfs`` is SQLite's name of the layer between it and the disk."""
@@ -288,8 +288,7 @@ def _missing(
 ) -> tuple[str, ...]:
     """Make sure that it is ours and durable; the migrations that it still needs.
 
-    Nothing foreign is touched. A task that an older turnout has not brought to its end needs
-    none: it can be read as it is, and is not served.
+    Nothing foreign is touched.
     """
     application, version = (
         connection.value(f"PRAGMA {name}") for name in ("application_id", "user_version")
@@ -305,7 +304,8 @@ def _missing(
         connection.rows(f"PRAGMA page_size={_PAGE_SIZE}")
     connection.rows("PRAGMA journal_mode=WAL")
     connection.set_up()
-    return () if unfinished(connection, version, serving) else missing
+    require_over(connection, version)
+    return missing
 
 
 def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:

@@ -49,8 +49,8 @@ class Transaction(Reads):
     a statement it can only be undone, in SQLite as in Postgres.
     """
 
-    def __init__(self, connection: Connection, rights: Rights) -> None:
-        super().__init__(connection, rights)
+    def __init__(self, connection: Connection, rights: Rights, *, whole: bool = True) -> None:
+        super().__init__(connection, rights, whole=whole)
         self._open: tuple[int, interface.Seal] | None = None
         self._next_body: int | None = None
 
@@ -195,10 +195,20 @@ class Transaction(Reads):
             return 0
         return self._ran(self._connection.discarded, _RECLAIM, (int(at_most), released))
 
-    def keep_receipt(self, receipt: WitnessReceipt) -> None:
-        """Store a witness's receipt; once more for the same head of the same witness is dropped."""
-        values = receipt.witness_key, int(receipt.steps), receipt.signature
-        self._changed(_insert("receipts (witness_key, steps, signature)"), *values)
+    def publish(self, steps: int, receipt: WitnessReceipt | None) -> None:
+        """Let so many releases be read from now on; once more changes nothing.
+
+        ``receipt`` is the witness's for the head after them, stored with that; None without one.
+
+        Raises:
+            StorageError: the receipt is for another head, or fewer releases are stored.
+        """
+        if receipt is not None:
+            if receipt.steps != steps:
+                raise StorageError(f"{steps} releases need the witness's receipt for their head")
+            values = receipt.witness_key, int(steps), receipt.signature
+            self._changed(_insert("receipts (witness_key, steps, signature)"), *values)
+        self._changed(_insert("publications (steps)"), int(steps))
 
     def score(self, scored: Scored) -> None:
         """Store an evaluation; a second one of the same steps replaces none and is dropped."""

@@ -27,8 +27,10 @@ from turnout.service.contract.wire import (
 )
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 UNKNOWN = WireReceipt(WireAnswer.UNKNOWN).encoded()
 BUSY = b'{"detail":"too much is waiting; nothing happened, send the same again"}'
@@ -92,16 +94,15 @@ async def part_of(receive: Receive) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def received(receive: Receive, begun: bytes, limit: int) -> bytes:
-    """The whole body, in one piece, and never more of it than ``limit`` bytes."""
-    parts, size, more = [begun], len(begun), True
+async def received(receive: Receive, limit: int) -> bytes:
+    """The whole body, and never more of it than ``limit`` bytes."""
+    body, more = b"", True
     while more:
         part, more = await part_of(receive)
-        size += len(part)
-        if size > limit:
+        body += part
+        if len(body) > limit:
             raise RefusedError(413, TOO_LARGE)
-        parts.append(part)
-    return b"".join(parts)
+    return body
 
 
 NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")

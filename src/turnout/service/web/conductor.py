@@ -56,7 +56,7 @@ class Conductor:
         is closed before the witness has signed for the head before.
 
     Args:
-        on_publish: called in the event loop with each published model.
+        on_publish: called in the event loop with the model shown at the start, and each later one.
         wait_for: the first step takes check-ins, but its time begins once so many devices are
             enrolled.
     """
@@ -78,6 +78,7 @@ class Conductor:
         try:
             await self._confirm()
             running.show(running.shown_of(running.shown.published, running.engine.phase))
+            self._on_publish(running.shown.published)
             self._forget()
             await self._company()
             while running.shown.phase is not StepPhase.FINISHED:
@@ -129,20 +130,22 @@ class Conductor:
         release = await self._submit(running.engine.close_step)
         self._forget()
         self._export_head(release.record)
+        slow = "the witness" if running.clock.now() <= shown.step_ends else "its release"
         receipt = await self._witnessed(release.record)
-        late = await self._publish(shown.step_ends, shown.step, receipt)
+        late = await self._publish(shown.step_ends, shown.step, receipt, slow)
         running.metrics.late_seconds.observe(late)
 
-    async def _publish(self, at: float, step: int, receipt: WitnessReceipt | None = None) -> float:
-        """Show the release at its time; how many seconds late."""
+    async def _publish(
+        self, at: float, step: int, receipt: WitnessReceipt | None, slow: str
+    ) -> float:
+        """Show the release at its time; how many seconds late, for which ``slow`` is the cause."""
         running = self._running
         took_too_long = running.clock.now() > at
         await running.clock.until(at)
         event = LogEvent(time.time(), "info", f"step {step} is published")
 
         def publish(tx: Transaction) -> Published:
-            if receipt is not None:
-                tx.keep_receipt(receipt)
+            tx.publish(step + 1, receipt)
             tx.log(event)
             return running.engine.publish()
 
@@ -152,7 +155,7 @@ class Conductor:
         running.show(running.shown_of(published, running.engine.phase))
         self._on_publish(published)
         if took_too_long:
-            text = f"step {step} was published {late:.3f} s late: its release took too long"
+            text = f"step {step} was published {late:.3f} s late: {slow} took too long"
             await running.note("warning", text)
         return late
 
@@ -168,9 +171,8 @@ class Conductor:
         """At the start: nothing is shown before the witness has the newest head."""
         running = self._running
         receipt = await self._witnessed(running.record)
-        if receipt is not None and receipt != running.receipt:
-            kept = receipt
-            await self._submit(lambda tx: tx.keep_receipt(kept))
+        if receipt is not None:
+            await self._submit(lambda tx: tx.publish(receipt.steps, receipt))
             running.receipt = receipt
         running.withheld = False
 
@@ -265,7 +267,7 @@ class Evaluator:
     def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
         self._running, self._prepare, self._learner = running, prepare, learner
         self._changed = threading.Condition()
-        self._newest = running.shown.published.head.steps
+        self._newest = 0 if running.withheld else running.shown.published.head.steps
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="turnout-evaluation", daemon=True)
 

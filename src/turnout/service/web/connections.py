@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-SWEEP_SECONDS = 1.0
-_GIVEN_UP_AT_ONCE, _BREATH_SECONDS = 32, 0.02
+_GIVEN_UP_AT_ONCE = 32
 
 SLOWEST_BYTES_A_SECOND = 1000.0
 """A body that comes more slowly, after its first seconds, is not waited for."""
@@ -138,7 +137,7 @@ class Connections:
         clock: Callable[[], float],
     ) -> None:
         self._most, self._most_of_peer = most, most_of_peer
-        self._exempt, self._now = exempt, clock
+        self._exempt, self.now = exempt, clock
         self._all: dict[OpenConnection, None] = {}
         self._counts: dict[str, int] = {}
         # Those that may make room, the one that was waited for longest first.
@@ -169,7 +168,7 @@ class Connections:
             if self.full:
                 return None
             self._drop(next(iter(self._strangers or self._acquainted)))
-        entry = OpenConnection(peer, held, self._now(), bounded)
+        entry = OpenConnection(peer, held, self.now(), bounded)
         self._all[entry] = None
         self._counts[peer] = self._counts.get(peer, 0) + 1
         self._into_line(entry)
@@ -180,7 +179,7 @@ class Connections:
         if entry not in self._all:
             return
         self._out_of_line(entry)
-        entry.awaits, entry.since = awaits, self._now()
+        entry.awaits, entry.since = awaits, self.now()
         entry.allowed, entry.received, entry.unsent = awaits.seconds, 0, 0
         if awaits is not ANSWER and not (awaits is BODY and entry.known):
             self._into_line(entry)
@@ -207,7 +206,7 @@ class Connections:
 
     def sweep(self) -> Iterator[None]:
         """Give up all that are overdue; those who are here get their turn in between."""
-        now = self._now()
+        now = self.now()
         overdue = [entry for entry in self._all if entry.overdue(now)]
         for number, entry in enumerate(overdue, start=1):
             if entry in self._all and entry.overdue(now):
@@ -215,17 +214,6 @@ class Connections:
                 entry.held.give_up()
             if not number % _GIVEN_UP_AT_ONCE:
                 yield
-
-    async def keep_sweeping(self) -> None:
-        """Sweep once a second, until cancelled.
-
-        Thousands that are overdue at once, as an attacker's are, go over most of a second: closed
-        in one go, they come back in one go.
-        """
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            for _ in self.sweep():
-                await asyncio.sleep(_BREATH_SECONDS)
 
     def _longest_known(self, peer: str) -> OpenConnection | None:
         """The known entry of an address that was waited for longest."""
@@ -295,7 +283,7 @@ _PAUSE_SECONDS = 0.05
 _HANDSHAKE_SECONDS = 10.0
 
 
-class Begun(asyncio.Protocol, Held):
+class Begun(asyncio.BaseProtocol, Held):
     """A connection that said something."""
 
 
@@ -305,7 +293,7 @@ as it has no transport."""
 
 
 class Listener:
-    """Takes connections of one listening socket; uvicorn stops it as it stops its own servers."""
+    """Takes connections of one listening socket."""
 
     def __init__(
         self,
@@ -336,9 +324,6 @@ class Listener:
         while self._spoke:
             self.drop(self._spoke.popleft())
         self._silent.close()
-
-    async def wait_closed(self) -> None:
-        """Wait for nothing: what is open is waited for as a connection."""
 
     def drop(self, silent: _Silent) -> None:
         """It is not waited for any longer."""

@@ -11,18 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.files import locked, replace_file
 from turnout.service.contract.ledger import Head, SigningKey, verified
 from turnout.service.contract.wire import SignedHead, head_bytes
 from turnout.service.coordinator.engine import SetBackError
+from turnout.service.storage.addresses import place_of
 from turnout.service.storage.writes import Transaction
 
 _POSTGRES = ("postgres://", "postgresql://")
-_PLACE = ("host", "hostaddr", "port", "dbname")
-"""The parts of a Postgres address that name the database."""
 _MOST_BYTES = 1 << 16
 
 
@@ -42,17 +40,10 @@ def default_folder() -> Path:
 
 
 def address_of(db: str) -> str:
-    """The location of a database, without a user or a password.
-
-    >>> address_of("postgresql://me:secret@db.example.org:5432/turnout?sslmode=require")
-    'postgresql://db.example.org:5432/turnout'
-    """
-    if not db.startswith(_POSTGRES):
-        return f"sqlite:{Path(db.removeprefix('sqlite:///')).resolve()}"
-    parts = urlsplit(db)
-    place = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _PLACE])
-    host = parts.netloc.rpartition("@")[2]
-    return f"postgresql://{host}{parts.path}{'?' if place else ''}{place}"
+    """The location of a database, without a user or a password."""
+    if db.startswith(_POSTGRES):
+        return place_of(db)
+    return f"sqlite:{Path(db.removeprefix('sqlite:///')).resolve()}"
 
 
 @dataclass(frozen=True, slots=True)

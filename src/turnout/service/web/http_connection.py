@@ -1,27 +1,21 @@
-"""uvicorn's HTTP, with a place in the table of connections and no timers of its own.
+"""HTTP/1.1 over one connection: one request at a time, in bounded memory, without timers.
 
-uvicorn over one listening socket and a bounded table of connections.
+Bytes of a head are collected until its end is there, and read by httptools; those of a body go to
+the application as it asks for them. While a request is being answered, hardly anything behind it
+is read, and nothing of it is begun.
+What a connection is waited for, and until when, is in the table of connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import os
-import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-import uvicorn
-from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
+from starlette.requests import ClientDisconnect
 
-from turnout.core.errors import ParameterError
-from turnout.service.web.answers import CONNECTION
+from turnout.service.web.answers import CONNECTION, Application, Message
 from turnout.service.web.connections import (
     ANSWER,
     BODY,
@@ -30,187 +24,316 @@ from turnout.service.web.connections import (
     NEXT,
     READER,
     Begun,
-    Connections,
-    Listener,
     OpenConnection,
 )
+from turnout.service.web.http_request import MalformedError, Request, begins, request_of
 
-_HEAD_BYTES = 16 << 10
+if TYPE_CHECKING:
+    from turnout.service.web.bounded_server import BoundedServer
 
-# Whatever strangers send is not an event for the log; errors of the application are.
-_LOGGER = logging.getLogger("turnout.service.http")
-_LOGGER.setLevel(logging.ERROR)
+HEAD_BYTES = 16 << 10
+"""Most bytes of a head, and of what is read behind a request that is being answered."""
+UNREAD_BYTES = 64 << 10
+"""Most bytes of a body that are kept before the application asks for them."""
+
+_END_OF_HEAD = b"\r\n\r\n"
+_STATUS = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
+_BODILESS = (204, 304)
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_REFUSALS = {400: "malformed", 408: "too slow", 411: "without a length", 431: "too long"}
 
 
-class JoinedTransport:
-    """A transport that writes what it was given until the loop's next turn at once.
+class _Exchange:
+    """One request and its answer, as ASGI has them.
 
-    Head and body leave in one write: one for each would cost a system call and a packet more a
-    request. ``ended`` is called in place of closing, after the last answer is written; it closes.
+    Attributes:
+        missing: bytes of the body that did not arrive yet.
+        unread: those that arrived, and that the application did not ask for yet.
+        begun: the answer has begun, so that no other one is possible.
+        last: no other request is answered after this one.
+        over: it is answered, or nobody waits for the answer.
     """
 
-    def __init__(
-        self, transport: Any, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]
-    ) -> None:
-        self._transport, self._loop, self._ended = transport, loop, ended
-        self._waiting: list[bytes] = []
-        self._closing = False
+    __slots__ = (
+        "_connection",
+        "_continues",
+        "_request",
+        "_started",
+        "_told",
+        "_waiting",
+        "begun",
+        "last",
+        "missing",
+        "over",
+        "unread",
+    )
 
-    def write(self, data: bytes) -> None:
-        """Write it with the rest."""
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting.append(data)
+    def __init__(self, connection: HttpConnection, request: Request) -> None:
+        self._connection, self._request = connection, request
+        self.missing, self.unread = request.length, bytearray()
+        self._continues = request.continues
+        self._started: Message = {}
+        self._waiting: asyncio.Future[None] | None = None
+        self._told = self.begun = self.over = False
+        self.last = not request.keep_alive
 
-    def close(self) -> None:
-        """Write what is waiting, and end."""
-        self._flush()
-        if not self._closing:
-            self._closing = True
-            self._ended()
+    async def run(self, application: Application) -> None:
+        """Have it answered."""
+        try:
+            await application(self._request.scope, self.receive, self.send)
+        except ClientDisconnect:  # the table counts who left
+            pass
+        except Exception as error:
+            self._connection.front.failed(error)
+        if not self.over:  # without an answer, or without all of it
+            self._connection.refuse(500)
 
-    def forget(self) -> None:
-        """It is closed: nobody need be told."""
-        self._closing, self._ended = True, lambda: None
+    async def receive(self) -> Message:
+        """The next part of the body, or that all is over."""
+        if self._continues and self.missing and not self.over:
+            self._connection.write([_CONTINUE])
+        self._continues = False
+        while not self.over and (self._told or (self.missing and not self.unread)):
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        if self.over:
+            return {"type": "http.disconnect"}
+        body, self.unread = bytes(self.unread), bytearray()
+        self._told = not self.missing
+        if not self._told:
+            self._connection.read_on()
+        return {"type": "http.request", "body": body, "more_body": not self._told}
 
-    def is_closing(self) -> bool:
-        """Whether nothing is written any more."""
-        return self._closing or self._transport.is_closing()
+    def wake(self) -> None:
+        """Tell the application that something arrived, or that all is over."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
-    def _flush(self) -> None:
-        if self._waiting and not self._transport.is_closing():  # it may have been dropped
-            self._transport.write(b"".join(self._waiting))
-        self._waiting.clear()
+    async def send(self, message: Message) -> None:
+        """Write a part of the answer; nothing where nobody waits for it."""
+        if self.over:
+            return
+        if message["type"] == "http.response.start":
+            self._started = message
+            return
+        more, body = message.get("more_body", False), message.get("body", b"")
+        parts = [] if self.begun else [self._head(None if more else len(body))]
+        if body and self._request.scope["method"] != "HEAD":
+            parts.append(body)
+        self.begun = True
+        self._connection.write(parts)
+        if more:
+            await self._connection.drained()
+            return
+        self.over = True
+        self.wake()
+        self._connection.answered()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    def _head(self, length: int | None) -> bytes:
+        """The head of the answer; without a known length, its end is the connection's."""
+        status, headers = self._started["status"], self._started.get("headers", ())
+        lines = [_STATUS[status]]
+        lines += [b"%b: %b\r\n" % (name, value) for name, value in headers]
+        if status not in _BODILESS and not any(
+            name.lower() == b"content-length" for name, _ in headers
+        ):
+            if length is None:
+                self.last = True
+            else:
+                lines.append(b"content-length: %d\r\n" % length)
+        self.last = self.last or self.missing > 0 or self._connection.front.ending
+        lines.append(b"date: %b\r\n" % self._connection.front.date)
+        lines.append(b"connection: close\r\n\r\n" if self.last else b"\r\n")
+        return b"".join(lines)
 
 
-class HttpConnection(HttpToolsProtocol, Begun):
+class HttpConnection(asyncio.BufferedProtocol, Begun):
     """One connection.
 
     Guarantees:
-        An answer that is given before its request's body has come says that it is the last one;
-        what still comes is thrown away, so that the answer arrives.
+        One request is answered at a time. Behind it at most `HEAD_BYTES` are read, and of its body
+        at most `UNREAD_BYTES` that the application did not ask for.
+        An answer that is given before its request's body arrived says that it is the last one;
+        what is still sent is thrown away, so that the answer arrives.
+        The next request begins once the answer before it was taken by the network.
     """
 
     def __init__(
         self,
-        connections: Connections,
+        front: BoundedServer,
         entry: OpenConnection,
         *,
         address: tuple[str, int],
-        server: tuple[str, int],
         drop: Callable[[], object],
-        config: Config,
-        state: ServerState,
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(config, state, {}, loop)
-        self.logger = _LOGGER
-        self._table, self.entry, self._drop = connections, entry, drop
-        self.client, self.server = address, server
-        self._under: asyncio.Transport | None = None
-        self._in_head = self._in_body = self._leaving = False
-        self._keep_alive, self._ending = True, False
-        self._head_bytes = 0
+        self.front, self._table = front, front.table
+        self.entry, self._address, self._drop = entry, address, drop
+        self._transport: Any = None
+        self._exchange: _Exchange | None = None
+        self._behind = bytearray()
+        self._reads = True
+        self._leaving = False
+        self._full: asyncio.Future[None] | None = None
+
+    # -- what the loop says ------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
-        """See `asyncio.Protocol`; both addresses are known, so nobody is asked for them."""
-        self.connections.add(self)
-        self._under = transport
-        self.transport = JoinedTransport(transport, self.loop, self._left)  # pyright: ignore[reportAttributeAccessIssue]
-        self.flow = FlowControl(self.transport)
-        self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        """See `asyncio.BaseProtocol`."""
+        self._transport = transport
+        self.front.open.add(self)
+        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         if self.entry.awaits is not HEAD:  # a handshake came first
             self._table.waits(self.entry, HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
-        self._leaving = True
+        """See `asyncio.BaseProtocol`."""
+        if not self._leaving and self.entry.awaits in (HEAD, BODY):
+            self.front.ended("broken off")
+        self.front.open.discard(self)
         self._table.left(self.entry)
-        super().connection_lost(exc)
-        # Nothing is left that only the garbage collector would find.
-        self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]
-        cast(JoinedTransport, self.transport).forget()
+        self._leaving = True
+        self._give_up_exchange()
+        self.resume_writing()
 
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop reads into: of a body never more than is missing."""
+        exchange = self._exchange
+        if exchange is not None and exchange.missing:
+            most = min(exchange.missing, UNREAD_BYTES - len(exchange.unread))
+        else:
+            most = HEAD_BYTES - len(self._behind)
+        return self.front.buffer[: max(1, most)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes arrived; those behind the request that is being answered wait."""
         if self._leaving:
             return
-        super().data_received(data)
-        if not self._leaving:
-            self._noticed(len(data))
+        data, exchange = self.front.buffer[:nbytes], self._exchange
+        if exchange is not None and exchange.missing:
+            self._take(exchange, data)
+            return
+        self._behind += data
+        if exchange is None:
+            self._next()
+        else:
+            self._pause()
 
-    def _noticed(self, size: int) -> None:
-        """Tell the table what is waited for after so many bytes."""
-        entry = self.entry
-        if self._in_head:
-            self._head_bytes += size
-            if self._head_bytes > _HEAD_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large")
-            elif entry.awaits is NEXT:
-                self._table.waits(entry, HEAD)
-        elif self._in_body:
-            if entry.awaits is not BODY:
-                self._table.waits(entry, BODY)
-            entry.received += size
-        elif entry.awaits not in (ANSWER, READER) and self._answering:
-            reads = not self.flow.write_paused
-            self._table.waits(entry, ANSWER if reads else READER)
+    def eof_received(self) -> None:
+        """See `asyncio.BufferedProtocol`: the transport closes."""
 
     def pause_writing(self) -> None:
-        """Its answers are not taken: what is still asked for waits for their reader, not for us."""
-        super().pause_writing()
+        """The answer is not taken: what is waited for is its reader."""
+        self._full = asyncio.get_running_loop().create_future()
         if not self._leaving:
             self._table.waits(self.entry, READER)
 
     def resume_writing(self) -> None:
-        """They are taken again."""
-        super().resume_writing()
-        if self.entry.awaits is READER:
-            self._table.waits(self.entry, ANSWER if self._answering else NEXT)
-
-    @property
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    # -- what the parser says ---------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._in_head, self._head_bytes = True, 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Its head is here; until its body is, an answer would be the last one."""
-        self._in_head, self._in_body = False, True
-        super().on_headers_complete()
-        self.scope[CONNECTION] = self  # pyright: ignore[reportGeneralTypeIssues]
-        self._keep_alive = self.cycle.keep_alive
-        self.cycle.keep_alive = False
-
-    def on_message_complete(self) -> None:
-        """All of it is here."""
-        self._in_body = False
-        if not self.cycle.response_started and not self._ending:
-            self.cycle.keep_alive = self._keep_alive
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """Go on with the next request, where one came already; see `HttpToolsProtocol`."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        """It is taken again."""
+        full, self._full = self._full, None
+        if full is not None and not full.done():
+            full.set_result(None)
+        if full is None or self._leaving:
             return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        elif not self._in_head and not self._in_body:
-            self._table.waits(self.entry, NEXT)
+        if self._exchange is None:
+            self._next()
         else:
-            self._table.waits(self.entry, HEAD if self._in_head else BODY)
+            self._table.waits(self.entry, BODY if self._exchange.missing else ANSWER)
 
-    # -- its end ----------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        """Begin the next request, if all of its head is here."""
+        behind = self._behind
+        if behind[:1] in (b"\r", b"\n"):  # an empty line before a request is none
+            self._behind = behind = behind.lstrip(b"\r\n")
+        end = behind.find(_END_OF_HEAD)
+        if end >= 0:
+            head = bytes(behind[: end + len(_END_OF_HEAD)])
+            del behind[: len(head)]
+            self._begin(head)
+        elif len(behind) >= HEAD_BYTES:
+            self.refuse(431)
+        elif behind and not begins(behind):
+            self.refuse(400)
+        else:
+            awaits = HEAD if behind else NEXT
+            if self.entry.awaits is not awaits:
+                self._table.waits(self.entry, awaits)
+            self.read_on()
+
+    def _begin(self, head: bytes) -> None:
+        try:
+            request = request_of(head)
+        except MalformedError as error:
+            self.refuse(error.args[0])
+            return
+        request.scope.update(
+            {
+                "scheme": self._scheme,
+                "client": self._address,
+                "server": self.front.address,
+                CONNECTION: self,
+            }
+        )
+        exchange = self._exchange = _Exchange(self, request)
+        self.front.answer(exchange.run)
+        if not exchange.missing:
+            self._table.waits(self.entry, ANSWER)
+            if self._behind:
+                self._pause()
+            return
+        self._table.waits(self.entry, BODY)
+        begun = self._behind[: exchange.missing]
+        del self._behind[: exchange.missing]
+        self._take(exchange, begun)
+
+    def _take(self, exchange: _Exchange, data: bytes | bytearray | memoryview) -> None:
+        """A part of the body."""
+        exchange.unread += data
+        exchange.missing -= len(data)
+        self.entry.received += len(data)
+        if not exchange.missing and self._full is None:  # else its reader is waited for
+            self._table.waits(self.entry, ANSWER)
+        if len(exchange.unread) >= UNREAD_BYTES or (self._behind and not exchange.missing):
+            self._pause()
+        elif exchange.missing:
+            self.read_on()
+        if data:
+            exchange.wake()
+
+    def answered(self) -> None:
+        """The answer is written: go on with what arrived behind its request, or end."""
+        exchange, self._exchange = self._exchange, None
+        assert exchange is not None
+        if exchange.last:
+            self._leave(unread=exchange.missing > 0)
+        elif self._full is None:
+            self._next()
+
+    # -- reading and writing -----------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if self._reads:
+            self._reads = False
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read, if reading was paused."""
+        if not self._reads and not self._transport.is_closing():
+            self._reads = True
+            self._transport.resume_reading()
+
+    def write(self, parts: list[bytes]) -> None:
+        """Write at once what belongs together."""
+        if parts and not self._transport.is_closing():
+            self._transport.writelines(parts)
+
+    async def drained(self) -> None:
+        """Wait until an answer is taken, where it is not."""
+        if self._full is not None:
+            await self._full
+
+    # -- its end -----------------------------------------------------------------------------
 
     def signed(self) -> None:
         """A client's signature was seen over it."""
@@ -218,132 +341,62 @@ class HttpConnection(HttpToolsProtocol, Begun):
 
     def give_up(self) -> None:
         """See `connections.Held`."""
-        if self._under is None or self._leaving:
+        exchange = self._exchange
+        if self._transport is None or self._leaving:
             self.abort()
-        elif self._in_body and not self.cycle.response_started:
-            self._refuse(b"408 Request Timeout")
+        elif exchange is not None and exchange.missing and not exchange.begun:
+            self.refuse(408)
         else:
-            self.transport.close()
+            self._leave(unread=False)
 
     def abort(self) -> None:
         """See `connections.Held`."""
-        if self._under is None:
+        if self._transport is None:
             self._drop()
         else:
-            self._under.abort()
+            self._leaving = True
+            self._transport.abort()
 
     def unsent(self) -> int:
         """See `connections.Held`."""
-        return 0 if self._under is None else self._under.get_write_buffer_size()
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def shutdown(self) -> None:
-        """Called by the server as it ends; what is being answered still is."""
-        self._ending = True
-        super().shutdown()
+        """The server ends: what is being answered still is."""
+        if self._exchange is None:
+            self._leave(unread=False)
 
-    def _refuse(self, status: bytes) -> None:
-        """A last answer without the application, which is told that nobody listens any more."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.write(
-            b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.close()
+    def refuse(self, status: int) -> None:
+        """Give a last answer without the application, which is told that nobody waits for its."""
+        begun = self._exchange is not None and self._exchange.begun
+        self._give_up_exchange()
+        if self._leaving:
+            return
+        if status in _REFUSALS:  # the server counts what failed
+            self.front.ended(_REFUSALS[status])
+        if not begun:
+            self.write([_STATUS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"])
+        self._leave(unread=True)
 
-    def _left(self) -> None:
-        """The last answer is written: close, once what is still sent has come or it takes long."""
-        assert self._under is not None
-        unread, self._leaving = self._in_head or self._in_body, True
-        if self._under.is_closing():
+    def _give_up_exchange(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.over = True
+            exchange.wake()
+
+    def _leave(self, *, unread: bool) -> None:
+        """Close once what is written was taken, and what is still sent arrived or takes long."""
+        unread = unread or bool(self._behind) or not self._reads
+        self._leaving = True
+        self._behind.clear()
+        self._give_up_exchange()
+        if self._transport.is_closing():
             return
         self._table.waits(self.entry, CLOSE)
         if not unread:
-            self._under.close()
+            self._transport.close()
             return
         # Closed with unread bytes, the system would take the answer back from its reader.
-        self._under.resume_reading()
-        if self._under.can_write_eof():
-            self._under.write_eof()
-
-
-class BoundedServer(uvicorn.Server):
-    """A uvicorn server that accepts in its own way and forgets nobody who says nothing."""
-
-    def __init__(
-        self,
-        app: Any,
-        connections: Connections,
-        tls: tuple[Path, Path] | None,
-        *,
-        takes_signals: bool,
-        **settings: Any,
-    ) -> None:
-        config = uvicorn.Config(
-            app,
-            http=HttpConnection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ssl_certfile=None if tls is None else os.fspath(tls[0]),
-            ssl_keyfile=None if tls is None else os.fspath(tls[1]),
-            **settings,
-        )
-        super().__init__(config)
-        self.table, self._takes_signals = connections, takes_signals
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """See `uvicorn.Server`."""
-        with super().capture_signals() if self._takes_signals else contextlib.nullcontext():
-            yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take connections from the one socket that is given."""
-        assert sockets is not None
-        (listening,) = sockets
-        here, loop = listening.getsockname()[:2], asyncio.get_running_loop()
-
-        def make(
-            entry: OpenConnection, address: tuple[str, int], drop: Callable[[], object]
-        ) -> HttpConnection:
-            own = {"config": self.config, "state": self.server_state, "loop": loop, "server": here}
-            return HttpConnection(self.table, entry, address=address, drop=drop, **own)
-
-        # uvicorn asks of its servers no more than a listener can do.
-        taking: Any = Listener(listening, self.table, make, self.config.ssl)
-        self.servers = [taking]
-        self._sweeping = loop.create_task(self.table.keep_sweeping())
-        self.started = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`."""
-        await super().shutdown(sockets)
-        self._sweeping.cancel()
-
-
-def listening_at(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except OSError:
-            listening.close()
-            raise
-        return listening
-    except (OSError, OverflowError) as error:
-        reason = f"an address to listen at ({getattr(error, 'strerror', None) or error})"
-        raise ParameterError("host:port", f"{host}:{port}", reason) from None
-
-
-def url_of(listening: socket.socket, *, secure: bool) -> str:
-    """The address under which a bound socket is reached from this machine."""
-    host, port = listening.getsockname()[:2]
-    name = f"[{host}]" if ":" in host else host
-    return f"http{'s' if secure else ''}://{name}:{port}"
+        self.read_on()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()

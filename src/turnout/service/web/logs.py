@@ -56,12 +56,10 @@ def configure(stream: TextIO | None = None) -> None:
             ],
         )
     )
-    for name in ("turnout.service", "uvicorn", "asyncio"):
+    for name in ("turnout.service", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
-    # It would join addresses with slots.
-    logging.getLogger("uvicorn.access").disabled = True
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import os
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from turnout.service.storage.interface import LogEvent
 from turnout.service.storage.writer import Promised, Settled, Writer
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
+from turnout.service.web.bodies import Bodies
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.logs import Metrics
 from turnout.service.web.views import OperatorView, PublicTerms, PublicView, ServedProgress
@@ -113,11 +113,11 @@ class Running:
         source: Source | None = None,
         noise: Noise = rounded_gaussian,
     ) -> None:
-        self.storage, self._end, self.most_bytes = storage, end, most_bytes
+        self.storage, self._end = storage, end
         self.head_file, self.clock = head_file, clock or Clock()
         self.engine = Engine.open(storage, learner, source=source, noise=noise)
         self.charter, self.task = self.engine.charter, self.engine.task
-        with storage.snapshot() as view:
+        with storage.snapshot(whole=True) as view:
             self.key = SigningKey(view.signing_key())
             self.keys = dict(view.keys())
             self._check(view)
@@ -125,12 +125,14 @@ class Running:
         if head_file is not None:  # before anybody can see the head
             head = heads.signed_head(self.task, self.engine.published.head, self.key)
             head_file.export(self.task, head)
+        if witness is None:
+            with storage.transaction() as tx:
+                tx.publish(self.engine.published.head.steps, None)
         self.metrics = Metrics()
         self.terms = PublicTerms.of(self.charter)
         self.ended = False
-        self.reading_bytes = 0
         self.evaluation = "the evaluation begins"
-        self.bodies_of: Counter[int] = Counter()
+        self.bodies = Bodies(most_bytes)
         self._settled = Settled()
         self.writer = Writer(
             storage,

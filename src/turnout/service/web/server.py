@@ -2,7 +2,7 @@
 
 From a plan and a database to a task that runs: a new one, or the one that is stored.
 
-The process: one uvicorn, one conductor, one writer, and how they end together.
+The process: one server, one conductor, one writer, and how they end together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, read_plan
 from turnout.service.contract.charter import Charter
 from turnout.service.coordinator.releases import Learner
+from turnout.service.storage.addresses import place_of
 from turnout.service.storage.database import Storage
 from turnout.service.storage.opening import holds_nothing, open_storage
 from turnout.service.web import conductor, heads, logs
@@ -35,9 +36,8 @@ from turnout.service.web.running import Running
 from turnout.service.web.settings import Settings
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from turnout.service.coordinator.new_task import NewTask
+    from turnout.service.web.bounded_server import BoundedServer
     from turnout.service.witness.client import Witness
 
 try:
@@ -136,7 +136,8 @@ def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
 def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
     """The stored task is the plan's, with the schedule of the settings."""
     if charter.plan != plan_text(plan):
-        expected = f"the plan of the task in {shown(settings.db)}, to the letter; it cannot change"
+        place = place_of(settings.db)
+        expected = f"the plan of the task in {place}, to the letter; it cannot change"
         raise ParameterError("PLAN", str(plan), expected)
     settings.require_timing(charter.timing)
 
@@ -171,12 +172,6 @@ def witness_of(settings: Settings) -> Witness | None:
     return Witness(settings.witness, key, token=token, ca=settings.witness_ca)
 
 
-def shown(url: str) -> str:
-    """A database's name without a password in it."""
-    kind, separator, rest = url.partition("://")
-    return f"{kind}{separator}{rest.rpartition('@')[2]}" if separator else url
-
-
 _GRACE_SECONDS = 20
 _LEAVE_SECONDS = 5.0
 _YOUNG_OBJECTS = 5000
@@ -188,7 +183,7 @@ def serve(
     plan: Path, settings: Settings, phase: Phase, announce: Callable[[Running, str], object]
 ) -> None:
     """Serve the task of a plan until a signal, or its end where the settings say so."""
-    from turnout.service.web.http_connection import listening_at, url_of
+    from turnout.service.web.bounded_server import listening_at, url_of
 
     file, tls = settings.operator_password_file, settings.tls
     password = None if file is None else password_of(file)
@@ -201,7 +196,7 @@ def serve(
         server = _server(running, password, settings, tls, most)
         address = url_of(listening, secure=tls is not None)
         process = _Process(running, server, plan, settings, partial(announce, running, address))
-        process.run([listening])
+        process.run(listening)
 
 
 def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
@@ -227,7 +222,7 @@ class _Process:
     def __init__(
         self,
         running: Running,
-        server: uvicorn.Server,
+        server: BoundedServer,
         plan: Path,
         settings: Settings,
         announce: Callable[[], object],
@@ -242,24 +237,24 @@ class _Process:
             settings.wait_for,
         )
 
-    def run(self, sockets: list[socket.socket]) -> None:
+    def run(self, listening: socket.socket) -> None:
         """Until it is over; what is queued is committed, and the storage closed."""
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._main(sockets))
+            runner.run(self._main(listening))
         if not self._idle:
             # It is in the middle of loading PyTorch or evaluating; all else is done.
             sys.stdout.flush()
             os._exit(0)
 
-    async def _main(self, sockets: list[socket.socket]) -> None:
+    async def _main(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self._server.stop)
         conducting = asyncio.create_task(self._conduct())
         try:
-            await self._server.serve(sockets)
+            await self._server.serve(listening)
         finally:
             conducting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -270,8 +265,7 @@ class _Process:
 
     async def _conduct(self) -> None:
         """The schedule, from the moment on from which requests are taken."""
-        while not self._server.started:
-            await asyncio.sleep(0.005)
+        await self._server.started.wait()
         self._announce()
         # What is here by now stays: looking through it for garbage would make requests wait.
         gc.freeze()
@@ -284,12 +278,7 @@ class _Process:
             # Devices that wait for a step are told that there is none any more.
             leave = max(_LEAVE_SECONDS, 2 * running.charter.timing.step_seconds)
             await running.clock.until(running.clock.now() + leave)
-            self._stop()
-
-    def _stop(self) -> None:
-        """Take no more requests; a second signal does not wait for open ones."""
-        self._server.force_exit = self._server.should_exit
-        self._server.should_exit = True
+            self._server.stop()
 
 
 def _server(
@@ -300,18 +289,20 @@ def _server(
     most: int,
     *,
     clock: Callable[[], float] = time.monotonic,
-) -> uvicorn.Server:
+) -> BoundedServer:
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
     from turnout.service.web.app import create_app
+    from turnout.service.web.bounded_server import BoundedServer
     from turnout.service.web.connections import Connections, proxies
-    from turnout.service.web.http_connection import BoundedServer
 
     trusted = settings.forwarded_allow_ips
+    app: Any = create_app(running, password=password)
+    if trusted is not None:
+        app = ProxyHeadersMiddleware(app, trusted)
     return BoundedServer(
-        create_app(running, password=password),
+        app,
         Connections(most, max(1, most // 2), proxies(trusted), clock),
         tls,
-        takes_signals=False,
-        proxy_headers=trusted is not None,
-        forwarded_allow_ips=trusted or "",
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        _GRACE_SECONDS,
     )

@@ -29,7 +29,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    db: str
+    db: str = Field(repr=False)  # it may hold a password
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     step_seconds: _Seconds = None

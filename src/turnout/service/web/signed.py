@@ -31,21 +31,18 @@ from turnout.service.contract.wire import (
     head_bytes,
 )
 from turnout.service.coordinator.engine import SetBackError
-from turnout.service.storage.writer import BusyError
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.answers import (
     BUSY,
     CONNECTION,
     NOT_FOUND,
     NUMBER,
-    TOO_LARGE,
     UNKNOWN,
     ClientIdentity,
     Receive,
     RefusedError,
     Scope,
     Send,
-    part_of,
     received,
     require_short,
     respond,
@@ -108,17 +105,13 @@ class HeadsRoute:
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """The whole body, which is short; its deadline is the connection's."""
     require_short(scope, _MOST_BYTES)
-    begun, more = await part_of(receive)
-    if len(begun) > _MOST_BYTES:
-        raise RefusedError(413, TOO_LARGE)
-    return await received(receive, begun, _MOST_BYTES) if more else begun
+    return await received(receive, _MOST_BYTES)
 
 
 Job: TypeAlias = Callable[[Transaction], WireReceipt]
 Prepare: TypeAlias = Callable[[int, int, bytes, bytes], Job]
 
 _BIG_BODY = 1 << 20
-_BODIES_OF_CLIENT = 4
 
 
 class SignedRoute:
@@ -165,7 +158,7 @@ class SignedRoute:
         identity = ClientIdentity.parsed(scope["headers"])
         if identity is None:
             return 401, UNKNOWN
-        body = await self._read(receive) if self.reads_first else None
+        body = await received(receive, self._limit) if self.reads_first else None
         began = time.perf_counter()
         if not self._known(identity, path, body):
             return 401, UNKNOWN
@@ -174,7 +167,8 @@ class SignedRoute:
         receipt = self._head_refused(identity, step) or self._format_refused(identity, step)
         if receipt is None:
             reading = time.perf_counter()
-            body = await self._read_signed(identity.client, receive) if body is None else body
+            if body is None:
+                body = await running.bodies.read(identity.client, receive, self._limit)
             began += time.perf_counter() - reading
             if hashlib.sha256(body).digest() != identity.digest:
                 return 401, UNKNOWN
@@ -196,39 +190,6 @@ class SignedRoute:
         if raw.partition(b"?")[0] != path.encode() or scope.get("query_string"):
             raise RefusedError(404, NOT_FOUND)
         return step, path
-
-    async def _read_signed(self, client: int, receive: Receive) -> bytes:
-        """The body of a client's request; of one client only a few are waited for at a time."""
-        reading = self._running.bodies_of
-        if reading[client] >= _BODIES_OF_CLIENT:
-            raise BusyError("too many bodies of one client at once")
-        reading[client] += 1
-        try:
-            return await self._read(receive)
-        finally:
-            reading[client] -= 1
-            if not reading[client]:
-                del reading[client]
-
-    async def _read(self, receive: Receive) -> bytes:
-        """The body, never more of it than may be; memory for all bodies together is bounded.
-
-        What came at once, as small bodies do, needs no place kept. Its deadline is the
-        connection's.
-        """
-        running, limit = self._running, self._limit
-        begun, more = await part_of(receive)
-        if len(begun) > limit:
-            raise RefusedError(413, TOO_LARGE)
-        if not more:
-            return begun
-        if running.reading_bytes and running.reading_bytes + limit > running.most_bytes:
-            raise BusyError("too many bodies at once")
-        running.reading_bytes += limit
-        try:
-            return await received(receive, begun, limit)
-        finally:
-            running.reading_bytes -= limit
 
     reads_first = False
     """Whether the body must be read before it is known whose signature this should be."""

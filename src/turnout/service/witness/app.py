@@ -198,6 +198,8 @@ def _locked(path: Path) -> int:
 
 
 _BODY_SECONDS = 10.0
+_STATUS = {UnknownTaskError: 404, FullError: 507}
+"""Of what the store refuses; anything else is a fault of its disk, and worth another try."""
 
 
 class _Witness:
@@ -219,10 +221,8 @@ class _Witness:
             return _answer(422, refusal_body(str(error)))
         except OtherHeadError as other:
             return _answer(409, refusal_body("another head was expected", other.newest))
-        except UnknownTaskError as error:
-            return _answer(404, refusal_body(str(error)))
-        except FullError as error:
-            return _answer(507, refusal_body(str(error)))
+        except StorageError as error:
+            return _answer(_STATUS.get(type(error), 503), refusal_body(str(error)))
         return _answer(200, json.dumps({"receipt": signature.hex()}).encode())
 
     async def newest(self, request: Request) -> Response:
@@ -297,8 +297,8 @@ def witness(
     announce: Callable[[str, str], object],
 ) -> None:
     """Serve a witness until a signal."""
+    from turnout.service.web.bounded_server import BoundedServer, listening_at, url_of
     from turnout.service.web.connections import Connections, proxies
-    from turnout.service.web.http_connection import BoundedServer, listening_at, url_of
 
     with listening_at(host, port) as listening:
         store = WitnessStore(db)
@@ -308,13 +308,9 @@ def witness(
                 _MOST_CONNECTIONS, _MOST_CONNECTIONS // 2, proxies(None), time.monotonic
             )
             server = BoundedServer(
-                create_witness_app(store, token),
-                connections,
-                tls,
-                takes_signals=True,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
+                create_witness_app(store, token), connections, tls, _GRACE_SECONDS
             )
             announce(store.key.public.hex(), url_of(listening, secure=tls is not None))
-            server.run([listening])
+            server.run(listening)
         finally:
             store.close()

@@ -101,12 +101,13 @@ class Witness:
                     "POST", self._url, content=shown.encoded(), headers=self._headers
                 ) as response,
             ):
-                if response.status_code in _TRY_AGAIN:
-                    raise WitnessUnreachableError(f"HTTP {response.status_code}")
                 async for part in response.aiter_raw():
                     received += part
                     if len(received) > MOST_BYTES:
                         raise WitnessUnreachableError("an answer that is too long")
+                if response.status_code in _TRY_AGAIN:
+                    reason = _refused(received)[0]
+                    raise WitnessUnreachableError(f"HTTP {response.status_code} {reason}".rstrip())
                 if response.status_code == 200 and not _signature(received):
                     raise WitnessUnreachableError("an answer that is no receipt")
                 return response.status_code, bytes(received)
@@ -171,7 +172,7 @@ def _signature(body: bytes | bytearray) -> bytes:
         return b""
 
 
-def _refused(body: bytes) -> tuple[str, SignedHead | None]:
+def _refused(body: bytes | bytearray) -> tuple[str, SignedHead | None]:
     """Reason and newest head in a refusal."""
     try:
         fields = json.loads(body)

@@ -1,0 +1,20 @@
+"""The one line that installs turnout, in messages, pages and unit files alike.
+
+The name is on no package index as ours, so nothing is installed by name: a stranger who registers
+it would run code on each machine that follows the guide. `pip wheel --no-deps .` in a copy of the
+repository builds the file, and ``python tests/meta/install_lines.py`` writes it into all pages.
+"""
+
+from __future__ import annotations
+
+WHEEL = "./turnout-0.1.0-py3-none-any.whl"
+"""What is installed: a path. With no such file pip ends, and asks no index for it."""
+
+
+def install_line(*extras: str) -> str:
+    """The command that installs turnout with these extras.
+
+    >>> install_line("service", "train")
+    "pip install './turnout-0.1.0-py3-none-any.whl[service,train]'"
+    """
+    return f"pip install '{WHEEL}[{','.join(extras)}]'" if extras else f"pip install {WHEEL}"

@@ -1,0 +1,26 @@
+"""Programs of the system that tests need; `.ci/run` installs each of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+PACKAGES = {
+    "caddy": "caddy",
+    "chromium": "chromium",
+    "nginx": "nginx",
+    "node": "nodejs",
+    "openssl": "openssl",
+    "setpriv": "util-linux",
+    "systemd-analyze": "systemd",
+}
+"""Debian's package of each."""
+
+
+def program(name: str) -> str:
+    """Its path, or a skipped test."""
+    path = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
+    needed = f"needs {name}: install it (Debian: {PACKAGES[name]})"
+    return shutil.which(name, path=path) or pytest.skip(needed)
