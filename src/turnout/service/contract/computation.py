@@ -1,9 +1,8 @@
 """The computation of a device, in formats with names: enough to compute it without the plan.
 
-A format that is not named here is refused. A new one is a new name, and no new version of the
-protocol: devices that know it take part in tasks that name it.
-
-Labels of a device's records, as the graph of a charter takes them.
+`Computation` lists the artefacts of a charter, `Labels` checks a device's labels against the
+graph's. A format that is not named here is refused. A new format is a new name, and no new version
+of the protocol: devices that know it take part in tasks that name it.
 """
 
 from __future__ import annotations

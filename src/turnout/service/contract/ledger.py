@@ -1,9 +1,9 @@
-"""A ledger: releases and their costs, as a chain of records that cannot be changed unnoticed.
+"""The ledger: releases and their costs, as a chain of signed records.
 
-Each record holds the digest of the one before, the first one that of the charter. A chain does
-not notice an old copy of itself put back; heads that left the coordinator do (`Head`).
-
-Ed25519 by the `cryptography` package: keys of devices and of the coordinator.
+`Record` holds the digest of the one before, the first one that of the charter; `require_chain`
+checks it. A chain does not notice an old copy of itself put back; a `Head` that left the
+coordinator does. `SigningKey` and `verified` are Ed25519 by the `cryptography` package, for devices
+and coordinator.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The wire format: paths, headers, signed bytes, answers (docs/device-protocol.md).
+"""The wire format: paths, headers, signed bytes, answers, and the formats of an update.
 
-Device and coordinator both take these from here; a device in another language takes them from
-the document, whose test vectors are held against this module.
-
-The formats of an update in a charter, by name, and the encodings that they stand for.
-
-Each document says all that a client in another language needs, derived numbers included, so that
-no two of them can round differently: a charter whose numbers are not those worked out here does
-not read back as it was written.
+Device and coordinator both import this module; a device in another language follows
+docs/device-protocol.md, whose test vectors are compared with it. `encoding_of` and `document_of`
+translate between an update's encoding and its document in a charter. The document has every number
+that a client in another language needs, derived numbers included, so that no two of them can round
+differently: a charter whose numbers are not those computed here does not read back as it was
+written.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""The clients that came at the last released step, in this process's memory alone.
+"""The coordinator's decisions: no network, no clock, no threads.
 
-The storage forgets it with the release. A client that missed the answer to its last request
-sends the request again, most often within seconds: that is what this is for. After a restart,
-and once the next step is released, such a client hears that the step is over.
+`Engine` is driven with transactions and told when a phase ends. Everything that a method writes
+becomes durable, or none of it; what the engine holds in memory moves with it, so a commit that
+fails ends the process (the storage is what counts, and a new engine reads it). The protocol's own
+coordinator decides who is admitted, and the charter's mechanism what is released; the engine feeds
+them what was stored, so a restart in the middle of a step goes on as if nothing had happened.
 
-The coordinator's decisions: no network, no clock, no threads.
-
-Whoever drives the engine brings a transaction and says when a phase ends. Everything that a
-method writes becomes durable, or none of it; what the engine holds in memory moves with it, so a
-commit that fails ends the process (the storage is what counts, and a new engine reads it).
-
-The protocol's own coordinator decides who is admitted, and the charter's mechanism what is
-released; the engine feeds them what was stored, so a restart in the middle of a step goes on as
-if nothing had happened.
+`Remembered` keeps in memory which clients took part in the last released step, which the storage
+deletes with the release: a client that missed the answer to its last request sends it again, most
+often within seconds. After a restart, and once the next step is released, such a client is told
+that the step is over.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """From a plan to a task: the charter, the coordinator's key, the first model, invitations.
 
-Files that settings name: secrets in a first line, and certificates.
+`new_task` prices the plan and builds a `NewTask`, `invite` makes invitations. `secret_of` and
+`tls_files` read the files that settings name: secrets in a first line, and certificates.
 """
 
 from __future__ import annotations

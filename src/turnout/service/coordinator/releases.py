@@ -1,8 +1,7 @@
 """The end of a step: one charge, one noisy sum, one model, one record, from the stored updates.
 
-Nothing here talks to anybody. A release that is stored is read back, never drawn again.
-
-The server's model step on a release: the plan's optimizer, with its state as bytes.
+`Releases` makes them without any network; a release that is stored is read back, never drawn again.
+`Learner` is the server's model step: the plan's optimizer, with its state as bytes.
 """
 
 from __future__ import annotations

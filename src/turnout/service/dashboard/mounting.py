@@ -1,6 +1,6 @@
-"""HTTP headers of the pages: nothing from elsewhere, nothing inline, no frames.
+"""The dashboard's routes on a FastAPI or Starlette application (`mount`), and their headers.
 
-The dashboard's routes on a FastAPI or Starlette application.
+The headers allow nothing from elsewhere, nothing inline and no frames.
 """
 
 from __future__ import annotations

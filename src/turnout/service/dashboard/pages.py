@@ -1,10 +1,8 @@
-"""Words and numbers of the pages. Rounded to the safe side: ε up, what is left of it down.
+"""HTML of the dashboard's pages, and the facts that they show.
 
-Nothing here reads the operator's view; `supervision` does.
-
-Facts of the operator's page besides: counts, people, queue, log, and warnings.
-
-HTML of the pages, from what they say.
+`public_page` shows `PublicFacts`; `operator_page` also shows `OperatorFacts`: counts, people,
+queue, log and warnings. Numbers are rounded to the safe side: ε up, the remaining budget down.
+Nothing of the public page reads the operator's view.
 """
 
 from __future__ import annotations

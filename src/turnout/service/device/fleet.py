@@ -1,12 +1,9 @@
-"""Progress of a fleet's turns beside its law's expectation, and the devices that still answer.
+"""Many devices for a trial: coroutines in a few processes, a state file for each device.
 
-A fleet is a trial: it may compare what came with what was expected. A real device never does:
-its own turns are all that it knows.
-
-Many devices for a trial: coroutines in a few processes, a state file for each device.
-
-For trials only: who runs a fleet holds everybody's records and keys. Its state files outlive a
-killed process, but not a power cut: one disk cannot sync for hundreds of devices in time.
+`run_fleet` runs them; `Watch` compares their participations with what the scheme expects. That is
+for trials only: the owner of a fleet holds all records and keys, where a real device knows its own
+turns alone. State files outlive a killed process, but not a power cut: one disk cannot sync for
+hundreds of devices in time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The persistent memory of a device: its key, its drawn slots and their states.
 
-The slots are drawn once for the whole run. Whoever draws again doubles its chances of a step, so
-a memory is either whole or refused.
-
-The durable state file of one device, and the lock that keeps it to one process.
-
-Written to a file beside it, synced, renamed, and the folder synced: whoever kills the process or
-pulls the plug finds the old contents or the new ones, whole.
+`Memory` is the content, `StateFile` the durable file, `Diary` the file with the lock that keeps it
+to one process. The slots are drawn once for the whole run. Drawing again would double the device's
+chances of a step, so a memory is either whole or refused. A file is written beside its place,
+synced and renamed, and the folder synced: after a kill or a power cut the old contents are there or
+the new ones, whole.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Batch normalisation by fixed statistics, and derivatives of convolutions and pools, said in
-operators that a graph has.
+"""Graphs of what a device computes, written from PyTorch: the clipped update, and features.
 
-PyTorch's own are single operators without a counterpart in ONNX. Each function here has the
-signature of the one that it replaces, and gives the same up to rounding.
-
-Graphs of what a device computes, written from PyTorch: the clipped update, and features.
-
-The gradient is traced through ``torch.func.grad``, so a graph holds the whole update and a device
-needs neither PyTorch nor the model's code. The number of records is left open.
+`update_graph` traces the gradient through ``torch.func.grad``, so a graph holds the whole update
+and a device needs neither PyTorch nor the model's code; `features_graph` writes features. The
+number of records is left open. PyTorch's derivatives of convolutions and pools are single operators
+without a counterpart in ONNX; each function here that replaces one has its signature and gives the
+same up to rounding.
 """
 
 from __future__ import annotations

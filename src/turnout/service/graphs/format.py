@@ -1,19 +1,17 @@
-"""Fields of a protobuf message, read so strictly that no two readers could disagree on it.
+"""Graphs in the ONNX format, read field by field: what is not known by number is refused.
 
-The operators that a graph of a charter may use: arithmetic of tensors, and nothing else.
+`read_graph` is the entry, `Graph` the result, `OPERATORS` the list of operators.
 
-Not among them, on purpose: what runs another graph (If, Loop, Scan, SequenceMap), what draws
-numbers (Random…, Bernoulli, Multinomial, Dropout), strings, sequences and optional values, what
-depends on the data in its shape (NonZero, Unique, Compress), and every other domain than ONNX's.
+A graph is the coordinator's, who must not run code on a device. Only plain tensors and operators of
+the list pass: no other domain, no functions, no graphs within graphs, no external files. Memory and
+time cannot be read off a graph; `turnout.service.graphs.sandbox` bounds them. Fields of protobuf
+messages are read so strictly that no two readers could disagree. Field numbers are those of
+onnx.proto3 (ONNX, IR version 10).
 
-Graphs in the ONNX format, read field by field: what is not known by number is refused.
-
-A graph comes from the coordinator, who must not run code on a device. Only plain tensors and
-operators of a list pass (`operators.OPERATORS`): no other domain, no functions, no graphs within
-graphs, no files beside it, no text that says where something else is. Memory and time cannot be
-read off a graph; `sandbox` bounds them.
-
-Field numbers are those of onnx.proto3 (ONNX, IR version 10).
+**Operators** are arithmetic of tensors and nothing else. Left out on purpose: what runs another
+graph (If, Loop, Scan, SequenceMap), what draws numbers (Random…, Bernoulli, Multinomial, Dropout),
+strings, sequences and optional values, what has a shape that depends on the data (NonZero, Unique,
+Compress), and every other domain than ONNX's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Vectors to a graph: known parameters and records, and what their clipped update is.
+"""Contents that a charter names for a model that devices run as a graph; imports PyTorch.
 
-With them a device in any language checks itself before it takes part (docs/device-protocol.md).
-Long vectors are given by a formula: vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
-
-Contents that a charter names for a model that devices run as a graph; imports PyTorch.
+`as_graph` makes the graphs with their test vectors: known parameters and records, and their clipped
+update. With them a device in any language checks itself before it takes part
+(docs/device-protocol.md). Long vectors are given by a formula:
+vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
 """
 
 from __future__ import annotations

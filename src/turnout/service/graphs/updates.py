@@ -1,8 +1,8 @@
-"""The last bound on an update before it is quantised: whoever computed it, the device clips it.
+"""A device's updates by the graph that the charter names, without PyTorch and without the plan.
 
-Records as a graph takes them: the feature functions that have names, in NumPy.
-
-A device's updates by the graph that the charter names, without PyTorch and without the plan.
+`GraphUpdates` runs the graph, `featured` computes named feature functions in NumPy, and
+`clip_update` is the last bound before an update is quantised: the device clips whatever was
+computed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """An open database of either kind: one connection that writes, several that read.
 
-The numbered migrations and what to do with a database of some version.
+`Storage` is the database. `migrations` lists the numbered scripts of a dialect, `pending` those
+that a database of some version still needs.
 """
 
 from __future__ import annotations

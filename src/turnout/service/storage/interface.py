@@ -1,17 +1,16 @@
-"""The coordinator's interface to its storage.
+"""The coordinator's interface to its storage: its rows, its errors, and the sealing of updates.
 
 One writer owns the only write connection. A *transaction* is all or nothing and durable once it
 is committed. Rows of the ledger are never changed: a second row that contradicts a stored one
 raises `ConflictError`, and triggers refuse UPDATE and DELETE.
 
 What joins a client to a step is kept only while the step is open: the transaction that releases
-the step deletes it. For a block of the law that goes on, how often each client came stays until
-the block is over, without the steps.
+the step deletes it. For a block of the participation that goes on, how often each client took part
+stays until the block is over, without the steps.
 
-Updates on the disk are encrypted with a key of their step, which the release deletes.
-
-Deleting 32 bytes is quick and can be made sure of; overwriting every update with zeros costs more
-than encrypting it (docs/design/storage.md has the figures), and leaves out what a log has copied.
+`Seal` encrypts updates on the disk with a key of their step, which the release deletes. Deleting 32
+bytes is quick and can be made sure of; overwriting every update with zeros costs more than
+encrypting it (docs/design/storage.md has the figures), and leaves out what a log has copied.
 """
 
 from __future__ import annotations

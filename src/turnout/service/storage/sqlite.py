@@ -1,9 +1,8 @@
-"""One coordinator for one database file, whatever it is called.
+"""SQLite by apsw, which brings an SQLite of its own: WAL, ``synchronous=FULL``.
 
-SQLite by apsw, which brings an SQLite of its own: WAL, ``synchronous=FULL``.
-
-A commit is on the disk when it returns. Whoever serves holds an exclusive ``flock`` on the
-database file itself, which the operating system drops when the process ends in whatever way.
+`opened` opens a file. A commit is on the disk when it returns. A serving coordinator holds an
+exclusive ``flock`` on the database file itself (`FileLock`), under whatever path it was opened; the
+operating system drops it when the process ends in any way.
 """
 
 from __future__ import annotations

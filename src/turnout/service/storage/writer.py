@@ -1,11 +1,9 @@
-"""Answers from the writer's thread to the loop: all of a commit in one call.
+"""The one thread that writes, with group commit and no timer.
 
-asyncio's own bridge makes two futures with a lock each, and wakes the loop for every answer.
-
-The one thread that writes, with group commit and no timer.
-
-While a commit waits for the disk, jobs queue up; the next transaction takes all of them. So a
-lone job is committed at once, and a thousand share a commit.
+While a commit waits for the disk, jobs queue up; the next transaction takes all of them. So a lone
+job is committed at once, and a thousand share a commit. `Promised` carries the answers of a commit
+to the event loop in one call: asyncio's own bridge makes two futures with a lock each, and wakes
+the loop for every answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Answers as bytes, and requests as ASGI hands them over, without a framework in between.
 
-The sender that a request claims in its headers; nobody believes it yet.
+`RefusedError` ends a request; `ClientIdentity` is the sender that a request claims in its headers,
+not yet believed.
 """
 
 from __future__ import annotations

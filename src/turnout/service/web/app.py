@@ -1,6 +1,6 @@
-"""The OpenAPI document of the device API.
+"""The coordinator's application: all routes over one running task, and their OpenAPI document.
 
-The coordinator's application: all routes over one running task.
+`create_app` builds the application, `document` the OpenAPI document of the device API.
 """
 
 from __future__ import annotations

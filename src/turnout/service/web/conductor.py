@@ -1,14 +1,13 @@
-"""The schedule: when a phase ends, by the monotonic clock alone.
+"""The schedule: when a phase ends, by the monotonic clock alone; and evaluation beside it.
 
-A step's model is published when its time is over, however long the release took; only a release
-that took longer than what was left makes it late. After a restart the open step gets its full
-time anew.
+`Conductor` publishes a step's model when its time is over, however long the release took; only a
+release that took longer than the remaining time makes it late. After a restart the open step gets
+its full time anew.
 
-Evaluation of published models, beside the service.
-
-A thread of its own looks at the newest published model first, then at those before it that the
-charter's curve names. It loads PyTorch and the plan's data once the service is ready; a step never
-waits for it. Where it cannot be done, the operator is told so; what fails once is tried again.
+`Evaluator` has a thread of its own, which evaluates the newest published model first, then those
+before it that the charter's curve names. It loads PyTorch and the plan's data once the service is
+ready; a step never waits for it. Where evaluation is impossible, the operator is told; what fails
+once is tried again.
 """
 
 from __future__ import annotations

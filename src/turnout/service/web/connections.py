@@ -1,17 +1,14 @@
-"""All open connections in one table: who is waited for, until when, and who goes when it is full.
+"""All open connections in one table: which one waits for what, until when, and which one gives way.
 
-A connection that says nothing costs a descriptor and some memory, so there is a limit, for all
-together and for one address. Where it is reached, nobody who comes is turned away: the connection
-that has been waited for longest makes room, and before any other one that has never brought a
-signed request. One that is being answered never does.
-
-Deadlines are looked at by one task, once a second, rather than by a timer for each connection.
-
-New connections, as many as wait at once; one that says nothing costs hardly anything.
+`Connections` is the table, `Listener` accepts. A silent connection costs a descriptor and some
+memory, so there is a limit, for all together and for one address. At the limit no new connection is
+turned away: the one that has been waited for longest gives way, and first of all one that never
+sent a signed request. A connection that is being answered never gives way. One task looks at
+deadlines once a second, rather than a timer for each connection.
 
 uvloop's own server accepts one connection in a turn of its loop; a turn with hundreds of requests
-in it takes long, so a device that comes last would wait for thousands of them. Here a turn accepts
-many, and a connection gets its transport and its parser with the first byte that it sends.
+in it takes long, so a device that connects last would wait for thousands of them. `Listener`
+accepts many in a turn, and a connection gets its transport and its parser with its first byte.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The engine calls of the signed requests.
+"""Routes of devices: the engine calls of signed requests, and the public documents.
 
-The public documents: charter, status, models, records. All of it is committed and due.
+`signed_routes` lists the calls; `public_routes` serves charter, status, models and records, all of
+them committed and due.
 """
 
 from __future__ import annotations

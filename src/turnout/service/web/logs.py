@@ -1,6 +1,7 @@
-"""Logs as JSON, one line each, that never join a device with a slot.
+"""Logs as JSON, one line each, that never join a device with a slot; and Prometheus metrics.
 
-Prometheus metrics for the operator; none of them is about a device.
+`configure` and `logger` set up logging; `Metrics` is for the operator, and none of them is about a
+device.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The operator's password: compared in constant time, and guessed at slowly through every door.
+"""The operator: a password, sessions that end with logout, metrics, counts.
 
-A right password is answered at once, so whoever sees no answer knows that a guess was wrong
+The password is in a file. Without one there is no operator, and nobody sees what is for the
+operator alone. `Operators` serves the routes, `Guesses` compares the password in constant time,
+whether it is sent by the form or with a request.
+
+A right password is answered at once, so a client that sees no answer knows that a guess was wrong
 without waiting for it: the wait alone limits nobody who opens many connections. What limits
 guessing is that the password of a source that guessed wrong too often is not compared at all.
-
-The operator: a password, sessions that end with logout, metrics, counts.
-
-The password comes from a file. Without one there is no operator, and nobody sees what is for the
-operator alone. `guesses` compares it, whether it comes by the form or with a request.
 """
 
 from __future__ import annotations

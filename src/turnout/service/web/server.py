@@ -1,8 +1,7 @@
-"""Descriptors: as many as connections may take, and some that they can never take.
+"""The process: one HTTP server, one conductor, one writer, and how they start and end together.
 
-From a plan and a database to a task that runs: a new one, or the one that is stored.
-
-The process: one server, one conductor, one writer, and how they end together.
+`serve` runs it. `open_task` opens the storage with the plan's task, a new one or the stored one;
+`room` reserves descriptors, some of which connections can never take.
 """
 
 from __future__ import annotations

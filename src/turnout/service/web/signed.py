@@ -1,12 +1,11 @@
-"""A head that is newer than the coordinator's own, which anybody may present.
+"""Signed requests of devices: from bytes on the wire to a receipt that is durable.
 
-Signed requests of devices: from bytes on the wire to a receipt that is durable.
-
-In this order, and nothing that depends on what is stored before the signature is checked: length
-and headers, signature, the head that the device saw, the body's format, the body, its digest, the
-engine. The signature is over the headers alone, so no byte of a body is read for a stranger.
-Whoever cannot be identified gets the same bytes, whatever the reason; a body that is not the
-signed one was sent by nobody who is known.
+`SignedRoute` works in this order, and nothing that depends on what is stored happens before the
+signature is checked: length and headers, signature, the head that the device saw, the body's
+format, the body, its digest, the engine. The signature is over the headers alone, so no byte of a
+body is read for an unauthenticated client. A client that cannot be identified gets the same bytes,
+whatever the reason; a body that is not the signed one was sent by no known client. `HeadsRoute`
+takes a head that is newer than the coordinator's own, which anyone may present.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Upper bounds on how sure anybody becomes about one client, worked out beside the service.
+"""Views of a task: the public one, and the operator's.
 
-A bound takes from part of a second to many. Requests never wait: a thread of its own works the
-bounds out, and until then the page says that they are not known yet.
-
-Views of a task: the public one, and the operator's.
-
-How many devices came at which step is for the operator alone, and stays so after the task: the
-(ε, δ) that is promised covers models, not counts.
+How many devices took part at which step is for the operator alone, and stays so after the task: the
+promised (ε, δ) covers models, not counts. `Certainties` computes upper bounds on how sure an
+observer becomes about one client; a bound takes from part of a second to many, so a thread of its
+own computes them, and until then the page says that they are not known yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The store of a witness: its key, and every head that it signed for. Nothing is ever changed.
+"""The witness: its store, its HTTP side and its process.
 
-The HTTP side of a witness.
-
-The process of ``turnout witness``.
+`WitnessStore` keeps a key and every head that it signed for; nothing is ever changed.
+`create_witness_app` serves it, `witness` runs the process of ``turnout witness``.
 """
 
 from __future__ import annotations
