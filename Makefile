@@ -10,7 +10,7 @@ REFERENCE_OUT ?= build/reference
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts audits flower jax-privacy kills figures runs transcripts reference lock clean
+.PHONY: help demo test check malformed worlds power-cuts timing audits flower jax-privacy kills figures runs transcripts reference lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ malformed: $(VENV)/.dev  ## Send the coordinator 50,000 bodies that no device se
 
 kills: $(VENV)/.dev  ## Kill coordinator and witness 1,000 times while devices talk.
 	OMP_NUM_THREADS=1 TURNOUT_KILLS=1000 $(BIN)/python -m pytest tests/service/test_killed.py
+
+timing: $(VENV)/.dev  ## Hold the times of devices' messages against their data, 200 turns a side.
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/timing.py
 
 worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and lies.
 	OMP_NUM_THREADS=1 TURNOUT_WORLDS=10000 $(BIN)/python -m pytest tests/service/test_simulated_runs.py

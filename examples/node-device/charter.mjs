@@ -19,7 +19,7 @@ const FIELDS = {
   "model.architecture": ["classes", "format"],
   "model.features": ["format", "input_shape"],
   scheme: ["is", "participation", "randomizer", "relation", "release", "trust", "unit"],
-  timing: ["answer_seconds", "check_in_seconds", "step_seconds"],
+  timing: ["answer_seconds", "check_in_seconds", "compute_seconds", "step_seconds"],
 };
 
 const FORMATS = {

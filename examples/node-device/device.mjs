@@ -5,23 +5,26 @@
 import fs from "node:fs";
 import { parseArgs } from "node:util";
 
-import { Link, Pace, UnreachableError } from "./link.mjs";
+import { Link, now, Pace, UnreachableError } from "./link.mjs";
 import { Memory, MemoryError } from "./memory.mjs";
 import { invitationOf, ProtocolError, requireThat, sha256 } from "./protocol.mjs";
-import { parametersOf, updateBody } from "./update.mjs";
+import { encoded } from "./update.mjs";
+import { computed } from "./worker.mjs";
 
 class Device {
   constructor(invitation, memory, link, lines) {
     Object.assign(this, { invitation, memory, link, lines, pace: new Pace() });
-    this.computed = null; // { step, body }
+    this.model = null; // { step, bytes }
     this.checkedIn = -1;
-    this.givenUp = new Set();
+    this.due = -1; // the last step whose moment this process waited for
   }
 
   async run() {
     const terms = await this.#patiently(() => this.link.charter());
-    this.pace.timing = terms.timing;
+    this.pace.follow(terms);
+    const heard = now();
     this.records = recordsOf(this.lines, terms.model);
+    await this.pace.untilReady(heard);
     await this.#patiently(() => this.#enrol());
     while (await this.#look());
     const ends = Object.values(this.memory.fields.answers);
@@ -80,35 +83,70 @@ class Device {
   }
 
   // Every own step hears of the one in progress; durable before anything is sent for it.
-  #move({ step, phase }) {
+  #move({ step, phase, ends }) {
     const { slots } = this.memory.fields;
     const before = JSON.stringify(slots);
-    const takes = this.link.terms.asksOne ? ["check-ins", "answers"] : ["check-ins"];
+    const { asksOne } = this.link.terms;
+    const begins = phase === "check-ins" && (asksOne || this.pace.moment(ends) !== null);
+    const goesOn = begins || (asksOne && phase === "answers");
     const over =
-      (slots[step] === "waiting" && phase !== "check-ins") ||
-      (slots[step] === "checked in" && !takes.includes(phase));
+      (slots[step] === "waiting" && !begins) || (slots[step] === "checked in" && !goesOn);
     if (over) this.memory.move(step, "close");
     this.memory.opened(step);
-    if (JSON.stringify(slots) !== before) this.memory.keep();
+    if (JSON.stringify(slots) === before) return;
+    this.memory.forget((own) => own < step);
+    this.memory.keep();
   }
 
   #hasTurn(step) {
     const { slots, answers } = this.memory.fields;
     const unconfirmed = slots[step] === "answered" && !(step in answers);
-    return slots[step] === "checked in" || (unconfirmed && !this.givenUp.has(step));
+    return slots[step] === "checked in" || unconfirmed;
   }
 
   async #take(status) {
-    const { step, phase } = status;
-    if (this.computed?.step !== step) {
-      const parameters = parametersOf(await this.link.modelAt(status));
-      this.computed = { step, body: updateBody(this.link.terms, parameters, this.records) };
+    const { step, phase, ends } = status;
+    const { slots, moments } = this.memory.fields;
+    if (slots[step] === "checked in") {
+      if (this.model?.step !== step) this.model = { step, bytes: await this.link.modelAt(status) };
+      if (this.link.terms.asksOne) {
+        const end = phase === "check-ins" ? await this.#checkIn(status) : await this.#hear(step);
+        if (end !== "asked") return end;
+      }
+      const moment = this.pace.moment(ends);
+      if (moment === null) return this.#closed(step); // the network was slow
+      // The moment is drawn, and stored, before the records are opened.
+      this.memory.move(step, "asked");
+      moments[step] = ends - moment;
+      this.memory.keep();
+      const { terms } = this.link;
+      const bound = terms.timing.compute_seconds;
+      this.#store(step, await computed(terms, this.model.bytes, this.records, bound));
     }
-    if (this.link.terms.asksOne && this.memory.fields.slots[step] === "checked in") {
-      const end = phase === "check-ins" ? await this.#checkIn(status) : await this.#hear(step);
-      if (end !== "asked") return end;
+    if (this.due !== step) await this.#awaitMoment(status);
+    return this.#send(step);
+  }
+
+  // What leaves at the moment: the zero vector where there is no update.
+  #store(step, body) {
+    const { dimension } = this.link.terms.messages.update;
+    this.memory.fields.messages[step] = (body ?? encoded(new Array(dimension).fill(0))).toString("hex");
+    this.memory.keep();
+  }
+
+  // A process that was ended goes on with what is stored, and computes nothing again. Where the
+  // moment has passed meanwhile, one is drawn from what is left of the phase.
+  async #awaitMoment({ step, phase, ends }) {
+    const { messages, moments } = this.memory.fields;
+    if (!(step in messages)) this.#store(step, null);
+    let moment = ends - moments[step];
+    if (phase !== (this.link.terms.asksOne ? "answers" : "check-ins") || moment < now()) {
+      moment = this.pace.lateMoment(ends);
+      moments[step] = ends - moment;
+      this.memory.keep();
     }
-    return this.#send(step, this.computed.body);
+    await this.pace.until(moment);
+    this.due = step;
   }
 
   async #checkIn(status) {
@@ -125,6 +163,10 @@ class Device {
     if (receipt.answer !== "accepted") return this.#turnedDown(step, receipt);
     if (receipt.asked === true) return "asked";
     if (receipt.asked !== false) return "again";
+    return this.#closed(step);
+  }
+
+  #closed(step) {
     this.memory.move(step, "close");
     this.memory.keep();
     return "done";
@@ -136,18 +178,9 @@ class Device {
     return this.#noted(step, receipt);
   }
 
-  // The update: its step counts as answered, durably, before the first byte leaves.
-  async #send(step, body) {
-    const { slots, digests } = this.memory.fields;
+  async #send(step) {
+    const body = Buffer.from(this.memory.fields.messages[step], "hex");
     const digest = sha256(body);
-    if (slots[step] === "checked in") {
-      this.memory.move(step, "asked");
-      digests[step] = digest;
-      this.memory.keep();
-    } else if (digests[step] !== digest) {
-      this.givenUp.add(step); // other bytes may be out already; these are never sent
-      return "done";
-    }
     const format = this.link.terms.messages.update.format;
     const receipt = await this.link.post(`/v1/steps/${step}/updates`, step, body, format);
     if (receipt.answer === "early") return "again";
@@ -158,6 +191,7 @@ class Device {
 
   #noted(step, receipt) {
     this.memory.fields.answers[step] = receipt.answer;
+    this.memory.forget((own) => own === step);
     this.memory.keep();
     return "done";
   }

@@ -1,6 +1,7 @@
 // The coordinator behind one address: bounded requests, and pauses between them.
 
 import crypto from "node:crypto";
+import { setTimeout } from "node:timers/promises";
 
 import {
   canonical,
@@ -29,18 +30,51 @@ const TRY_AGAIN = new Set([408, 429, 500, 502, 503, 504]);
 const ANSWER_MILLISECONDS = 20_000;
 const PATIENCE_SECONDS = 3600;
 
-const sleep = (seconds) => new Promise((wake) => setTimeout(wake, 1000 * seconds));
+// Seconds of a clock that nobody sets.
+export const now = () => performance.now() / 1000;
+
+const sleep = (seconds) => setTimeout(1000 * seconds);
 
 // A number between the two, by chance; it spreads devices, and no privacy rests on it.
 const spread = (low, high) =>
   low + ((high - low) * crypto.randomBytes(6).readUIntBE(0, 6)) / 2 ** 48;
 
-// Sleeps; for how long, the coordinator's answers say.
+// Sleeps; for how long, the coordinator's answers and chance say.
 export class Pace {
   constructor() {
-    this.timing = { step_seconds: 60, check_in_seconds: 45, answer_seconds: 10 };
+    this.timing = { step_seconds: 60, check_in_seconds: 45, answer_seconds: 10, compute_seconds: 5 };
     this.failures = 0;
     this.waited = 0;
+  }
+
+  follow({ timing, asksOne }) {
+    this.timing = timing;
+    this.phase = asksOne ? timing.answer_seconds : timing.check_in_seconds;
+    this.gap = Math.min(1, this.phase / 16);
+    const room = (this.phase * 7) / 8 - timing.compute_seconds - this.gap;
+    this.look = (asksOne ? timing.check_in_seconds : room) / 2;
+  }
+
+  // When an update leaves whose computing begins now; null where there is no room for it.
+  moment(ends) {
+    const first = now() + this.timing.compute_seconds + this.gap;
+    const last = ends - this.phase / 8;
+    return first <= last ? spread(first, last) : null;
+  }
+
+  // When an update leaves whose moment passed while nobody was there.
+  lateMoment(ends) {
+    return spread(now(), Math.max(now(), ends - this.phase / 8));
+  }
+
+  async until(moment) {
+    await sleep(Math.max(0, moment - now()));
+  }
+
+  // What is prepared of the records takes a time that depends on them: nobody shall see it.
+  async untilReady(since) {
+    const each = this.timing.compute_seconds;
+    await this.until(since + each * Math.max(1, Math.ceil((now() - since) / each)));
   }
 
   heard() {
@@ -67,7 +101,7 @@ export class Pace {
   async untilStep(status, step) {
     const between = Math.max(0, step - status.step - 1) * this.timing.step_seconds;
     const pause = status.seconds_to_next_step + between;
-    const late = spread(0, this.timing.check_in_seconds / 2);
+    const late = spread(0, this.look);
     await sleep(Math.min(pause + late, 600 * spread(0.5, 1)));
   }
 }
@@ -158,6 +192,7 @@ export class Link {
 
   // How far the run is. A newer head is durable when this returns; an older one is told.
   async status() {
+    const asked = now();
     const status = await this.json("/v1/status", 1 << 14);
     const numbers = ["step", "steps", "seconds_left", "seconds_to_next_step", "model_steps"];
     const good =
@@ -176,7 +211,9 @@ export class Link {
       throw error;
     }
     const settled = [status.model_steps, headOf(status.head).steps].every((n) => n === status.step);
-    return { ...status, settled };
+    const { asksOne, timing } = this.terms;
+    const longest = asksOne ? timing.answer_seconds : timing.check_in_seconds;
+    return { ...status, settled, ends: asked + Math.min(status.seconds_left, longest) };
   }
 
   async #follow(text) {

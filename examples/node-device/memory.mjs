@@ -78,8 +78,8 @@ export class Memory {
       return new Memory(file, fields, held);
     }
     const slots = Object.fromEntries(drawnSteps(invitation).map((step) => [step, "waiting"]));
-    const fresh = { ...whose, private: newPrivateKey(), slots, digests: {}, answers: {} };
-    const memory = new Memory(file, { ...fresh, enrolled: false, head: null }, held);
+    const fresh = { ...whose, private: newPrivateKey(), slots, moments: {}, messages: {} };
+    const memory = new Memory(file, { ...fresh, answers: {}, enrolled: false, head: null }, held);
     memory.keep();
     return memory;
   }
@@ -109,6 +109,13 @@ export class Memory {
       fs.closeSync(folder);
     } catch (error) {
       throw new MemoryError(`${this.file} cannot be written: ${error.message}`);
+    }
+  }
+
+  // Gives up what was not answered in earlier steps, or in one that was.
+  forget(gone) {
+    for (const held of [this.fields.moments, this.fields.messages]) {
+      for (const step of Object.keys(held)) if (gone(Number(step))) delete held[step];
     }
   }
 

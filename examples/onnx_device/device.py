@@ -5,6 +5,7 @@ python device.py URL --invitation FILE --records FILE.npz --state FILE
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -25,6 +26,7 @@ from texts import (
     sha256,
 )
 from update import Update
+from worker import computed
 
 PATIENCE_SECONDS, RECHECK_SECONDS = 3600, 600
 FORMATS = {
@@ -48,13 +50,18 @@ FIELDS = {
     ("model", "architecture"): "artefact classes format vectors",
     ("model", "features"): "format input_shape",
     ("scheme",): "is participation randomizer relation release trust unit",
-    ("timing",): "answer_seconds check_in_seconds step_seconds",
+    ("timing",): "answer_seconds check_in_seconds compute_seconds step_seconds",
 }
 
 
 def spread(low, high):
     """A number between the two, by chance, which keeps devices from coming all at once."""
     return low + (high - low) * int.from_bytes(os.urandom(6), "big") / 2**48
+
+
+def wait_until(moment):
+    """Until a time of the monotonic clock."""
+    time.sleep(max(0.0, moment - time.monotonic()))
 
 
 def charter_of(data, memory):
@@ -92,18 +99,25 @@ class Device:
 
     def __init__(self, invitation, memory, link, records):
         self.invitation, self.memory, self.link, self.records = invitation, memory, link, records
-        self.computed, self.failures, self.waited, self.given_up = (None, b""), 0, 0.0, set()
+        self.failures, self.waited, self.due = 0, 0.0, None
         self.step_seconds = 60.0
 
     def run(self):
         """What became of its turns."""
         data = self.patiently(lambda: self.link.get("/v1/charter", 1 << 26))
         self.charter = charter_of(data, self.memory.fields)
-        self.step_seconds = self.charter["timing"]["step_seconds"]
+        timing = self.charter["timing"]
+        self.step_seconds, self.seconds = timing["step_seconds"], timing["compute_seconds"]
+        self.phase = timing["check_in_seconds"]
+        self.gap = min(1.0, self.phase / 16)
         model = self.charter["model"]["architecture"]
         named = (model["artefact"], model["vectors"])
         artefacts = [self.patiently(lambda each=each: self.link.artefact(each)) for each in named]
+        heard = time.monotonic()
         self.update = Update(self.charter, artefacts, *self.records)
+        # How long that took follows from the records: it enrols when whole times are over.
+        times = math.ceil((time.monotonic() - heard) / self.seconds)
+        wait_until(heard + times * self.seconds)
         self.patiently(self.enrol)
         while self.look():
             pass
@@ -150,17 +164,17 @@ class Device:
         if status["phase"] == "finished":
             self.memory.opened(steps, False)
             return False
-        self.memory.opened(step, status["phase"] == "check-ins")
+        room = status["ends"] - self.phase / 8 - time.monotonic() - self.seconds - self.gap
+        self.memory.opened(step, status["phase"] == "check-ins" and room >= 0)
         state = fields["slots"].get(str(step))
-        unsaid = state == "answered" and str(step) not in fields["answers"]
-        if state == "checked in" or (unsaid and step not in self.given_up):
+        if state == "checked in" or (state == "answered" and str(step) not in fields["answers"]):
             self.act(status)
             return True
         ahead = [int(name) for name, at in fields["slots"].items() if at == "waiting"]
         if not ahead:
             return False
         pause = status["seconds_to_next_step"] + (min(ahead) - step - 1) * self.step_seconds
-        pause += spread(0, self.charter["timing"]["check_in_seconds"] / 2)
+        pause += spread(0, self.phase * 7 / 8 - self.seconds - self.gap) / 2
         time.sleep(min(pause, spread(0.5, 1.0) * RECHECK_SECONDS))
         return True
 
@@ -169,29 +183,58 @@ class Device:
         head = int(status["head"].split(":")[0])
         settled = head == status["step"] == status["model_steps"]
         try:
-            if settled and self.send(status["step"]) != "early":
+            if settled and self.turn(status) != "early":
                 self.failures, self.waited = 0, 0.0
             else:
                 self.pause()
         except UnreachableError as error:
             self.pause(error)
 
-    def send(self, step):
-        """The outcome: the slot counts as answered, durably, before the first byte leaves."""
-        fields, name = self.memory.fields, str(step)
-        if self.computed[0] != step:
-            size, first = 4 * self.update.d, self.charter["model"]["digest"]
-            self.computed = step, self.update.body(self.link.model(step, first, size))
-        body = self.computed[1]
+    def turn(self, status):
+        """The outcome: computed before its moment, and sent at it."""
+        fields, name, ends = self.memory.fields, str(status["step"]), status["ends"]
         if fields["slots"][name] == "checked in":
-            fields["slots"][name], fields["digests"][name] = "answered", sha256(body)
+            size, first = 4 * self.update.d, self.charter["model"]["digest"]
+            model = self.link.model(status["step"], first, size)
+            first, last = time.monotonic() + self.seconds + self.gap, ends - self.phase / 8
+            if first > last:  # the network was slow
+                self.memory.opened(status["step"], False)
+                return "passed over"
+            # The moment is drawn, and stored, before the records are opened.
+            fields["slots"][name], fields["moments"][name] = "answered", ends - spread(first, last)
             self.memory.keep()
-        elif fields["digests"][name] != sha256(body):
-            self.given_up.add(step)  # other bytes than may be out already are never sent
-            return "given up"
+            self.store(name, computed(lambda: self.update.body(model), self.seconds))
+        if self.due != name:
+            self.wait(status)
+        return self.send(status["step"])
+
+    def store(self, name, body):
+        """What leaves at the moment; the zero vector where there is no update."""
+        body = body or bytes(4 * self.update.d)
+        self.memory.fields["messages"][name] = body.hex()
+        self.memory.keep()
+
+    def wait(self, status):
+        """Until the moment; after it passed while nobody was there, until one in what is left."""
+        fields, name, ends = self.memory.fields, str(status["step"]), status["ends"]
+        if name not in fields["messages"]:  # this process was ended while it computed
+            self.store(name, None)
+        moment, now = ends - fields["moments"][name], time.monotonic()
+        if status["phase"] != "check-ins" or moment < now:
+            moment = spread(now, max(now, ends - self.phase / 8))
+            fields["moments"][name] = ends - moment
+            self.memory.keep()
+        wait_until(moment)
+        self.due = name
+
+    def send(self, step):
+        """The outcome of what is stored; copies are the same bytes."""
+        fields, name = self.memory.fields, str(step)
+        body = bytes.fromhex(fields["messages"][name])
         answer = self.link.post(f"/v1/steps/{step}/updates", step, body, "int32-lattice-1")
         if answer != "early":
             fields["answers"][name] = answer
+            del fields["messages"][name], fields["moments"][name]
             self.memory.keep()
         return answer
 
@@ -201,6 +244,7 @@ def records_of(path):
     with np.load(path, allow_pickle=False) as stored:
         inputs, labels = stored["inputs"], stored["labels"].astype(np.int64)
     require(inputs.ndim > 1 and len(inputs) == len(labels) > 0, "no records", ValueError)
+    require(np.isfinite(inputs).all(), "records with a number that is not finite", ValueError)
     return inputs, labels
 
 

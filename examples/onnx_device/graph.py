@@ -1,6 +1,7 @@
 """The charter's graph: read strictly, run in a process of its own with limits."""
 
 import json
+import os
 import subprocess
 import sys
 from math import prod
@@ -23,6 +24,11 @@ Sign Sin Size Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Tanh Tile Transp
 Unsqueeze Where Xor
 """
 OPERATORS = frozenset(LIST.split())
+# Inputs, by their places, whose values set a shape; of every Reduce… it is input 1.
+SHAPING = {name: (1,) for name in OPERATORS if name.startswith("Reduce")}
+SHAPING |= {"ConstantOfShape": (0,), "CumSum": (1,), "Expand": (1,), "OneHot": (1,), "Pad": (1, 3)}
+SHAPING |= {"Range": (0, 1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Split": (1,)}
+SHAPING |= {"Squeeze": (1,), "Tile": (1,), "Trilu": (1,), "Unsqueeze": (1,)}
 
 # What each message may hold: field number → the message in it, or None for a number or bytes.
 TENSOR = {1: None, 2: None, 8: None, 9: None}
@@ -43,12 +49,18 @@ def read(data):
         require(opset[2][0] in range(18, 22) and version in range(8, 11), "another version")
         nodes, tensors = graph[1], list(graph.get(5, []))
         require(len(nodes) <= MOST_NODES, "too many nodes")
+        fixed = {tensor[8][0] for tensor in tensors} | {b""}
         for node in nodes:
             name = node[4][0].decode()
             require(name in OPERATORS and len(node[4]) == 1, f"the operator {name!r}")
             tensors += [t for a in node.get(5, []) for t in a.get(5, [])]
             kinds = [a[20] for a in node.get(5, [])]
             require(all(k[0] in (1, 2, 3, 4, 6, 7) for k in kinds), "a graph within the graph")
+            given = node.get(1, [])
+            shapes = [given[place] for place in SHAPING.get(name, ()) if place < len(given)]
+            require(fixed.issuperset(shapes), f"{name}: a shape that depends on values")
+            if name in ("Shape", "Size") or fixed.issuperset(given):
+                fixed |= set(node.get(2, []))
         for tensor in tensors:
             held = len(tensor.get(9, [b""])[0])
             sides = _numbers(tensor.get(1, []))
@@ -121,7 +133,7 @@ def run(graph, arrays, shape):
     sent = head + graph + b"".join(each.tobytes() for each in arrays.values())
     try:
         done = subprocess.run(
-            [sys.executable, str(RUNNER)],
+            [sys.executable, str(RUNNER), str(os.getpid())],
             input=sent,
             capture_output=True,
             timeout=SECONDS,

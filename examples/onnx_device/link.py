@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 from urllib.parse import urlsplit
 
 from texts import ProtocolError, followed, require, require_newer, sha256, signed_headers
@@ -61,10 +62,12 @@ class Link:
         return data
 
     def status(self, steps):
-        """The run's progress; a new head is checked, followed and durable first."""
-        memory, fields = self.memory, json.loads(self.get("/v1/status", 1 << 14))
+        """The run's progress and when its phase ends; a new head is checked and durable first."""
+        memory, asked = self.memory, time.monotonic()
+        fields = json.loads(self.get("/v1/status", 1 << 14))
         whole = fields["task"] == memory.fields["task"] and 0 <= fields["step"] <= steps
         require(whole, "the coordinator's status is none")
+        fields["ends"] = asked + fields["seconds_left"]
         until, digest = require_newer(memory.fields, fields["head"])
         if fields["head"] != memory.fields["head"]:
             seen = (memory.fields["head"] or f"{until}:{digest}:").split(":")

@@ -33,8 +33,8 @@ class Memory:
             return
         drawn = steps_of(plain(invitation["law"]), invitation["client"])
         slots = {str(step): "waiting" for step in drawn}
-        self.fields = {**whose, "private": new_key(), "slots": slots, "digests": {}}
-        self.fields |= {"answers": {}, "enrolled": False, "head": ""}
+        self.fields = {**whose, "private": new_key(), "slots": slots, "moments": {}}
+        self.fields |= {"messages": {}, "answers": {}, "enrolled": False, "head": ""}
         self.keep()
 
     def _read(self):
@@ -73,4 +73,7 @@ class Memory:
             elif int(name) == step and state == "waiting":
                 slots[name] = "checked in"
         if slots != before:
+            for held in (self.fields["messages"], self.fields["moments"]):
+                for name in [name for name in held if int(name) < step]:
+                    del held[name]
             self.keep()

@@ -4,8 +4,12 @@ import json
 import resource
 import sys
 
-import numpy as np
-import onnxruntime
+from worker import end_with
+
+end_with(int(sys.argv[1]))
+
+import numpy as np  # noqa: E402
+import onnxruntime  # noqa: E402
 
 MEMORY_BYTES = 4 << 30
 

@@ -57,11 +57,12 @@ class Update:
         return graph.run(self.graph, arrays, (self.d,))
 
     def body(self, model):
-        """The update to send for a model's bytes; the zero vector where the graph fails."""
+        """The update to send for a model's bytes; none where the graph fails."""
         parameters = np.frombuffer(model, "<f4")
         made = self._run(parameters, self.inputs, self.labels, self.lattice["clip_norm"])
-        moved = np.zeros(self.d) if made is None else made.astype(np.float64)
-        return quantised(clipped(moved, self.lattice["clip_norm"]), self.lattice)
+        require(made is not None, "the charter's graph fails, or takes too much")
+        moved = clipped(made.astype(np.float64), self.lattice["clip_norm"])
+        return quantised(moved, self.lattice)
 
 
 def clipped(moved, clip_norm):

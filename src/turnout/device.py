@@ -43,13 +43,15 @@ class Device:
         messages of another norm); an update that is not finite is the zero vector. Under local
         trust it sends one message made of that, with the operating system's randomness, and none
         of a task whose messages cost more than the task says.
+        When it sends is drawn before the update is computed, and does not depend on it.
 
     Args:
         url: the coordinator's address.
         token: the invitation.
         update: the client's update, from the parameters (float32, ``(d,)``) and the client's id.
-            Not clipped: the device does that. It must depend on nothing that others hold, and it
-            should give the same for the same parameters: another process may go on after a crash.
+            Not clipped: the device does that. It must depend on nothing that others hold. It is
+            called in a forked process, before the device enrols and in each turn; a turn in which
+            it fails, or takes longer than the task lets it, sends zeros.
         records: inputs and labels in place of ``update``: the task's own model computes.
         state: file of its memory; by default in ``$XDG_STATE_HOME/turnout``.
         ca: certificates (PEM) to trust.
@@ -93,7 +95,8 @@ class Device:
         Raises:
             RemoteProtocolError: the coordinator broke the protocol, or gave no answer for long.
             StorageError: its state cannot be stored, is damaged, or is in use.
-            ParameterError: an update that is not d numbers, or records that do not fit the task.
+            ParameterError: an update that fails or is not d numbers when it is tried out, or
+                records that do not fit the task.
         """
         from turnout.service.device import Diary, StateFile
 

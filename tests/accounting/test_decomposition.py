@@ -1,5 +1,7 @@
 """Which dominating pair each release rule and relation uses, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -7,13 +9,13 @@ from scipy.special import ndtr
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.divergence import composition
-from turnout.accounting.divergence.blocks import Decomposition, FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.k_subset import SubsetBlock
 from turnout.accounting.participation.replace_one import Closeness, under_replacement
 from turnout.accounting.pricing import decomposition_bounds
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
@@ -208,6 +210,96 @@ def test_a_grid_that_many_numbers_of_steps_share_gives_bounds_as_sharp(law):
         known = decomposition_bounds(decompose(whole, steps), ADD, 1e-5, 1e-3)
         assert max(one.lower for one in known.values()) <= shared
         assert shared <= epsilon_upper(whole, 1e-5, steps) * (1 + 1e-4)
+
+
+QUICK_LAWS = (
+    EveryStep(3),
+    CheckIn(4),
+    KSubset(6, 2),
+    FixedSize(10, 20, 4),
+    PoissonSampling(0.3, steps=3),
+    FixedAssignment(4, 3),
+    SlidingWindow(3, 10),
+    CheckIn(4, 2, 0.5),
+)
+
+
+@pytest.mark.parametrize("release", [AGGREGATED, ONE])
+@pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
+def test_what_nothing_hides_costs_more_and_one_event_less(relation, release):
+    """The closed forms of every law lie on their sides of what the grids have."""
+    seen = 0
+    for law in QUICK_LAWS if relation is ADD else QUICK_LAWS[:4]:
+        try:
+            parts = decompose(scheme(law, relation, release, 0.8))
+            grids = replace(parts, unhidden=ANYTHING)
+            found = decomposition_bounds(grids, relation, 1e-5, 0.1).values()
+        except (UnsupportedError, NumericalError):
+            continue
+        told = parts.unhidden
+        assert told.upper(1e-5) >= max(bounds.lower for bounds in found)
+        floors = [told.lower(1e-5, certain=certain) for certain in (False, True)]
+        assert all(low <= each.upper for low, each in zip(floors, found, strict=False))
+        seen += 1
+    assert seen >= 2
+
+
+@pytest.mark.parametrize(
+    ("relation", "release", "mu"),
+    [
+        (ADD, AGGREGATED, 1.0),
+        (ZERO, AGGREGATED, 1.0),
+        (REPLACE, AGGREGATED, 2.0**0.5),  # in one step each, for two records may draw two
+        (ADD, ONE, 2.0),
+        (ZERO, ONE, 1.0),
+        (REPLACE, ONE, 2.0),
+        (ZERO, AVERAGED, 1.0),
+        (REPLACE, AVERAGED, 2.0),
+    ],
+)
+def test_unamplified_releases_move_by_what_the_rule_allows(relation, release, mu):
+    """Three windows of 10, σ = 0.1: one release a window in closed form."""
+    told = decompose(scheme(CheckIn(10, 3), relation, release, sigma=0.1)).unhidden
+    gaussian = epsilon_upper(scheme(EveryStep(3), sigma=0.1 / mu), 1e-6)
+    assert told.upper(1e-6) == pytest.approx(gaussian, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("law", "sigma", "lower", "upper"),
+    [
+        (CheckIn(10, 3), 0.35, 28.161, 28.172),
+        (CheckIn(10, 3), 0.1, 224.54, 231.449),
+        (EveryStep(1), 0.03, 713.068, 713.069),
+        (EveryStep(1), 0.001, 504752.4, 504752.5),
+        (EveryStep(10**9), 1000.0, 649.385, 649.386),
+    ],
+)
+def test_little_noise_has_a_price(law, sigma, lower, upper):
+    found = price(scheme(law, sigma=sigma), 1e-6)
+    assert lower <= found.epsilon.lower <= found.epsilon.upper <= upper
+
+
+def test_a_client_who_hardly_ever_takes_part_so_often_pays_for_fewer_releases():
+    told = decompose(scheme(PoissonSampling(0.01, steps=1000), sigma=0.05)).unhidden
+    assert 4000 < told.lower(1e-6, certain=False) < told.upper(1e-6) < 7000  # of 200,000
+
+
+def test_a_target_beyond_all_floats_of_ratios_is_met():
+    found = calibrate_noise(lambda s: scheme(EveryStep(1), sigma=s), 1000.0, 1e-6)
+    assert found == pytest.approx(0.02485, rel=1e-3)
+    assert price(scheme(CheckIn(10, 3), sigma=0.35), 1e-6).epsilon.upper < 28.2
+
+
+def test_ratios_that_leave_the_floats_are_no_traceback():
+    law = FixedAssignment(100, 10)
+    found = price(scheme(law, REPLACE, sigma=1e-3), 1e-30)
+    assert "unamplified" in found.method
+    assert found.epsilon.upper < 1.1e7  # 10 releases, each twice, in steps of their own
+
+
+def test_a_bound_that_rests_on_the_closed_form_says_so():
+    assert "unamplified" in price(scheme(CheckIn(10, 3), sigma=0.1), 1e-6).method
+    assert "unamplified" not in price(scheme(CheckIn(10, 3), sigma=1.0), 1e-6, 0.1).method
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ def test_calibrated_noise_meets_the_target(small_plan):
     assert prepared.population == 1437
 
 
+@pytest.mark.parametrize("epsilon", [25.0, 1000.0])
+def test_a_target_that_is_met_needs_no_narrow_bracket(small_plan, epsilon):
+    prepared = prepare(Plan.from_toml(small_plan.replace("3.0", str(epsilon))), 1437)
+    assert 0.9 * epsilon < prepared.guarantee.epsilon.upper <= epsilon
+
+
 def test_noise_that_gives_less_than_it_promises_is_refused(small_plan):
     text = small_plan.replace("epsilon = 3.0", "epsilon = 3.0\nnoise_multiplier = 0.5")
     with pytest.raises(ParameterError, match=re.escape("privacy.epsilon = 3.0: expected at least "

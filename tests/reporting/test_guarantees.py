@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from turnout.accounting import Guarantee
@@ -46,6 +48,18 @@ def test_a_wide_bracket_is_said_with_its_reason(lower, exact, words, reason):
         assert said["relative_width"] == pytest.approx(1.0 - lower)
         assert said["tolerance"] == 1e-3
         assert reason in said["reason"]
+
+
+def test_a_price_that_was_cut_short_says_so():
+    found = replace(guarantee(0.0, 1.0, exact=True), cut_short=True)
+    words = "100 % wide (0.1 % asked): the budget of work was spent, which is counted and the same"
+    assert bracket_rows(found)["bracket"].startswith(words)
+    said = guarantee_record(found)["bracket"]
+    assert said["cut_short"]
+    assert "budget of work" in said["reason"]
+    assert not guarantee_record(guarantee(0.5, 1.0, exact=True))["bracket"]["cut_short"]
+    narrow = replace(guarantee(0.9995, 1.0, exact=True), cut_short=True)
+    assert "bracket" not in guarantee_record(narrow)
 
 
 FLAGS = {

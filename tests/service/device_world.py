@@ -14,6 +14,7 @@ from virtual_time import virtually
 from turnout.protocol.messages import ClientState
 from turnout.randomness import Source
 from turnout.service.device import Diary, Link, Memory, Pace, StateFile, TaskDevice
+from turnout.service.device.working import UnfinishedError
 
 
 class Killed(BaseException):
@@ -32,6 +33,14 @@ class StubTrainer:
         seed = hashlib.sha256(parameters.tobytes() + bytes([client, self._salt])).digest()[:8]
         direction = np.random.default_rng(list(seed)).standard_normal(parameters.size)
         return self._norm * direction / np.linalg.norm(direction)
+
+
+async def at_once(work, seconds):
+    """A workshop that takes no time, in this process."""
+    try:
+        return work()
+    except Exception as error:
+        raise UnfinishedError(str(error)) from error
 
 
 class Chosen(Source):
@@ -64,10 +73,13 @@ class World:
     Attributes:
         coordinator: of this world; made when the first device starts.
         wire: what carries requests.
+        told, turned: what a device tells its owner.
+        workshop: where updates are computed.
         syncs: whether files are synced, which takes time and changes nothing without a power cut.
     """
 
     syncs = False
+    workshop = staticmethod(at_once)
 
     def __init__(self, folder, charter=None, fault=lambda request: None, seed=0):
         self.dice = random.Random(seed)
@@ -75,6 +87,7 @@ class World:
         self.coordinator = FakeCoordinator(self.charter, self._now)
         self.wire = Wire(self.coordinator, asyncio.sleep, fault)
         self._elapsed = 0.0
+        self.told, self.turned = [], []
 
     def _now(self):
         return self._elapsed + asyncio.get_running_loop().time()
@@ -118,6 +131,9 @@ class World:
                     lambda charter: StubTrainer(charter, salt),
                     cover=cover,
                     pace=Pace(random_bytes=self.dice.randbytes),
+                    workshop=self.workshop,
+                    tell=self.told.append,
+                    turned=self.turned.append,
                     random_bytes=self.dice.randbytes,
                     source=Repeatable(self.dice),
                 )

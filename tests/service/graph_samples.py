@@ -108,6 +108,18 @@ def model(
 
 
 IDENTITY = node("Identity", ["parameters"], ["update"])
+ONE = tensor("one", 1, [1], np.ones(1, "<f4").tobytes())
+
+
+def shaped_by(operator, place, *, source):
+    """A graph in which a value sets a shape: of records, of their shape, or of an initializer."""
+    counted = {
+        "records": [node("ReduceSum", ["inputs"], ["many"]), node("Cast", ["many"], ["n"])],
+        "shape": [node("Shape", ["inputs"], ["sides"]), node("Neg", ["sides"], ["n"])],
+        "initializer": [node("Neg", ["one"], ["n"])],
+    }
+    given = ["n" if i == place else "one" for i in range(place + 1)]
+    return model([*counted[source], node(operator, given, ["made"]), IDENTITY], tensors=[ONE])
 
 
 def endless(sides, times=1):

@@ -1,7 +1,9 @@
 """The fake coordinator on a real socket, for commands that bring their own processes."""
 
+import json
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
@@ -90,3 +92,27 @@ class ServedFake:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class MomentsNoted:
+    """What a device of an example did before its update left, told by its state file.
+
+    Attributes:
+        waited: step → seconds from the model's fetch to the update.
+        stored: step → whether moment and update were in the state file when that came.
+    """
+
+    def __init__(self, coordinator, state):
+        self._coordinator, self._state, self._fetched = coordinator, state, {}
+        self.waited, self.stored = {}, {}
+        coordinator.on_request = self._note
+
+    def _note(self, method, path, headers, body):
+        parts = path.split("/")
+        if parts[2] == "models":
+            self._fetched[parts[3]] = time.monotonic()
+        elif parts[-1] == "updates":
+            fields, step = json.loads(self._state.read_text()), parts[3]
+            kept = fields["messages"].get(step) == body.hex() and step in fields["moments"]
+            self.stored[int(step)] = kept and fields["slots"][step] == "answered"
+            self.waited[int(step)] = time.monotonic() - self._fetched[step]

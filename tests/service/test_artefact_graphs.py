@@ -7,6 +7,7 @@ from graph_samples import (
     GRAPH,
     IDENTITY,
     INPUTS,
+    ONE,
     SHAPE,
     field,
     ints,
@@ -14,14 +15,20 @@ from graph_samples import (
     node,
     number,
     port,
+    shaped_by,
     tensor,
 )
 
 from turnout.core.errors import RemoteProtocolError
-from turnout.service.graphs.format import MOST_NODES, OPERATORS, Port, read_graph
+from turnout.service.graphs.format import (
+    MOST_NODES,
+    OPERATORS,
+    SHAPE_READERS,
+    SHAPING_INPUTS,
+    Port,
+    read_graph,
+)
 from turnout.service.graphs.updates import require_features_face, require_update_face
-
-ONE = tensor("one", 1, [1], np.ones(1, "<f4").tobytes())
 
 
 def attribute(name, kind, filled, value):
@@ -117,6 +124,42 @@ def test_what_is_not_read(name):
 def test_operators_that_no_device_runs(operator):
     with pytest.raises(RemoteProtocolError, match=operator):
         read_graph(model([node(operator, ["parameters"], ["update"])]))
+
+
+SHAPING = [(operator, place) for operator, places in SHAPING_INPUTS.items() for place in places]
+
+
+@pytest.mark.parametrize(("operator", "place"), SHAPING)
+def test_no_shape_follows_from_values(operator, place):
+    for source in ("shape", "initializer"):
+        assert read_graph(shaped_by(operator, place, source=source)).operators[-2] == operator
+    with pytest.raises(RemoteProtocolError, match=f"'n' of {operator} sets a shape") as refusal:
+        read_graph(shaped_by(operator, place, source="records"))
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_shape_of_a_value_is_fixed_where_its_values_are_not():
+    nodes = [node("Neg", ["inputs"], ["of"]), node("Size", ["of"], ["n"])]
+    read_graph(model([*nodes, node("ConstantOfShape", ["n"], ["made"]), IDENTITY]))
+
+
+WHOLE = {"tensor(int64)", "tensor(int32)"}
+
+
+def test_every_whole_number_that_could_set_a_shape_is_listed():
+    """By ONNX's own signatures: the others are positions of elements within a given shape."""
+    defs = pytest.importorskip("onnx.defs")
+    positions = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
+    for operator in OPERATORS - positions:
+        schema = defs.get_schema(operator, 20)
+        kinds = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        for place, given in enumerate(schema.inputs):
+            whole = kinds.get(given.type_str, {given.type_str}) <= {
+                "tensor(int64)",
+                "tensor(int32)",
+            }
+            assert not whole or place in SHAPING_INPUTS[operator], (operator, place)
+    assert SHAPE_READERS < OPERATORS
 
 
 @pytest.mark.parametrize(

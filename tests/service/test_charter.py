@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from device_world import World
+from fake_coordinator import charter_of as terms_of
 from hypothesis import given
 from hypothesis import strategies as st
 from world_scenes import SCENES, charter_of
@@ -238,6 +240,39 @@ def test_a_step_has_room_for_its_phases():
     assert Timing.of(60.0).check_in_seconds == 45.0
     with pytest.raises(ParameterError, match="step_seconds"):
         Timing(10.0, 8.0, 3.0)
+    with pytest.raises(ParameterError, match="compute_seconds"):
+        Timing(10.0, 8.0, 2.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "phase"),
+    [
+        (ReleaseRule.AGGREGATED, "check_in_seconds = 6"),
+        (ReleaseRule.ONE_CLIENT, "answer_seconds = 3"),
+    ],
+)
+def test_the_phase_of_updates_holds_twice_the_time_of_computing(rule, phase):
+    longest = float(phase.split()[-1]) / 2
+    charter = terms_of(rule=rule)
+    held = replace(charter, timing=Timing(10.0, 6.0, 3.0, longest))
+    assert Charter.from_canonical(held.canonical()).timing.compute_seconds == longest
+    assert Timing(10.0, 6.0, 3.0, None).bounded(asks_one=charter.asks_one).compute_seconds == (
+        pytest.approx(2 * longest / 3)
+    )
+    with pytest.raises(ParameterError, match=f"compute_seconds = .* at most half of {phase}"):
+        replace(charter, timing=Timing(10.0, 6.0, 3.0, 1.001 * longest))
+
+
+def test_a_charter_without_a_bound_on_computing_is_read_and_no_device_takes_part(tmp_path):
+    """As the version before wrote it: a task under way goes on, with devices of that version."""
+    document = json.loads(terms_of().canonical())
+    del document["timing"]["compute_seconds"]
+    before = Charter.from_canonical(canonical(document))
+    assert before.timing.compute_seconds is None
+    world = World(tmp_path, before)
+    with pytest.raises(RemoteProtocolError, match=r"no timing\.compute_seconds"):
+        world.start()
+    assert not world.coordinator.keys
 
 
 GENESIS = bytes.fromhex(CHARTER.task)

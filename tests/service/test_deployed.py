@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hurried import hurry, hurry_fleet
 from paced import by_its_devices
 from processes import done, free_port, turnout, waited_for
 
@@ -46,8 +47,8 @@ AGGREGATED = PLAN.format(law="check-in", shape="window = 5\nwindows = 2", releas
 ONE_CLIENT = PLAN.format(law="check-in", shape="window = 6\nwindows = 1", release="one-client")
 SLIDING = PLAN.format(law="sliding", shape="window = 5\nclients_per_slot = 6", release="aggregated")
 SEEDS = range(12)
-STEP_SECONDS = 0.5
-"""What devices plan by; a step lasts until all who drew it are through with it."""
+STEP_SECONDS = 3600
+"""Room for all that devices compute; a step lasts until all who drew it are through with it."""
 
 
 def simulated_accuracies(text: str) -> np.ndarray:
@@ -105,7 +106,8 @@ class Trial:
                 others.append(self._joined(token))
             fleet = ["fleet", self.url, "--tokens", crowd, "--processes", self.processes]
             log = self.folder / "fleet.log"
-            others.append((turnout(*fleet, "--folder", self.states, log=log), log))
+            fleet += ["--folder", self.states]
+            others.append((turnout(*fleet, log=log, prepare=hurry_fleet), log))
             for process, log in others:
                 done(process, log)
             self.left.touch()
@@ -123,7 +125,7 @@ class Trial:
         np.savez(data, inputs=inputs, labels=labels)
         state = self.states / f"client-{client}.json"
         options = ["--token", token, "--data", data, "--state", state]
-        return turnout("join", self.url, *options, log=log), log
+        return turnout("join", self.url, *options, log=log, prepare=hurry), log
 
     def drawn(self, steps: int) -> Counter[int]:
         """Step → how many devices drew it."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_coordinator import charter_of, invitation
+from hurried import hurry_fleet
 from served_fake import ServedFake
 from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 
@@ -22,9 +23,14 @@ CHARTER = charter_of(
     dimension=DIMENSION,
     population=40,
     plan=PLAN.replace("window = 3", "window = 2"),
-    step_seconds=0.2,
+    step_seconds=3600.0,
     computation=COMPUTATION,
 )
+
+
+@pytest.fixture(autouse=True)
+def hurried_devices(monkeypatch):
+    hurry_fleet(monkeypatch.setattr)
 
 
 def ran(capsys, *arguments):
@@ -54,10 +60,12 @@ def test_join_takes_part_and_leaves(tmp_path, capsys, records, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("TURNOUT_TOKEN", invitation(CHARTER).encoded())
     with ServedFake(CHARTER, 1, tmp_path / "turnout") as served:
+        code, out, err = ran(capsys, "join", served.url, "--data", records, "--log-turns")
+        assert (code, out) == (0, "turns: 1 accepted\n")
+        assert err == f"client 3 of task {CHARTER.task[:16]}: 1 turns to come\nturns: 1 accepted\n"
         code, out, err = ran(capsys, "join", served.url, "--data", records)
-        assert (code, out, err) == (0, "turns: 1 accepted\n", "")
-        again = ran(capsys, "join", served.url, "--data", records)
-        assert again == (0, "turns: 1 accepted\n", "")
+        assert (code, out) == (0, "turns: 1 accepted\n")
+        assert err == f"client 3 of task {CHARTER.task[:16]}: 0 turns to come\n"
     assert set(served.coordinator.rows) == served.drawn()
 
 
@@ -213,7 +221,7 @@ LOCAL = replace(
         CheckIn(2),
         dimension=DIMENSION,
         population=40,
-        step_seconds=0.2,
+        step_seconds=3600.0,
         computation=COMPUTATION,
         messages=MESSAGES,
     ),
@@ -231,7 +239,8 @@ def test_join_sends_messages_under_local_trust(tmp_path, capsys, records):
     with ServedFake(LOCAL, 1, tmp_path) as served:
         how = ("--token", token, "--data", records, "--state", state)
         code, out, err = ran(capsys, "join", served.url, *how)
-    assert (code, out, err) == (0, "turns: 1 accepted\n", "")
+    assert (code, out) == (0, "turns: 1 accepted\n")
+    assert err == f"client 3 of task {LOCAL.task[:16]}: 1 turns to come\n"
     (body,) = served.coordinator.rows.values()
     assert LOCAL.encoding.decode(body) < MESSAGES.radices
 

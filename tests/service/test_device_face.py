@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +15,18 @@ from turnout.device import Device
 from turnout.schemes import CheckIn
 from turnout.service.graphs.updates import clip_update
 
-CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=0.2)
+CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=3600.0)
+HERE = str(Path(__file__).parent)
 TOKEN = invitation(CHARTER).encoded()
 
 DEVICE = """
 import sys
 from turnout.device import Device
 
-url, token, state, size = sys.argv[1:]
+url, token, state, size, tests = sys.argv[1:]
+sys.path.insert(0, tests)
+import hurried
+hurried.hurry()
 
 def update(parameters, client):
     assert client == 3
@@ -37,7 +42,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 def test_a_function_of_the_user_s_own_takes_part_within_the_bound(tmp_path):
     folder = tmp_path / "devices"
     with ServedFake(CHARTER, 1, folder) as served:
-        arguments = [served.url, TOKEN, str(folder / "state.json"), "1e9"]
+        arguments = [served.url, TOKEN, str(folder / "state.json"), "1e9", HERE]
         done = subprocess.run(
             [sys.executable, "-c", DEVICE, *arguments],
             env=environment(),

@@ -92,8 +92,8 @@ def draws_of_messages_come_from_the_system(tmp_path):
     world.start()
     weak = SimulationStreams(1).source("message")
     with pytest.raises(ParameterError, match="foretell"):
-        Turns(_Nothing(), of(), None, source=weak)
-    Turns(_Nothing(), charter_of(), None, source=weak)  # a lattice draws nothing
+        Turns(_Nothing(), of(), None, None, None, source=weak)
+    Turns(_Nothing(), charter_of(), None, None, None, source=weak)  # a lattice draws nothing
 
 
 class _Nothing:

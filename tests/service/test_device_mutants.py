@@ -6,6 +6,7 @@ from types import FunctionType
 
 import pytest
 import test_device_messages as sending
+import test_device_moments as moments
 import test_device_refusals as refusals
 import test_device_state as states
 import test_device_turns as turning
@@ -181,18 +182,10 @@ MUTANTS = {
         (memory, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
     ),
     "sends before it is stored": (
-        she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_send", KEEP, "pass"),
+        she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_store", KEEP, "pass"),
     ),
     "checks in before it is stored": (
         she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_move", KEEP, "pass"),
-    ),
-    "forgets the digest": (
-        she_counts_as_having_answered_before_a_byte_leaves,
-        (turns.Turns, "_send", "memory.digests[step] = digest", "pass"),
-    ),
-    "sends other bytes for the same slot": (
-        turning.test_who_has_other_records_after_a_kill_sends_nothing_more,
-        (turns.Turns, "_send", "elif memory.digests.get(step) != digest:", "elif False:"),
     ),
     "comes late all the same": (
         turning.test_who_comes_after_her_slot_missed_it,
@@ -245,24 +238,36 @@ MUTANTS = {
         turning.test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce,
         (link.Link, "post", "self._random_bytes(NONCE_BYTES)", "bytes(NONCE_BYTES)"),
     ),
-    "randomizes again after a restart": (
+    "makes another message after a restart": (
         sending.a_message_is_drawn_once,
-        (turns.Turns, "_body", "if stored is not None:", "if False:"),
+        (turns.Turns, "_await_moment", "if step not in memory.messages:", "if True:"),
     ),
-    "randomizes again after a restart, and sends that too": (
-        sending.a_message_is_drawn_once,
-        (turns.Turns, "_body", "if stored is not None:", "if False:"),
-        (turns.Turns, "_send", "elif memory.digests.get(step) != digest:", "elif False:"),
-    ),
-    "does not keep its message": (
-        sending.a_message_is_drawn_once,
-        (turns.Turns, "_send", "memory.messages[step] = body", "pass"),
-    ),
-    "randomizes every copy": (
+    "makes another message for every copy": (
         sending.a_message_that_may_be_out_is_not_drawn_again,
-        (turns.Turns, "_body", "messages.get(status.step)",
-         "messages.get(-1)\n    self._computed = None"),
-        (turns.Turns, "_send", "elif memory.digests.get(step) != digest:", "elif False:"),
+        (turns.Turns, "_send", "memory = self._diary.memory",
+         "memory = self._diary.memory\n    self._store(step, self._zeros())"),
+    ),
+    "sends when it is done": (
+        moments.bytes_leave_at_a_moment_drawn_before,
+        (turns.Turns, "_await_moment", "await self._pace.until(moment)", "pass"),
+    ),
+    "covers when it is done": (
+        moments.bytes_leave_at_a_moment_drawn_before,
+        (turns.Turns, "_pretend", "await self._pace.until(moment)", "pass"),
+    ),
+    "draws the moment when it is done": (
+        moments.bytes_leave_at_a_moment_drawn_before,
+        (turns.Turns, "_await_moment", "status.phase_ends - memory.moments.get(step, np.inf)",
+         "self._pace.moment(status.phase_ends)"),
+    ),
+    "opens its records before the moment is stored": (
+        moments.the_moment_is_stored_before_records_are_opened,
+        (turns.Turns, "_prepare", KEEP, "pass"),
+    ),
+    "sends nothing where it cannot compute": (
+        moments.bytes_leave_at_a_moment_drawn_before,
+        (turns.Turns, "_message", "return self._zeros()",
+         "from turnout.service.device.link import GoneError\n        raise GoneError('failed')"),
     ),
     "randomizes from a seed": (
         sending.draws_of_messages_come_from_the_system,

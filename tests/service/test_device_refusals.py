@@ -170,14 +170,14 @@ def test_a_ledger_that_does_not_begin_with_the_charter_is_refused(tmp_path):
 
 def test_a_status_between_two_steps_is_asked_again(tmp_path):
     """Step and ledger that do not fit each other: it waits until they do."""
-    world = World(tmp_path, charter_of(CheckIn(3)))
+    world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     asked = []
 
     def torn(method, path, headers, body):
         asked.append(path)
         world.coordinator.says = {"model_steps": 0} if asked.count("/v1/status") < 5 else {}
 
-    world._elapsed = STEP
+    world._elapsed = 60.0
     world.coordinator.on_request = torn
     assert world.start(source=Chosen(1)) == {"accepted": 1}
 
@@ -392,8 +392,12 @@ def test_certificates_that_are_none_are_refused(tmp_path):
 
 
 def test_no_log_joins_a_device_with_a_slot(tmp_path, caplog):
+    """Nor does what it tells its owner, unless that is asked for."""
     caplog.set_level("DEBUG")
     connection()
     world = World(tmp_path)
     world.start()
     assert "/v1/steps" not in caplog.text
+    task = world.charter.task[:16]
+    assert world.told == [f"client 3 of task {task}: 2 turns to come"]
+    assert world.turned[-1] == {"accepted": 2}

@@ -15,6 +15,7 @@ from turnout.runs.workload import gather
 from turnout.schemes import CheckIn
 from turnout.service.contract.computation import Computation
 from turnout.service.device.trainer import (
+    checked_records,
     npz_records,
     trainer_on,
     trainer_on_dealt,
@@ -230,3 +231,23 @@ def test_a_table_is_read_as_the_plan_says(tmp_path):
         trainer_on_file(tmp_path / "none.csv", 3)
     with pytest.raises(ParameterError, match=r"an \.npz file with arrays"):
         trainer_on_file(own, 3)(charter())
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_records_with_numbers_that_are_not_finite_are_refused_with_their_row(tmp_path, wrong):
+    inputs, labels = np.zeros((3, 2, 2), np.float32), np.zeros((3, 1))
+    inputs[1, 0, 1] = wrong
+    np.savez(tmp_path / "mine.npz", inputs=inputs, labels=labels)
+    with pytest.raises(ParameterError, match=rf"inputs\[1\] = {wrong}: expected finite numbers"):
+        trainer_on_file(tmp_path / "mine.npz", 3)
+    labels[2] = wrong
+    with pytest.raises(ParameterError, match=r"labels\[2\]"):
+        checked_records(np.zeros((3, 2)), labels)
+
+
+def test_a_device_computes_on_the_processor_whatever_the_plan_runs_on(simulated):
+    """A process that is forked for each turn cannot use a GPU that its parent opened."""
+    plan = PLAN + '[run]\ndevice = "cuda"\n'
+    made = trainer_on(records(simulated, 7), 7)(charter(plan)).update(PARAMETERS, 7)
+    expected = simulated.clipped_sum(PARAMETERS, np.array([7])).total
+    assert np.array_equal(made, expected)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from fake_coordinator import charter_of, invitation
 from processes import environment
@@ -9,7 +10,7 @@ from served_fake import ServedFake
 
 from turnout.schemes import CheckIn
 
-CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=0.2)
+CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=3600.0)
 
 DEVICE = """
 import asyncio, sys
@@ -43,7 +44,10 @@ async def take_part(url, diary, invitation):
         return await Device(invitation, diary, Link(http, url), TowardsZero).run()
 
 
-url, token, state = sys.argv[1:]
+url, token, state, tests = sys.argv[1:]
+sys.path.insert(0, tests)
+import hurried
+hurried.hurry()
 invitation = Invitation.decoded(token)
 with StateFile(Path(state)) as file:
     diary = Diary(file, invitation)
@@ -62,6 +66,7 @@ def test_a_device_needs_no_pytorch(tmp_path):
                 served.url,
                 invitation(CHARTER).encoded(),
                 str(folder / "state.json"),
+                str(Path(__file__).parent),
             ],
             env=environment(),
             capture_output=True,

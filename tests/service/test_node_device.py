@@ -4,11 +4,13 @@ import re
 import subprocess
 import threading
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from fake_coordinator import charter_of, invitation
 from forked import HANGS_SECONDS
+from hurried import hurry_fleet
 from node_devices import (
     FOLDER,
     Recorder,
@@ -20,11 +22,11 @@ from node_devices import (
     records_file,
 )
 from processes import done, free_port, turnout, waited_for
-from served_fake import ServedFake
+from served_fake import MomentsNoted, ServedFake
 from test_deployed import records_of
 
 from turnout.schemes import CheckIn
-from turnout.service.contract.charter import Charter
+from turnout.service.contract.charter import Charter, Timing
 from turnout.service.contract.computation import Computation
 from turnout.service.contract.wire import Invitation
 from turnout.service.device.trainer import trainer_on_dealt
@@ -79,7 +81,7 @@ class Task:
         self.plan.write_text(text)
         self.db, self.port = folder / "task.sqlite", free_port()
         options = ["--db", self.db, "--plan", self.plan, "--out", folder / "tokens"]
-        options += ["--step-seconds", 0.5]
+        options += ["--step-seconds", 3600]
         done(turnout("enrol", 6, *options, log=self.log), self.log)
         self.tokens = (folder / "tokens").read_text().split()
 
@@ -117,7 +119,7 @@ class Task:
         crowd, log = self.folder / "crowd.txt", self.folder / "fleet.log"
         crowd.write_text("\n".join(tokens))
         fleet = ["fleet", url, "--tokens", crowd, "--processes", 1, "--folder", self.states]
-        return turnout(*fleet, log=log), log
+        return turnout(*fleet, log=log, prepare=hurry_fleet), log
 
     def stored(self):
         """Charter, and how many came and were served in each step."""
@@ -163,7 +165,7 @@ def test_where_one_is_asked_it_answers_when_it_is(tmp_path):
 
 # -- against a coordinator that a test holds in its hands ------------------------------------
 
-CHARTER = charter_of(CheckIn(2, 2), dimension=4, step_seconds=0.2)
+CHARTER = charter_of(CheckIn(2, 2), dimension=4, step_seconds=3600)
 
 
 class Fake(ServedFake):
@@ -181,7 +183,7 @@ def started(fake, folder, **environment):
 
 
 def test_killed_at_every_write_it_sends_nothing_else_and_draws_never_again(tmp_path):
-    at, killed, charter = 0, True, charter_of(CheckIn(2), dimension=4, step_seconds=0.2)
+    at, killed, charter = 0, True, charter_of(CheckIn(2), dimension=4, step_seconds=3600)
     while killed:
         at += 1
         folder = tmp_path / str(at)
@@ -224,7 +226,7 @@ class SetBack(Fake):
 
 
 def test_it_tells_a_coordinator_that_was_set_back(tmp_path):
-    charter = charter_of(CheckIn(1, 3), dimension=4, step_seconds=0.2)
+    charter = charter_of(CheckIn(1, 3), dimension=4, step_seconds=3600)
     with SetBack(charter, 1, tmp_path) as fake:
         code, _, error = ended(started(fake, tmp_path))
     assert (code, error) == (5, "node-device: the coordinator was set back from 1 to 0\n")
@@ -260,3 +262,13 @@ def test_a_memory_is_one_process_s_and_whole(tmp_path):
         assert (code, "damaged" in error) == (4, True)
         state.write_bytes(whole)
         assert ended(started(fake, tmp_path))[:2] == (0, "turns: 2 accepted\n")
+
+
+def test_what_is_not_computed_in_time_is_the_zero_vector_and_leaves_at_its_moment(tmp_path):
+    charter = replace(CHARTER, timing=Timing(8.0, 6.0, 1.0, 0.001))
+    with Fake(charter, 1, tmp_path) as fake:
+        noted = MomentsNoted(fake.coordinator, tmp_path / "state.json")
+        assert ended(started(fake, tmp_path, IN_TIME="1")) == (0, "turns: 2 accepted\n", "")
+    assert set(fake.coordinator.rows.values()) == {bytes(charter.encoding.encoded_size)}
+    assert set(noted.stored.values()) == {True}
+    assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be

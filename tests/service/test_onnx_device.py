@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,14 @@ from graph_samples import (
     SHAPE,
     model,
     named,
+    shaped_by,
     update_by_hand,
 )
 from node_devices import memory
-from served_fake import ServedFake
+from served_fake import MomentsNoted, ServedFake
 
 from turnout.schemes import CheckIn
+from turnout.service.contract.charter import Timing
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 
@@ -44,6 +47,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+SOON = """
+import time
+sleep = time.sleep
+time.sleep = lambda seconds: sleep(min(seconds, 0.1))
+"""
+
+
 class Fake(ServedFake):
     def _memories(self):
         return [memory(path) for path in self._folder.glob("*.json")]
@@ -54,16 +64,17 @@ def charter(computation=COMPUTATION):
         CheckIn(2, 2),
         dimension=DIMENSION,
         population=5,
-        step_seconds=0.2,
+        step_seconds=3600.0,
         computation=computation,
     )
 
 
-def ended(fake, folder, records=(INPUTS, LABELS)):
+def ended(fake, folder, records=(INPUTS, LABELS), *, in_time=False):
     """Exit code, stdout and stderr of the device."""
     (folder / "token.txt").write_text(invitation(fake.coordinator.charter).encoded())
     np.savez(folder / "mine.npz", inputs=records[0], labels=records[1])
-    program = [sys.executable, "-c", WITHOUT_TURNOUT, FOLDER, FOLDER / "device.py", fake.url]
+    bootstrap = WITHOUT_TURNOUT if in_time else SOON + WITHOUT_TURNOUT
+    program = [sys.executable, "-c", bootstrap, FOLDER, FOLDER / "device.py", fake.url]
     program += ["--invitation", folder / "token.txt", "--records", folder / "mine.npz"]
     done = subprocess.run(
         [str(part) for part in [*program, "--state", folder / "state.json"]],
@@ -101,6 +112,10 @@ REFUSED = {
         {"update": GRAPH.replace(b"\x04Tanh", b"\x04Loop")},
         "refused: the operator 'Loop'",
     ),
+    "a shape of values": (
+        {"update": shaped_by("ConstantOfShape", 0, source="records")},
+        "refused: ConstantOfShape: a shape that depends on values",
+    ),
     "a field": ({"update": GRAPH + b"\xca\x01\x00"}, "refused: a field 25"),
 }
 
@@ -127,3 +142,22 @@ def test_it_never_draws_again(tmp_path):
         code, _, error = ended(fake, tmp_path)
     assert (code, "damaged" in error) == (4, True)
     assert len(before["slots"]) == len(before["answers"]) == 2
+
+
+def test_what_is_not_computed_in_time_is_the_zero_vector_and_leaves_at_its_moment(tmp_path):
+    terms = replace(charter(), timing=Timing(8.0, 6.0, 1.0, 0.001))
+    with Fake(terms, 1, tmp_path) as fake:
+        fake.coordinator.artefacts = named()[1]
+        noted = MomentsNoted(fake.coordinator, tmp_path / "state.json")
+        assert ended(fake, tmp_path, in_time=True) == (0, "turns: 2 accepted\n", "")
+    assert set(fake.coordinator.rows.values()) == {bytes(terms.encoding.encoded_size)}
+    assert set(noted.stored.values()) == {True}
+    assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be
+
+
+def test_records_with_numbers_that_are_not_finite_are_refused_before_contact(tmp_path):
+    with Fake(charter(), 1, tmp_path) as fake:
+        wrong = np.where(INPUTS > 0.5, np.nan, INPUTS)
+        code, _, error = ended(fake, tmp_path, (wrong, LABELS))
+    assert (code, "not finite" in error, error.count("\n")) == (2, True, 1)
+    assert fake.coordinator.requests == []

@@ -37,6 +37,7 @@ def test_the_nearest_source_wins(tmp_path):
         ({}, {"step_seconds": float("nan")}, "step_seconds"),
         ({}, {"step_seconds": 0.0}, "step_seconds"),
         ({}, {"answer_seconds": float("inf")}, "answer_seconds"),
+        ({}, {"compute_seconds": 0.0}, "compute_seconds"),
         ({}, {"port": True}, "port = True: expected a number"),
         ({}, {"step_seconds": True}, "step_seconds = True: expected a number"),
         ({}, {"exit_when_finished": 1}, "exit_when_finished = 1: expected true or false"),
@@ -64,9 +65,10 @@ def test_files_are_read_strictly(tmp_path):
 
 
 def test_the_schedule_of_a_new_task():
-    assert gathered().timing == Timing(60.0, 45.0, 10.0)
-    assert gathered(step_seconds=6.0).timing == Timing(6.0, 4.5, 1.0)
-    assert gathered(step_seconds=6.0, check_in_seconds=1.0).timing == Timing(6.0, 1.0, 1.0)
+    assert gathered().timing == Timing(60.0, 45.0, 10.0, None)
+    assert gathered(step_seconds=6.0).timing == Timing(6.0, 4.5, 1.0, None)
+    told = gathered(step_seconds=6.0, check_in_seconds=1.0, compute_seconds=0.25)
+    assert told.timing == Timing(6.0, 1.0, 1.0, 0.25)
     with pytest.raises(ParameterError, match="step_seconds"):
         _ = gathered(step_seconds=1.0, check_in_seconds=2.0).timing
 

@@ -28,6 +28,7 @@ from scipy.special import log_ndtr
 
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.divergence.pairs import most_deviation
+from turnout.accounting.divergence.work import question
 from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
@@ -128,9 +129,10 @@ UNKNOWNS: Mapping[str, Unknown] = {unknown.name: unknown for unknown in _ALL}
 DELTA = Unknown("delta", True, 1e-300, 0.999999, start=1e-6, power=0.0, largest_jump=1e5)
 """δ is part of the privacy target, not of the scheme."""
 
-
 _LEAST_LOG_MU, _MOST_LOG_MU = math.log(1e-300), math.log(1e4)
+
 _SMOOTH = 1e-3  # nearer points would show the grids' own unevenness, not a slope
+
 _FLATTEST, _DELTA_SLOPES = 0.2, (-1.0, 0.01)  # what a slope may be, against noise
 
 
@@ -240,8 +242,11 @@ def _falling_root(excess: Callable[[float], float], low: float, high: float) -> 
 
 
 _BLIND_JUMP = math.log(4.0)  # a step from where nothing could be certified
+
 _AIM = 0.4  # part of the tolerance by which a step aims at the private side of the root
+
 _NEARLY = 0.9  # part of the tolerance from a value that is about the root to the next one
+
 _PATIENCE, _NO_PATIENCE = 2, 4  # steps on one side before they get longer, before halving
 
 
@@ -374,9 +379,13 @@ def _clipped(value: float, low: float, high: float) -> float:
 
 
 _CLOSE = 1e-3  # to which ln value is found
+
 _STEP = 0.05  # of ln value, over which the slope is taken
+
 _BELOW_THE_END = 0.1  # of ln deviation, where a target lies beyond what deviations reach
+
 _LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # where δ is looked for first
+
 _LARGEST_JUMP = 4.0  # from a value that is about right
 
 
@@ -425,8 +434,13 @@ def _log_loss_deviation(scheme: Scheme) -> float:
 
 MOST_EVALUATIONS = 10
 """Bounds that `calibrate` computes; a few more only where none of them met the target."""
+
 _TOLERANCE = 1e-4  # relative, for values that are not whole
+
 _QUICK_LOOK = 0.1  # tolerance at which a price is asked for its reasons only
+
+_SEARCH = 2  # prices whose work a search may take; then closed forms end it
+
 _GAIN = 1e-4  # part of ε by which `price` must be sharper to look on with it
 
 
@@ -541,7 +555,8 @@ def calibrate_noise(
     target = CostTarget(
         lambda sigma: epsilon_upper(scheme_for(sigma), delta), epsilon, lambda _: delta
     )
-    return _met(BisectionSearch.to_the_end(target, unknown, relative_tolerance)).value
+    with question(_SEARCH):
+        return _met(BisectionSearch.to_the_end(target, unknown, relative_tolerance)).value
 
 
 def _calibrated(
@@ -553,7 +568,17 @@ def _calibrated(
 ) -> Calibration:
     """A search by the quick bound; with a tolerance, one by `price` that goes on from its end."""
     checks.positive(epsilon=epsilon)
+    with question(_SEARCH):
+        return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
 
+
+def _searched(
+    unknown: Unknown,
+    scheme_of: Callable[[float], Scheme],
+    delta_of: Callable[[float], float],
+    epsilon: float,
+    tolerance: float | None,
+) -> Calibration:
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
 

@@ -11,6 +11,7 @@ docs/design/protocols.md derives the sensitivities used here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from turnout.accounting.divergence.blocks import (
@@ -20,8 +21,10 @@ from turnout.accounting.divergence.blocks import (
     PairBlock,
     joined_decompositions,
 )
-from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.divergence.dominating_pairs import closed_form, dominating
+from turnout.accounting.divergence.unhidden import Turn, Unhidden
 from turnout.accounting.participation.neighbours import blocks_of, repeated
+from turnout.accounting.participation.turns import Drawn, turns_of
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
@@ -77,7 +80,41 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """
     steps = steps_of(scheme, steps)
     parts = normal_form(scheme.participation).released(steps)
-    return _in_a_row([_of_draw(scheme, part) for part in parts])
+    return _in_a_row([_capped(scheme, part, _of_draw(scheme, part)) for part in parts])
+
+
+def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
+    """The blocks with what the releases would cost if nothing hid them."""
+    return replace(found, unhidden=unhidden(scheme, turns_of(part)))
+
+
+def unhidden(scheme: Scheme, drawn: Sequence[Drawn]) -> Unhidden:
+    """A client's releases told to everybody, in a scheme that draws its turns so.
+
+    Both neighbouring worlds draw the same steps. Under replace-one two records may draw different
+    ones as well, where that is possible: two releases against absence then cost less than one in
+    which the records are as far apart as they can be.
+    """
+    relation, randomizer, release = scheme.relation, scheme.randomizer, scheme.release
+    replaced = relation is Relation.REPLACE_ONE
+    displaces = relation is Relation.ADD_REMOVE and release is ReleaseRule.ONE_CLIENT
+    single = closed_form(randomizer, 1.0)
+    form = closed_form(randomizer, 2.0) if replaced or displaces else single
+    hidden = scheme.trust is TrustModel.CENTRAL and release is not ReleaseRule.AVERAGED
+    sums = replaced and hidden and release is ReleaseRule.AGGREGATED and 2.0 * single.rho < form.rho
+    above = [
+        (Turn(single, d.chance, 2 * d.releases), d.count)
+        if sums and d.apart
+        else (Turn(form, d.chance, d.releases), d.count)
+        for d in drawn
+    ]
+    if not (hidden and isinstance(randomizer, GaussianNoise)):
+        return Unhidden(above)
+    sure = [d for d in drawn if d.log_sets is not None]
+    opposed = replaced and all(d.chance == 1.0 and d.log_sets == 0.0 for d in sure)
+    attained = form if opposed else single
+    below = [(Turn(attained, d.chance, d.releases, d.log_sets or 0.0), d.count) for d in sure]
+    return Unhidden(above, below)
 
 
 def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
@@ -277,7 +314,7 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
-    from turnout.accounting.shuffling.schemes import averaged_window, message_cap
+    from turnout.accounting.shuffling.schemes import averaged_window
 
     draw, full, rest = part
     assert isinstance(draw, OneOf)
@@ -289,8 +326,7 @@ def _averaged_shuffle(
     upper = [(window.upper, count) for window, count in windows]
     lower = [(window.lower, count) for window, count in windows if window.lower is not None]
     method = "shuffle of all who come to a window, windows composed as PLD"
-    cap = message_cap(randomizer, full + (rest > 0))
-    return Decomposition(NeighbourBound(upper, lower, method, tight=False, cap=cap))
+    return Decomposition(NeighbourBound(upper, lower, method, tight=False))
 
 
 def published(scheme: Scheme) -> Decomposition | None:
@@ -311,10 +347,12 @@ def published(scheme: Scheme) -> Decomposition | None:
     if scheme.trust is TrustModel.SHUFFLED:
         if not is_adaptive(randomizer):
             return None
-        return _in_a_row([shuffled_blocks(scheme, part, in_print) for part in parts])
-    if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
-        return _in_a_row([_averaged(scheme, part, in_print) for part in parts])
-    return None
+        found = [shuffled_blocks(scheme, part, in_print) for part in parts]
+    elif scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
+        found = [_averaged(scheme, part, in_print) for part in parts]
+    else:
+        return None
+    return _in_a_row([_capped(scheme, *each) for each in zip(parts, found, strict=True)])
 
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:

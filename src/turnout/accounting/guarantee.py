@@ -56,6 +56,8 @@ class Guarantee:
         tolerance: the relative width of ``epsilon`` that was requested.
         exact: whether finer grids alone would narrow ``epsilon``; else the analysis leaves a gap
             that no grid closes.
+        cut_short: whether the budget of work, which is counted and the same on every machine, ended
+            refinement before the tolerance was met.
     """
 
     epsilon: Bounds
@@ -68,6 +70,7 @@ class Guarantee:
     clients: ClientGuarantees | None = None
     tolerance: float = 1e-3
     exact: bool = True
+    cut_short: bool = False
 
     def __post_init__(self) -> None:
         hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)

@@ -17,9 +17,11 @@ allows (`BoundedVariation`), or are known, ε is smaller than by the worst pair 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from operator import or_
 
 import numpy as np
@@ -30,26 +32,30 @@ from turnout.accounting.decomposition import (
     published,
     require_central,
     steps_of,
+    unhidden,
 )
 from turnout.accounting.divergence.blocks import (
     Decomposition,
+    GridTooLargeError,
     NeighbourBound,
     PairBlock,
-    Run,
     merged_runs,
 )
 from turnout.accounting.divergence.composition import (
-    GridTooLargeError,
     LossGrid,
-    is_composed,
-    run_curve,
+    certified,
     run_epsilon,
+    two_bound_epsilon,
+    two_bound_grid,
 )
-from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
+from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.unhidden import ClosedForm, Turn, Unhidden
+from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.participation.neighbours import window_bound
+from turnout.accounting.participation.turns import in_windows
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
@@ -57,9 +63,7 @@ from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, ReleaseRule, Scheme
 from turnout.schemes.normal_form import OneOfOwn, normal_form
 
-_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
-_WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
 
 
 def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
@@ -68,10 +72,9 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     Args:
         scheme: what happens.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative width at which refining stops. Where the analysis is exact and ε, the
-            larger of both directions', is still known to 100 tolerances only, it is refused; where
-            it is not (two neighbour bounds, one client a step, k-subset, shuffles), refining stops
-            when the upper bound moves no more.
+        tolerance: relative width at which refining stops. Where the analysis is not exact (two
+            neighbour bounds, one client a step, k-subset, shuffles), it stops when the upper bound
+            moves no more.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
@@ -80,22 +83,28 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     Raises:
         UnsupportedError: no sound analysis is known for this combination, or no ε holds at so
             small a δ, because a randomizer's outcomes tell worlds apart for sure too often.
-        NumericalError: the tolerance cannot be certified.
+        NumericalError: no upper bound can be certified.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
-    if is_per_client(scheme):
-        return _price_clients(scheme, delta, tolerance)
+    with question():
+        if is_per_client(scheme):
+            return _price_clients(scheme, delta, tolerance)
+        return _price_alike(scheme, delta, tolerance)
+
+
+def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
+    """The price where all clients draw alike."""
     parts = decompose(scheme)
     if dominating(scheme.randomizer, 1.0).infinity_mass > 0:
         _require_above_infinity_mass(parts.record_against_null, delta)
     try:
-        directions = decomposition_bounds(parts, scheme.relation, delta, tolerance)
+        directions, cut = _directions(parts, scheme.relation, delta, tolerance)
     except NumericalError:
         _require_above_infinity_mass(parts.record_against_null, delta)
         raise
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
-    method, exact = parts.record_against_null.method, _exact(parts)
-    return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact)
+    method, exact = _method(parts, delta, worst.upper), _exact(parts)
+    return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact, cut)
 
 
 def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
@@ -103,8 +112,9 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
     for direction in Direction:
         log_kept = 0.0
         for block, count in bound.lower:
-            floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
-            log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
+            with suppress(NumericalError, WorkSpentError), certified(0.1):  # else nothing is known
+                floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
+                log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
         infinity_mass = -math.expm1(log_kept)
         if infinity_mass >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
@@ -124,10 +134,11 @@ def epsilon_upper(
     """
     checks.open_unit(delta=delta)
     steps = steps_of(scheme, steps)
-    if is_per_client(scheme):
-        clients = _clients(scheme, delta, steps).values()
-        return max((max(client.uppers.values()) for client in clients), default=0.0)
-    return decomposition_upper(decompose(scheme, steps), delta, shared=shared)
+    with question():
+        if is_per_client(scheme):
+            clients = _clients(scheme, delta, steps).values()
+            return max((max(client.uppers.values()) for client in clients), default=0.0)
+        return decomposition_upper(decompose(scheme, steps), delta, shared=shared)
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
@@ -136,13 +147,17 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     The noise multiplier is the noise's standard deviation over the sensitivity.
     """
     block = PairBlock(GaussianPair(noise_multiplier))
-    return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
+    try:
+        return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
+    except NumericalError:  # e^ε is no float any more
+        return ClosedForm.gaussian(1.0 / noise_multiplier).epsilon(delta)
 
 
 def published_epsilon(scheme: Scheme, delta: float) -> float | None:
     """Upper bound on ε by the smallest published bound; None where `price` rests on no other."""
-    parts = published(scheme)
-    return None if parts is None else decomposition_upper(parts, delta)
+    with question():
+        parts = published(scheme)
+        return None if parts is None else decomposition_upper(parts, delta)
 
 
 def decomposition_bounds(
@@ -151,38 +166,87 @@ def decomposition_bounds(
     """Proved bounds on ε by direction of a run that is already in blocks.
 
     Raises:
-        NumericalError: the tolerance cannot be certified of the larger one, though it could be.
+        NumericalError: no upper bound can be certified.
     """
-    if parts.replacement_against_null is None:
-        bounds = {
-            d: _bracket(parts.record_against_null, d, delta, tolerance)
-            for d in parts.record_against_null.directions
-        }
-        if _exact(parts):
-            _require_narrow(bounds.values(), delta, tolerance)
-        if relation is Relation.REPLACE_ONE:
-            return {"replace": reduce(or_, bounds.values())}
-        return {direction.value: value for direction, value in bounds.items()}
-    # Two neighbour bounds are not tight; the null record is an allowed neighbour and gives the
-    # lower bound.
-    record = parts.record_against_null
-    shared = record.upper and record.upper == record.lower
-    grid = _two_bound_grid(record.upper, delta) if shared else None
-    lowers = [run_epsilon(record.lower, d, Side.LOWER, delta, 0, grid=grid) for d in Direction]
-    uppers = _two_bound_directions(parts, delta)
+    return _directions(parts, relation, delta, tolerance)[0]
+
+
+def _directions(
+    parts: Decomposition, relation: Relation, delta: float, tolerance: float
+) -> tuple[dict[str, Bounds], bool]:
+    """Bounds by direction, and whether the budget of work ended their refinement."""
+    with question() as meter:
+        if parts.replacement_against_null is None:
+            bounds = _one_bound_brackets(parts, delta, tolerance)
+        else:
+            bounds = _two_bound_brackets(parts, delta)
     if relation is Relation.REPLACE_ONE:
-        return {"replace": Bounds(max(lowers), max(uppers))}
-    return {d.value: Bounds(lowers[i], uppers[i]) for i, d in enumerate(Direction)}
+        return {"replace": reduce(or_, bounds.values())}, meter.cut
+    return {direction.value: value for direction, value in bounds.items()}, meter.cut
+
+
+def _one_bound_brackets(
+    parts: Decomposition, delta: float, tolerance: float
+) -> dict[Direction, Bounds]:
+    """Bounds where the reference is the neighbour; the work is shared out among directions."""
+    bounds: dict[Direction, Bounds] = {}
+    directions = parts.record_against_null.directions
+    for direction in directions:
+        with budget(share=1.0 / (len(directions) - len(bounds))):
+            bounds[direction] = _bracket(parts, direction, delta, tolerance)
+    return bounds
+
+
+def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
+    """Bounds where a relation takes two neighbour bounds.
+
+    They are not tight; the null record is an allowed neighbour and gives the lower bound.
+    """
+    record = parts.record_against_null
+    with budget():  # as much as `epsilon_upper` has, and lower bounds the rest
+        uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
+    shared = record.upper and record.upper == record.lower
+    try:
+        grid = two_bound_grid(record.upper, delta) if shared else None
+        lowers = [_lower(record, d, delta, grid) for d in Direction]
+    except WorkSpentError:
+        lowers = [0.0, 0.0]
+    return {
+        d: _bounds(parts, d, delta, lower, upper)
+        for d, lower, upper in zip(Direction, lowers, uppers, strict=True)
+    }
+
+
+def _bounds(
+    parts: Decomposition, direction: Direction, delta: float, lower: float, upper: float
+) -> Bounds:
+    """Bounds, the lower one raised to what is known without a grid."""
+    certain = direction is Direction.ADD
+    return Bounds(max(lower, parts.unhidden.lower(delta, certain=certain)), upper)
+
+
+def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | None) -> float:
+    """A lower bound on one grid; 0 where none can be certified."""
+    try:
+        return run_epsilon(bound.lower, d, Side.LOWER, delta, 0, grid=grid)
+    except NumericalError:
+        return 0.0
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
-    if parts.replacement_against_null is not None:
-        return max(_two_bound_directions(parts, delta))
-    return max(
-        _upper(parts.record_against_null, direction, delta, shared=shared)
-        for direction in parts.record_against_null.directions
-    )
+    cap = parts.unhidden.upper(delta)
+    with question():
+        if parts.replacement_against_null is not None:
+            return max(_two_bound_directions(parts, delta, cap))
+        return max(_uppers(parts, delta, shared=shared).values())
+
+
+def _method(parts: Decomposition, delta: float, upper: float) -> str:
+    """The analysis behind an upper bound, in a few words."""
+    method = parts.record_against_null.method
+    capped = upper == parts.unhidden.upper(delta)
+    return f"{method}; at most what unamplified releases cost" if capped else method
 
 
 def _exact(parts: Decomposition) -> bool:
@@ -190,139 +254,102 @@ def _exact(parts: Decomposition) -> bool:
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
-def _require_narrow(directions: Iterable[Bounds], delta: float, tolerance: float) -> None:
-    """Refuses a wide bracket of the larger ε; a direction that is smaller for sure may be wide."""
-    worst = reduce(or_, directions)
-    if worst.upper - worst.lower > _WIDEST * tolerance * worst.upper:
-        raise _cannot_be_narrowed(worst.lower, worst.upper, delta, tolerance)
-
-
-def _cannot_be_narrowed(
-    lower: float, upper: float, delta: float, tolerance: float
-) -> NumericalError:
-    return NumericalError(
-        f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative tolerance "
-        f"of {tolerance:g} at delta = {delta:g}"
-    )
-
-
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
+    grid = LossGrid.common(bound.upper, delta) if shared else None
+    return run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
+
+
+def _capped(bound: Callable[[], float], cap: float) -> float:
+    """An upper bound, or the cap where that is lower, or the bound costs too much work.
+
+    Raises:
+        NumericalError: neither can be certified.
+    """
     try:
-        grid = LossGrid.common(bound.upper, delta) if shared else None
-        found = run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
-        return min(found, bound.cap)
+        return min(bound(), cap)
     except NumericalError:
-        if math.isinf(bound.cap):
+        if math.isinf(cap):
             raise
-        return bound.cap
+    except WorkSpentError:
+        if math.isinf(cap):
+            raise NumericalError(SPENT) from None
+    return cap
 
 
-def _bracket(bound: NeighbourBound, direction: Direction, delta: float, tolerance: float) -> Bounds:
+def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked, or finer grids are of no more use."""
+    bound = parts.record_against_null
     exact = bound.exact
     closing = (
         bound.tight or bound.upper == bound.lower
     )  # else finer grids hardly move the lower bound
-    lower, upper, before, refinement = 0.0, bound.cap, math.inf, 0
+    lower, upper, before, refinement = 0.0, parts.unhidden.upper(delta), math.inf, 0
+    refusal = f"no upper bound on epsilon can be certified at delta = {delta:g}"
     while refinement < _REFINEMENTS:
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
+            if closing or math.isinf(before):
+                found = run_epsilon(
+                    bound.lower, direction, Side.LOWER, delta, refinement, near=upper
+                )
+                lower = max(lower, found)
+        except WorkSpentError:
+            refusal = SPENT
+            break
         except NumericalError as error:
             _require_above_infinity_mass(bound, delta)
-            if math.isfinite(bound.cap):
-                break
             if isinstance(error, GridTooLargeError):
-                if math.isinf(upper):
-                    raise
                 break
             refinement += 1
             continue
-        if closing or math.isinf(before):
-            found = run_epsilon(bound.lower, direction, Side.LOWER, delta, refinement, near=upper)
-            lower = max(lower, found)
         # A third of the last gain is what all finer grids together have left to gain.
         open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
         missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
         if missing <= 1.0:
-            return Bounds(lower, upper)
+            break
         # Each refinement divides the width by nearly four: go at once to the one that should do.
         jump = math.ceil(math.log(1.05 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper):
-        raise _cannot_be_narrowed(lower, upper, delta, tolerance)
-    return Bounds(lower, upper)
+        raise NumericalError(refusal)
+    return _bounds(parts, direction, delta, lower, upper)
 
 
-def _two_bound_directions(parts: Decomposition, delta: float) -> list[float]:
-    """Upper bounds through the reference, in both directions.
-
-    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P'.
-    """
+def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> list[float]:
+    """Upper bounds through the reference, in both directions, or a cap that is lower."""
     assert parts.replacement_against_null is not None
     record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
-    there = _two_bound(record, other, delta)
-    return [there, there if record == other else _two_bound(other, record, delta)]
-
-
-def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
-    """One grid for both hops and the lower bound, which then share the curves of their blocks.
-
-    None where nothing is composed, and where a curve does not come down as far as the last hop
-    needs: then each has its own.
-    """
-    if not is_composed(run):
-        return None
-    try:
-        return LossGrid.of(run, delta / _LAST_HOP)
-    except NumericalError:
-        return None
-
-
-def _two_bound(first: Run, second: Run, delta: float) -> float:
-    if not first and not second:
-        return 0.0
-    if not first or not second:
-        direction = Direction.REMOVE if first else Direction.ADD
-        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
-    grid = _two_bound_grid(first, delta) if first == second else None
-    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
-    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
-    best = math.inf
-    for share in np.linspace(0.02, 0.98, 25):
-        try:
-            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
-            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
-            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
-        except NumericalError:
-            continue
-    if math.isinf(best):
-        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
-    return best * (1 + 1e-12)
+    there = _capped(partial(two_bound_epsilon, record, other, delta), cap)
+    if record == other:
+        return [there, there]
+    return [there, _capped(partial(two_bound_epsilon, other, record, delta), cap)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Everybody with windows of the same sizes: the bound, and its upper ε by direction."""
+    """Everybody with windows of the same sizes: the blocks, and their upper ε by direction."""
 
-    bound: NeighbourBound
+    parts: Decomposition
     uppers: dict[Direction, float]
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    clients = _clients(scheme, delta, None)
-    method = next((c.bound.method for c in clients.values()), "nobody") + ", worst client"
-    directions = {
-        direction.value: _worst(clients.values(), direction, delta, tolerance)
-        for direction in Direction
-    }
-    exact = all(client.bound.exact for client in clients.values())
-    if exact:
-        _require_narrow(directions.values(), delta, tolerance)
+    with budget() as meter:
+        clients = _clients(scheme, delta, None)
+    found = (client.parts.record_against_null.method for client in clients.values())
+    method = f"{next(found, 'nobody')}, worst client"
+    with budget() as rest:
+        directions = {
+            direction.value: _worst(clients.values(), direction, delta, tolerance)
+            for direction in Direction
+        }
+    exact = all(_exact(client.parts) for client in clients.values())
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
     each = _each_client(scheme, worst.upper, lambda: clients)
-    return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact)
+    cut = meter.cut or rest.cut
+    return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact, cut)
 
 
 def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuarantees:
@@ -342,7 +369,8 @@ def _each_client(
     sizes, keys = _window_sizes(scheme, None)
 
     def find() -> FloatArray:
-        found = clients()
+        with question():
+            found = clients()
         return np.array([min(max(found[key].uppers.values()), worst) for key in keys])
 
     return ClientGuarantees(find, sizes)
@@ -356,7 +384,7 @@ def _worst(
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
             break
-        found = _bracket(client.bound, direction, delta, tolerance)
+        found = _bracket(client.parts, direction, delta, tolerance)
         # Grids of their own may be coarser: never above the bound that `epsilon_upper` has.
         worst = worst | Bounds(found.lower, min(found.upper, client.uppers[direction]))
     return worst
@@ -376,21 +404,28 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
     lower = dominating(scheme.randomizer, 1.0)
-    bounds = {
-        key: window_bound(upper, lower, key, draw.probability)
-        for key in set(_window_sizes(scheme, steps)[1])
-    }
-    return {key: _Client(bound, _uppers(bound, delta)) for key, bound in bounds.items()}
+    found: dict[tuple[int, ...], _Client] = {}
+    kinds = sorted(set(_window_sizes(scheme, steps)[1]))
+    for sizes in kinds:
+        turns = in_windows(draw.probability, *Counter(sizes).items())
+        bound = window_bound(upper, lower, sizes, draw.probability)
+        parts = Decomposition(bound, unhidden=unhidden(scheme, turns))
+        try:
+            with budget(share=1.0 / (len(kinds) - len(found))):
+                found[sizes] = _Client(parts, _uppers(parts, delta, shared=True))
+        except NumericalError:
+            _require_above_infinity_mass(bound, delta)
+            raise
+    return found
 
 
-def _uppers(bound: NeighbourBound, delta: float) -> dict[Direction, float]:
-    """Upper ε of one client by direction."""
-    try:
-        grid = LossGrid.common(bound.upper, delta)
-        return {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0, grid=grid) for d in Direction}
-    except NumericalError:
-        _require_above_infinity_mass(bound, delta)
-        raise
+def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
+    """A proved upper bound of each direction, at one fixed grid."""
+    bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
+    for direction in bound.directions:
+        with budget(share=1.0 / (len(bound.directions) - len(found))):
+            found[direction] = _capped(partial(_upper, bound, direction, delta, shared=shared), cap)
+    return found
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
@@ -422,9 +457,9 @@ def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta:
     from turnout.accounting.shuffling.messages import one_round  # slow to import
 
     run = merged_runs([(one_round(law, n).upper, count) for law, count in laws])
-    cap = sum(count * law.epsilon0 for law, count in laws)
-    bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
-    return decomposition_upper(Decomposition(bound), delta)
+    named = [(Turn(ClosedForm.pure(law.epsilon0)), count) for law, count in laws]
+    bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True)
+    return decomposition_upper(Decomposition(bound, unhidden=Unhidden(named)), delta)
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:

@@ -209,7 +209,7 @@ class PrivacyCurve:
         """Lower and upper bound on ε at δ; quote ``upper``.
 
         Raises:
-            NumericalError: the tolerance cannot be certified.
+            NumericalError: no upper bound can be certified.
         """
         return reduce(or_, self.directions(delta, tolerance).values())
 
@@ -217,7 +217,7 @@ class PrivacyCurve:
         """Bounds on ε at δ by direction: "remove" and "add", or "replace".
 
         Raises:
-            NumericalError: the tolerance cannot be certified.
+            NumericalError: no upper bound can be certified.
         """
         checks.open_unit(delta=delta, tolerance=tolerance)
         return decomposition_bounds(self.parts, self.relation, delta, tolerance)
@@ -235,8 +235,7 @@ class PrivacyCurve:
         checks.non_negative(epsilon=epsilon)
         if epsilon > LARGEST_EPSILON:
             raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
-        one_bound = self.parts.replacement_against_null is None
-        if one_bound and epsilon > self.parts.record_against_null.cap * (1.0 + _CAP_ROUNDING):
+        if epsilon > self.parts.unhidden.upper(0.0) * (1.0 + _CAP_ROUNDING):
             return Bounds(0.0, 0.0)
         # Profiles sharp to smaller and smaller δ, until the upper bound is within their range.
         lower, upper = 0.0, 1.0
@@ -303,11 +302,12 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
     def bound(one: NeighbourBound) -> NeighbourBound:
         upper = [(block, count * times) for block, count in one.upper]
         lower = [(block, count * times) for block, count in one.lower]
-        return NeighbourBound(upper, lower, one.method, one.tight, one.symmetric, times * one.cap)
+        return NeighbourBound(upper, lower, one.method, one.tight, one.symmetric)
 
     return Decomposition(
         bound(parts.record_against_null),
         bound(parts.replacement_against_null) if parts.replacement_against_null else None,
+        parts.unhidden * times,
     )
 
 

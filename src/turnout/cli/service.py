@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 @click.option("--step-seconds", type=float, help="How long a step of a new task is; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@click.option(
+    "--compute-seconds", type=float, help="How long a device may compute; a third of the phase."
+)
 @click.option("--graph", is_flag=True, help="A new task's devices get its model as a graph.")
 @click.option("--out", metavar="FILE", type=PATH, help="Where they go.")
 def enrol(
@@ -126,6 +129,9 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
 @click.option("--step-seconds", type=float, help="How long a step of a new task lasts; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@click.option(
+    "--compute-seconds", type=float, help="How long a device may compute; a third of the phase."
+)
 @click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM), for https.")
 @click.option("--tls-key", metavar="FILE", help="Its private key (PEM).")
 @click.option(
@@ -222,6 +228,11 @@ def _announce(running: Running, address: str) -> None:
     is_flag=True,
     help="Take http:// to another machine; whoever listens then reads its updates.",
 )
+@click.option(
+    "--log-turns",
+    is_flag=True,
+    help="Say on stderr when a turn has ended; who reads that log knows its steps.",
+)
 def join(
     *,
     url: str,
@@ -231,14 +242,17 @@ def join(
     ca: Path | None,
     cover: bool,
     allow_http: bool,
+    log_turns: bool,
 ) -> int:
     """Takes part in the task of the coordinator at URL as one device.
 
     Draws its slots before the first contact and stores them, sleeps until each, fetches the
-    model, sends one clipped update of it on its own records, and leaves after the last.
+    model, sends one clipped update of it on its own records, and leaves after the last. On stderr
+    it says that it takes part, and what it waits for.
     """
     require("device", what="turnout join")
     import asyncio
+    from functools import partial
 
     from turnout.device import within_promise
     from turnout.service.contract.wire import Invitation
@@ -248,19 +262,27 @@ def join(
     invitation = Invitation.decoded(token)
     trainer_of = trainer_on_file(data, invitation.client)
 
+    def turned(tally: Counter[str]) -> None:
+        if log_turns:
+            click.echo(described(tally), err=True)
+
     async def take_part(diary: Diary) -> Counter[str]:
         async with connection(ca) as http:
             link = Link(http, url, allow_http=allow_http)
-            return await TaskDevice(
-                invitation, diary, link, within_promise(trainer_of), cover=cover
-            ).run()
-
-    from rich.console import Console
+            told = partial(click.echo, err=True)
+            device = TaskDevice(
+                invitation,
+                diary,
+                link,
+                within_promise(trainer_of),
+                cover=cover,
+                tell=told,
+                turned=turned,
+            )
+            return await device.run()
 
     with StateFile(state or default_place(invitation)) as file:
-        diary = Diary(file, invitation)
-        with Console(stderr=True).status("taking part; Ctrl-C stops, the same command goes on"):
-            tally = asyncio.run(take_part(diary))
+        tally = asyncio.run(take_part(Diary(file, invitation)))
     click.echo(described(tally))
     return 0
 

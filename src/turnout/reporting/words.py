@@ -169,6 +169,7 @@ def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
             "relative_width": guarantee.epsilon.relative_width,
             "tolerance": guarantee.tolerance,
             "reason": _why_wide(guarantee),
+            "cut_short": guarantee.cut_short,
         }
     return record
 
@@ -181,9 +182,11 @@ def bounds_record(bounds: Bounds) -> dict[str, float]:
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
     """The width of the bracket of ε and its reason; nothing where it is as narrow as was asked.
 
-    Nor where no lower bound is known, which stands beside it already.
+    Nor where no lower bound is known, which stands beside it already, unless more work had found
+    one.
     """
-    if guarantee.meets_tolerance or guarantee.epsilon.lower == 0:
+    said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
+    if guarantee.meets_tolerance or said:
         return {}
     wide = f"{100 * guarantee.epsilon.relative_width:.3g} % wide"
     asked = f"{100 * guarantee.tolerance:g} % asked"
@@ -191,6 +194,8 @@ def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
 
 
 def _why_wide(guarantee: Guarantee) -> str:
+    if guarantee.cut_short:
+        return "the budget of work was spent, which is counted and the same on every machine"
     if guarantee.epsilon.lower == 0:
         return "no lower bound is known"
     return "refining stopped" if guarantee.exact else "the analysis is not tight"

@@ -288,9 +288,9 @@ def test_a_target_met_at_the_limit_gives_the_limit(name, scheme_for, epsilon, li
             "no value of window from 1 to 10,000,000 meets epsilon = 0.1: at 10,000,000 ε ≤ ",
         ),
         (
-            "probability",
-            lambda p: scheme(1.0, CheckIn(9, 1, p), release=ReleaseRule.AVERAGED, relation=REPLACE),
-            "no value of probability from 1e-15 to 1 meets epsilon = 0.1: at 1e-15 ε ≤ ",
+            "noise-multiplier",
+            lambda sigma: scheme(sigma, EveryStep(10**18)),
+            "no value of noise-multiplier from 0.02 to 1e+06 meets epsilon = 0.1: at 1e+06 ε ≤ 5.0",
         ),
         ("steps", lambda n: scheme(1.0, EveryStep(n)), "at 1 ε ≤ 4.8"),
     ],

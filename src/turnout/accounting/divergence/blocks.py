@@ -20,9 +20,9 @@ near 1 − K, whose rounding, divided by Δ, is larger than the masses where Δ 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,11 +36,20 @@ from turnout.accounting.divergence.curves import (
     with_infinity_mass,
 )
 from turnout.accounting.divergence.pairs import Pair
+from turnout.accounting.divergence.unhidden import ANYTHING, Unhidden
+from turnout.accounting.divergence.work import charge, size_of
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
+
+
+_UNITS_A_POINT = 20  # of work, of a curve and its slope
+
+
+class GridTooLargeError(NumericalError):
+    """A composition needs more bins than can be held, and finer grids need more still."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +96,7 @@ class CurvePair:
         return self.floors[0 if direction is Direction.REMOVE else 1]
 
     def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        charge(_UNITS_A_POINT * len(curves) * k.size)
         values = np.stack([curve.delta(k) for curve in curves])
         slopes = np.stack([curve.slope(k) for curve in curves])
         index = np.argmin(values, axis=0) if self.side is Side.UPPER else np.argmax(values, axis=0)
@@ -186,6 +196,8 @@ def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatA
 
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 
+_MOST_BYTES = 640 << 20  # of the curves of a block
+
 
 class Block(Protocol):
     """One chunk of a run that is independent of the others given the past.
@@ -274,11 +286,20 @@ class FixedSizeBlock:
 def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
-    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ."""
-    return [
-        [block.curve(direction, side, hint, refinement) for hint in hints_apart(delta, ratio)]
-        for direction in Direction
-    ]
+    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ.
+
+    Raises:
+        GridTooLargeError: together they are more than can be held.
+    """
+    found: list[list[Curve]] = [[], []]
+    held = 0
+    for curves, direction in zip(found, Direction, strict=True):
+        for hint in hints_apart(delta, ratio):
+            curves.append(block.curve(direction, side, hint, refinement))
+            held += size_of(curves[-1])
+            if held > _MOST_BYTES:
+                raise GridTooLargeError("the curves of a block are more than can be held")
+    return found
 
 
 def hints_apart(delta: float, ratio: float) -> list[float]:
@@ -301,7 +322,6 @@ class NeighbourBound:
             analysis is exact.
         tight: whether the blocks' bounds close in on each other.
         symmetric: whether both directions are the same.
-        cap: an ε that holds at every δ, whatever the blocks say.
     """
 
     upper: Run
@@ -309,7 +329,6 @@ class NeighbourBound:
     method: str
     tight: bool = True
     symmetric: bool = False
-    cap: float = math.inf
 
     @property
     def exact(self) -> bool:
@@ -328,18 +347,24 @@ class Decomposition:
 
     Attributes:
         record_against_null: the client's record against the null record (the reference).
-        other: the neighbouring record against the same reference,
+        replacement_against_null: the neighbouring record against the same reference,
             where the relation takes two neighbour bounds (replace-one; zero-out where the null
             record displaces somebody); None where the reference *is* the neighbour.
+        unhidden: the client's releases without what hides them, which bound ε whatever the
+            blocks say.
     """
 
     record_against_null: NeighbourBound
     replacement_against_null: NeighbourBound | None = None
+    unhidden: Unhidden = ANYTHING
 
 
-def merged_runs(*runs: Run) -> Run:
+Counted = TypeVar("Counted", bound=Hashable)
+
+
+def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
     """One run after the other, equal blocks counted together."""
-    counts: dict[Block, int] = {}
+    counts: dict[Counted, int] = {}
     for run in runs:
         for block, count in run:
             counts[block] = counts.get(block, 0) + count
@@ -355,7 +380,13 @@ def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     others = [
         part.replacement_against_null for part in parts if part.replacement_against_null is not None
     ]
-    return Decomposition(_in_a_row(bounds), _in_a_row(others) if others else None)
+    above, below = (
+        merged_runs(*(getattr(part.unhidden, side) for part in parts))
+        for side in ("above", "below")
+    )
+    return Decomposition(
+        _in_a_row(bounds), _in_a_row(others) if others else None, Unhidden(above, below)
+    )
 
 
 def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
@@ -365,5 +396,4 @@ def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
         "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
         all(bound.tight for bound in bounds),
         bool(bounds) and all(bound.symmetric for bound in bounds),
-        math.fsum(bound.cap for bound in bounds),
     )

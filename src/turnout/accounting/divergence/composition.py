@@ -16,9 +16,9 @@ blocks times 1e-16 to δ at every δ.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from turnout.accounting.divergence import sums
 from turnout.accounting.divergence.blocks import (
     Block,
     CurvePair,
+    GridTooLargeError,
     LossLaw,
     Run,
     hints_apart,
@@ -34,26 +35,39 @@ from turnout.accounting.divergence.blocks import (
 )
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
-from turnout.core.errors import NumericalError
+from turnout.core.errors import NumericalError, TurnoutError
 
 _NEGLIGIBLE = 1e-5  # the part of δ that what lies outside the window may cost
+
 _NOISE = 1e-5  # the part of δ that round-off may cost
+
 _ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a law
+
 _FEW_POINTS = 120  # of the laws by which tilt and window are chosen
+
 _TILTS, _EDGES = 64, 40
+
 _CLOSE = 1e-4  # relative difference between bounds on ε that does not matter
+
 _MARGIN = 0.01  # part of the window that each edge is moved out, for few points are coarse
+
 _WIDENINGS, _TOO_MUCH_OUTSIDE = 4, 1e-4
+
 _LEAST_DELTA = 1e-200
+
 _MOST_BINS = 1 << 23
+
 _LARGEST_EXPONENT = 300.0
+
 # A price is the sum of its slopes over the cells beyond and a mass a difference of slopes, so all
 # roundings of masses together change a price by a few u of itself. Who is within 1 ± η of a curve
 # is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
 # 1/(1 + η) only.
 _ROUNDINGS_A_MASS = 64.0
+
 # K = e^{jΔ} is rounded as well. A curve read at K(1 ± η) is that of P and (1 ∓ η) Q, and Q scaled
 # in each of n blocks is the run read at K(1 ± η)ⁿ. η is so many u times 1 + |ln K|.
 _ROUNDINGS_A_THRESHOLD = 4.0
@@ -273,10 +287,6 @@ def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:
     return losses[alive] / masses[alive], masses[alive]
 
 
-class GridTooLargeError(NumericalError):
-    """A composition needs more bins than can be held, and finer grids need more still."""
-
-
 def _bins(wanted: float) -> int:
     """The least 2ⁿ or 3·2ⁿ that is enough."""
     if not wanted <= _MOST_BINS:
@@ -285,7 +295,11 @@ def _bins(wanted: float) -> int:
 
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
+
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
+
+_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
+
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
@@ -354,7 +368,23 @@ def run_epsilon(
     if not run:
         return 0.0
     curve = run_curve(run, direction, side, delta, refinement, grid=grid)
-    return epsilon_at(curve, delta, side, near)
+    with certified(delta):
+        return epsilon_at(curve, delta, side, near)
+
+
+@contextmanager
+def certified(delta: float) -> Generator[None, None, None]:
+    """Refuses what leaves the range of floats, and the grids that are then empty, in a line.
+
+    What is not a number is found where a curve is read (`epsilon_at`).
+    """
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            yield
+    except TurnoutError:
+        raise
+    except (ArithmeticError, ValueError, IndexError) as error:
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified here") from error
 
 
 def run_curve(
@@ -372,25 +402,80 @@ def run_curve(
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)
+    with certified(delta):
+        if not is_composed(run):
+            return run[0][0].curve(direction, side, delta, refinement)
+        grid = grid or LossGrid.of(run, delta)
+        gap, tail = grid.gap / 2**refinement, grid.tail
+        parts = [
+            (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+            for block, count in run
+        ]
+        return ComposedCurve.of(side, parts, delta)
+
+
+def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
+    """An upper bound on ε at δ of two runs apart, through the reference between them.
+
+    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
+    """
+    if not first and not second:
+        return 0.0
+    if not first or not second:
+        direction = Direction.REMOVE if first else Direction.ADD
+        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
+    with certified(delta):
+        return _through_reference(first, second, delta)
+
+
+def _through_reference(first: Run, second: Run, delta: float) -> float:
+    grid = two_bound_grid(first, delta) if first == second else None
+    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
+    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
+    best = math.inf
+    for share in np.linspace(0.02, 0.98, 25):
+        try:
+            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
+            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
+            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
+        except NumericalError:
+            continue
+    if math.isinf(best):
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
+    return best * (1 + 1e-12)
+
+
+def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
+    """The grid of both neighbour bounds and of a lower one, which then share their blocks' curves.
+
+    None where nothing is composed, and where a curve does not come down as far as the last hop
+    needs: then each has its own.
+    """
     if not is_composed(run):
-        return run[0][0].curve(direction, side, delta, refinement)
-    grid = grid or LossGrid.of(run, delta)
-    gap, tail = grid.gap / 2**refinement, grid.tail
-    parts = [
-        (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
-        for block, count in run
-    ]
-    return ComposedCurve.of(side, parts, delta)
+        return None
+    try:
+        return LossGrid.of(run, delta / _LAST_HOP)
+    except NumericalError:
+        return None
 
 
-@lru_cache(maxsize=512)
 def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> LossLaw:
-    return loss_law(block.curves(side, tail, refinement), direction, gap, tail)
+    both = _loss_laws(block, side, gap=gap, tail=tail, refinement=refinement)
+    return both[0 if direction is Direction.REMOVE else 1]
 
 
-@lru_cache(maxsize=256)
+@remembered
+def _loss_laws(
+    block: Block, side: Side, *, gap: float, tail: float, refinement: int
+) -> tuple[LossLaw, LossLaw]:
+    """The laws of both directions, which have the same curves."""
+    curves = block.curves(side, tail, refinement)
+    return loss_law(curves, Direction.REMOVE, gap, tail), loss_law(curves, Direction.ADD, gap, tail)
+
+
+@remembered
 def _reach(block: Block, tail: float) -> float:
     return reach_of(block.curves(Side.UPPER, tail, 0), tail)
 

@@ -30,12 +30,16 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick,
     reverse_hockey_stick_rounding,
 )
+from turnout.accounting.divergence.work import charge
 from turnout.core import checks
 from turnout.core.arrays import BoolArray, FloatArray, IntArray
 from turnout.core.errors import NumericalError
 from turnout.schemes.parameters import hold_members
 
+_UNITS_A_POINT = 10  # of work, of a curve
+
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
+
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 
 
@@ -227,6 +231,7 @@ def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> flo
     closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
     epsilons = np.sort(np.concatenate([_EPSILONS, closely]))
     epsilons = epsilons[np.diff(epsilons, prepend=-1.0) > 0]
+    charge(_UNITS_A_POINT * epsilons.size)
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
         raise NumericalError("a privacy curve is not a number")
@@ -258,9 +263,14 @@ PricedSide = Callable[[float, Side], float]
 """δ at one K, bounded from one side."""
 
 _LARGEST_EPSILON = 150.0
+
 _NEAR = 1e-3  # relative width to which the root is found
+
 _ASIDE = 0.2  # distance in ln δ of the points that give the slopes of a lower curve
+
 _MOST_STEPS = 60
+
+_UNITS_A_NODE = 100  # of work, in a hull
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -319,6 +329,7 @@ def _slopes(
     nodes: FloatArray, lowers: FloatArray, uppers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Lower bound on the slope right of each node, and upper bound on the slope left of it."""
+    charge(2 * nodes.size**2)
     distances = nodes[:, None] - nodes[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
         chords = (lowers[:, None] - uppers[None, :]) / distances
@@ -330,6 +341,7 @@ def _slopes(
 
 def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
     """The lower convex hull of points, by Andrew's monotone chain."""
+    charge(_UNITS_A_NODE * nodes.size)
     kept: list[int] = []
     for i in range(nodes.size):
         while len(kept) > 1:

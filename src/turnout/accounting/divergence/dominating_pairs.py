@@ -6,6 +6,7 @@ type. `participation` and `decomposition` build blocks from what it returns.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache, singledispatch
 from typing import cast
@@ -20,6 +21,7 @@ from turnout.accounting.divergence.pairs import (
     pair_of_table,
     rounded_gaussian_pair,
 )
+from turnout.accounting.divergence.unhidden import UNKNOWN, ClosedForm
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
     ApproximateRandomizer,
@@ -32,6 +34,8 @@ from turnout.schemes import (
     RoundedGaussianNoise,
     TableRandomizer,
 )
+
+_TABLE_ROUNDING = 1e-8  # a table's probabilities may sum to as much less or more than 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +127,53 @@ def _only_against_absence(randomizer: object, sensitivity: float) -> None:
             f"{type(randomizer).__name__} compares a client with its absence only; replace-one, "
             "fixed sizes and one-client releases compare it with another client"
         )
+
+
+@singledispatch
+def closed_form(randomizer: object, sensitivity: float) -> ClosedForm:
+    """The most that one step costs, in numbers that add up; `UNKNOWN` where there are none."""
+    return UNKNOWN
+
+
+@closed_form.register
+def _(randomizer: GaussianNoise, sensitivity: float) -> ClosedForm:
+    return ClosedForm.gaussian(sensitivity / randomizer.noise_multiplier)
+
+
+@closed_form.register
+def _(randomizer: RoundedGaussianNoise, sensitivity: float) -> ClosedForm:
+    # Rounding is postprocessing.
+    units = round(sensitivity * randomizer.sensitivity)
+    return ClosedForm.gaussian(units / randomizer.standard_deviation)
+
+
+@closed_form.register
+def _(randomizer: DiscreteGaussianNoise, sensitivity: float) -> ClosedForm:
+    # Canonne, Kamath & Steinke 2020, Theorem 4: concentrated as a Gaussian is.
+    units = round(sensitivity * randomizer.sensitivity)
+    return ClosedForm(epsilon0=math.inf, rho=0.5 * (units / randomizer.standard_deviation) ** 2)
+
+
+@closed_form.register
+def _(randomizer: LaplaceNoise, sensitivity: float) -> ClosedForm:
+    return ClosedForm.pure(sensitivity / randomizer.scale)
+
+
+@closed_form.register
+def _(randomizer: PureRandomizer, sensitivity: float) -> ClosedForm:
+    return ClosedForm.pure(randomizer.epsilon0)
+
+
+@closed_form.register
+def _(randomizer: ApproximateRandomizer, sensitivity: float) -> ClosedForm:
+    return ClosedForm.pure(randomizer.epsilon0, randomizer.delta0)
+
+
+@closed_form.register
+def _(randomizer: TableRandomizer, sensitivity: float) -> ClosedForm:
+    outcomes = zip(randomizer.present, randomizer.absent, strict=True)
+    possible = [(p, q) for p, q in outcomes if p or q]
+    if sensitivity != 1.0 or not all(p and q for p, q in possible):
+        return UNKNOWN
+    largest = max(abs(math.log(p) - math.log(q)) for p, q in possible)
+    return ClosedForm.pure(largest + _TABLE_ROUNDING)

@@ -25,6 +25,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
+from turnout.accounting.divergence.work import charge
 from turnout.core import checks
 from turnout.core.arrays import BoolArray, ExtendedArray, FloatArray, IntArray
 from turnout.core.bounds import bisected_each
@@ -51,9 +52,11 @@ __all__ = [
     "tail_roundings_below",
 ]
 
-
 UNIT_ROUNDOFF = 2.0**-53
+
 _UNDERFLOW = 1e-300  # below, floats lose digits
+
+_UNITS_A_CALL, _UNITS_A_POINT = 500, 2  # of work, of two tails
 
 
 class Pair(Protocol):
@@ -86,11 +89,13 @@ class Pair(Protocol):
 
 def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
+    charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
     return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
 
 
 def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
+    charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
     return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
 
 
@@ -108,12 +113,14 @@ def reverse_hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
 
 def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X > k) and of Q(X > k), shape of ``k`` each."""
+    charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
     k = k * (1.0 - _near(k))
     return _tail_rounding(pair.p_above(k)), _tail_rounding(pair.q_above(k))
 
 
 def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k), shape of ``k`` each."""
+    charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
     k = k * (1.0 + _near(k))
     return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
 
@@ -422,10 +429,15 @@ def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscreteP
 
 
 _REACH = 39.0  # standard deviations beyond which a Gaussian's mass is no float
+
 _MOST_OUTCOMES = 1 << 17
+
 _LARGEST_SENSITIVITY = 1 << 15
+
 _STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
+
 _WIDE = 3.0  # standard deviation from which cells are so narrow that their mass is integrated
+
 _ORDER = 16  # of the Gauss-Legendre rule
 
 
@@ -517,6 +529,7 @@ def _lattice_pair(log_ratios: ExtendedArray, masses: ExtendedArray) -> DiscreteP
 
 
 _PROBES = 4001
+
 _HALVINGS = 70
 
 

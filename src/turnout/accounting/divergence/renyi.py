@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ import numpy as np
 from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock, reach_of
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, log_expm1
+from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, ParameterError
@@ -148,7 +148,7 @@ def run_renyi(
     return total
 
 
-@lru_cache(maxsize=512)
+@remembered
 def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> RenyiBounds:
     """Upper bounds on the Rényi divergences of one block, for every randomizer.
 

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -39,6 +38,7 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.divergence.work import charge, remembered
 from turnout.core.arrays import BoolArray, ComplexArray, FloatArray, IntArray
 from turnout.core.bounds import bisected_each
 
@@ -46,10 +46,15 @@ from turnout.core.bounds import bisected_each
 # and adds, at most 6.7 u a level (Higham, Accuracy and Stability, §24.1); a radix-3 level counts
 # as log₂ 3 of them. 32 u for the inputs.
 _ROUNDOFF_A_LEVEL = 8.0
+
 _ROUNDOFF_INPUT = 32.0
+
 # NumPy sums in pairs: 128 terms by eight running sums, then log₂ J levels.
 _ROUNDOFF_MEAN = 64.0
+
 _NEGLIGIBLE_LOG = -80.0
+
+_UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; twice as many beyond a cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +95,7 @@ def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 
         first: lowest bin of the window to return.
         tilt: exponential tilt a bin that the distributions already contain; 0 for none.
     """
+    charge(_UNITS_A_BIN * size * (1 + len(factors)) * (2 if size > _CACHED else 1))
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
     turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
     parts = [_Transform.of(factor, size, turn, tilt) for factor in factors]
@@ -247,10 +253,15 @@ def _turn_minus(omega: FloatArray) -> ComplexArray:
 
 
 _MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed
+
 _MOST_STATES = 1 << 20
+
 _MOST_FREE = 8  # counts that are enumerated one by one
+
 _FORGOTTEN = {True: 1e-290, False: 1e-40}  # mass that may be left out: of two values, of more
+
 _HALVINGS = 60
+
 _CLOSE = 2.0  # K up to which S − 1 is used, not S
 
 
@@ -308,7 +319,7 @@ def multinomial_curve(
     return upper if upper is None or side is Side.UPPER else replace(upper, side=side)
 
 
-@lru_cache(maxsize=32)
+@remembered
 def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCurve | None:
     values, masses = pair.atoms
     order = np.argsort(masses, kind="stable")  # the commonest value's count follows from the rest

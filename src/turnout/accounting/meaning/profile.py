@@ -26,6 +26,7 @@ from turnout.accounting.divergence.blocks import Decomposition, Run
 from turnout.accounting.divergence.composition import is_composed, run_curve
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import WorkSpentError, budget, question
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.replace_one import LocalReplacementBlock, ReplacementBlock
 from turnout.core import checks
@@ -36,12 +37,19 @@ from turnout.schemes import Relation, Scheme
 
 LARGEST_EPSILON = 600.0
 """Beyond it K = e^ε leaves the range in which curves are computed."""
+
 _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
+
 _RUN_HINTS = (1e-2,)  # one composed curve serves several decades
+
 _SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
+
 _POINTS = 600  # of the grid of `profile_down_to`
+
 _MARGINS = (100.0, 10.0, 1.0)  # factors by which it should reach below δ, if it can
+
 _LEAST_REACH = 1e-6  # where the scheme has almost no cost
+
 _UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
 
 
@@ -144,17 +152,22 @@ def composed_curves(
     parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
 ) -> ProfileCurves:
     """Curves of a run that is already in blocks; arguments as `profile_curves`."""
-    uppers = _uppers(parts, sharp_to, refinement)
-    forward, backward = (
-        (
-            _Sharpest.of(
-                parts.record_against_null.lower, direction, Side.LOWER, sharp_to, refinement
-            ),
-            upper,
-        )
-        for direction, upper in zip(Direction, uppers, strict=True)
-    )
+    with question():
+        with budget(share=0.5):
+            uppers = _uppers(parts, sharp_to, refinement)
+        run = parts.record_against_null.lower
+        lowers = [_lower(run, direction, sharp_to, refinement) for direction in Direction]
+    forward, backward = zip(lowers, uppers, strict=True)
     return ProfileCurves(forward, backward, relation)
+
+
+def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
+    """Lower curves; none where they cost too much work."""
+    try:
+        with budget(share=0.5):
+            return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
+    except WorkSpentError:
+        return _Sharpest(Side.LOWER, [], False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,6 +255,10 @@ class _Sharpest:
                 curves.append(run_curve(run, direction, side, hint, refinement))
             except NumericalError as error:
                 refused = error
+            except WorkSpentError:
+                if not curves:
+                    raise
+                break
         if refused is not None and not curves and side is Side.UPPER:
             raise refused
         if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -45,6 +44,7 @@ from turnout.accounting.divergence.curves import (
 )
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.divergence.sums import multinomial_curve
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.tilted_frames import Frame, Framing, log_moment
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
@@ -154,7 +154,7 @@ class AllocationCurve:
         return -np.maximum(value, 0.0) * unit / self.frame.window
 
 
-@lru_cache(maxsize=512)
+@remembered
 def allocation_curve(
     pair: Pair,
     window: int,
@@ -190,7 +190,7 @@ def allocation_curve(
         raise NumericalError(f"delta = {delta_hint:.3g} cannot be certified here") from error
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
     """The frame whose threshold is typical of δ: guessed, then moved by a coarse curve."""
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
@@ -217,7 +217,7 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
     return frame
 
 
-@lru_cache(maxsize=512)
+@remembered
 def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
     grid = _grid(pair, side, frame, size)
     up = frame.direction is Direction.REMOVE

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from scipy.special import bdtr
@@ -34,6 +33,7 @@ from turnout.accounting.divergence.curves import (
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, Pair
 from turnout.accounting.divergence.sums import AtomicPair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.k_subset_conditional import (
     ConditionalBound,
@@ -128,7 +128,7 @@ class SubsetBlock:
         return CurvePair(side, remove, add, (self.probability * self._total_infinity_mass, floor))
 
 
-@lru_cache(maxsize=128)
+@remembered
 def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
     """The sharpest curve of one task."""
     # Exact cases: one check-in, every step, and pairs on few atoms.

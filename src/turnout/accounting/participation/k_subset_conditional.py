@@ -47,6 +47,7 @@ from scipy.special import gammaln
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.k_subset_levels import (
     LevelLaw,
     Prices,
@@ -59,19 +60,32 @@ from turnout.core.arrays import BoolArray, FloatArray, IntArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
+_PRODUCTS_A_UNIT = 20  # of work
+
 _NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost
+
 _TAIL = 1e-4  # the part of δ that the cells left out may cost
+
 _FLOOR = 1e-100  # more than underflow can cost
+
 _FAR = 300.0  # a log-cap for infinity, where underflow costs less than that
+
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
+
 _ROUGH_LEVELS, _FEWEST_LEVELS = 64, 40  # levels to guess the number of cells with, and at least
+
 _WORK_A_CELL = 25.0  # multiplications that a set of moments may cost, over the cells squared
+
 # Windows of so many steps are not cut into groups, and others into so many.
 _FEW_STEPS, _SINGLE_STEPS_A_PICK, _MOST_SINGLE_STEPS = 128, 16, 512
+
 _GROUPS_A_PICK = {Direction.REMOVE: 16, Direction.ADD: 4}
+
 _MOST_PICKS = 100
+
 # Scales r, over k/(n − k), and caps to begin with for reverse hockey sticks.
 _REVERSE_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
+
 _STEPS = (1.6, 1.25, 1.1)  # factors by which r and cap are moved
 
 
@@ -338,6 +352,7 @@ class _Series:
 
     def times(self, other: _Series, size: int) -> _Series:
         """The product, cut off after ``size`` coefficients."""
+        charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
         terms = min(self.values.size, other.values.size) + 2
         rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
         return _Series(np.convolve(self.values, other.values)[:size], rounding)
@@ -393,8 +408,11 @@ class ChernoffTail:
 
 
 _MARGIN = 1e-9  # relative, far above the rounding of ranges
+
 _COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
+
 _WORK = 1_500_000  # of them, times n·k, at most
+
 _LARGEST_THRESHOLD = 1e150
 
 

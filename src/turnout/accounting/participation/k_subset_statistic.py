@@ -29,16 +29,24 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.k_subset_levels import SubsetProblem, sums_from, valley
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
 
+_UNITS_A_BIN = 10  # of work, of each transform
+
 _CUT = 1e-4  # the part of δ that the ratios above the last edge may have
+
 _STEP = 0.06  # bins of one step over the statistic's standard deviation, at refinement 0
+
 _COARSER = 4.0  # how much coarser bins are while r is chosen
+
 _MOST_BINS, _MOST_SIZE = 1 << 15, 1 << 21
+
 _STARTS = {Direction.REMOVE: (0.6,), Direction.ADD: (1.6, 12.0, 100.0)}  # r over k/(t − k)
+
 _STEPS, _MANY_STEPS = (1.6, 1.25, 1.1), 2_000  # by how much r is moved; once for long windows
 
 
@@ -194,9 +202,13 @@ def _threshold(curve: StatisticCurve, delta: float) -> float:
 
 
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)
+
 _ROUNDOFF_OF_POWER = 32.0  # of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
+
 _LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window
+
 _LARGEST_TILT = 100.0
+
 _CLEAR = 1e-6  # of the largest mass, from which a mass determines a likelihood ratio
 
 
@@ -267,6 +279,7 @@ class BinSum:
 
     def _law(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
         """Tilted distribution on ``size`` bins from ``low`` on, and its round-off in ℓ2."""
+        charge(_UNITS_A_BIN * size * (1 + len(self.laws)))
         gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
         spectrum = np.ones(size // 2 + 1, dtype=complex)
         largest, computed = np.ones(spectrum.size), np.ones(spectrum.size)

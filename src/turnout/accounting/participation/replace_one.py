@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from turnout.accounting.divergence.curves import (
     upper_polygon,
 )
 from turnout.accounting.divergence.pairs import Pair, PurePair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.replace_one_expectations import (
     LocalSum,
@@ -256,7 +257,7 @@ class _Pricer:
         return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _local_delta(
     block: LocalReplacementBlock, k: float, side: Side, refinement: int, longest: int
 ) -> float:
@@ -266,7 +267,7 @@ def _local_delta(
     return min(block.probability * value, 1.0)
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _response_delta(block: LocalReplacementBlock, law: int, k: float, side: Side) -> float:
     """Bound on δ of one randomized response in every step, rounded to its side."""
     value = response_excess(_local_sum(block, k), law, side)
@@ -290,14 +291,14 @@ def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
     return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     priced, density = _Pricer(block, refinement), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
     return _through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     density = _DENSITY * 2**refinement
     # Upper: the supremum over randomizers at every node.

@@ -42,6 +42,7 @@ from scipy.special import betainc, gammaln
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.replace_one_grids import (
     MOST_CELLS_LOG2,
     MassGrid,
@@ -292,6 +293,7 @@ def _jump(tail: Tail, threshold: float, z: FloatArray) -> FloatArray:
     return tail(threshold - z)
 
 
+_UNITS_A_COUNT = 100  # of work, of two binomial tails
 _STEPS_A_DEVIATION = 24  # grid points a standard deviation of one Y
 _REACH = 11.0  # standard deviations of a block beyond which its price is not followed
 _MOST_REACH = 40.0
@@ -439,6 +441,7 @@ def _prices(total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]) -> lis
     index = (pad - whole)[:, None] + np.arange(size)[None, :]
     ramp = lattice.step * np.arange(pad, 0, -1)
     prices, results = np.maximum(-lattice.points, 0.0), []
+    charge(max(lengths) * size * shifts.size)
     for n in range(1, max(lengths) + 1):
         # Left of the grid a price rises by at most 1 a unit, right of it not at all.
         padded = np.concatenate([prices[0] + ramp, prices, np.full(pad, prices[-1])])
@@ -469,6 +472,7 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
     else:  # the number of middle values; the rest is binomial
         often, chance = _binomial(count, float(weights[1]))
         rounding = 1e-15 * (1.0 + count)  # of ln Γ, absolute, and so of a probability
+    charge(_UNITS_A_COUNT * often.size)
     share = float(weights[0] / (weights[0] + weights[-1]))
     offset = often.astype(np.float64) * (values[1] if values.size == 3 else 0.0) - threshold
     value, error = _two_valued(count - often, values[0], values[-1], share, offset)

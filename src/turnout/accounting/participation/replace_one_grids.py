@@ -28,12 +28,15 @@ from scipy import fft
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.replace_one_steps import Step, SumFrame
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 MOST_CELLS_LOG2 = 21
+
 _INSIDE = 4e-12  # part of the range by which the top of a lower distribution stays inside it
+
 _SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds found by bisection
 
 
@@ -179,11 +182,18 @@ def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray
 
 
 MOST_BINS = 1 << 23
+
 # Forward error of an FFT: at most 6.7 u a radix-2 level (Higham, Accuracy and Stability, §24.1).
+_UNITS_A_BIN = 10  # of work, of each transform
+
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0
+
 _LOG_DROPPED = 80.0  # −ln of the modulus below which a frequency counts as 0
+
 _LOG_MOST = 300.0  # of a scale or a weight; at a larger one the tilt does not fit
+
 _UNDERFLOW = 1e-170  # more than weights that underflow can add up to
+
 Parts = Sequence[tuple[MassGrid, int]]
 
 
@@ -309,6 +319,7 @@ class _Bins:
 
 def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
     """Distribution of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2."""
+    charge(_UNITS_A_BIN * size * (1 + len(laws)))
     # Logarithms of the transforms, folded onto the bins, with a bound on their growth by errors.
     gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
     exponent = np.zeros(size // 2 + 1, dtype=complex)

@@ -36,7 +36,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +53,7 @@ from turnout.accounting.divergence.curves import (
     upper_polygon,
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, clones_pair, worst_pair
 from turnout.core import checks
@@ -227,7 +227,7 @@ def rungs_by_ratio(
         yield rung, (rungs == index) & (choices == choice)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
     """ε₀'s and an upper bound on the noise's δ₀ at each, down to where it underflows."""
     mu = 2.0 / noise_multiplier
@@ -256,7 +256,7 @@ def _about(
     return delta0 + np.minimum(hidden + slack * (k - 1.0 + 2.0 * fewer), alone)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _rung(price: GaussianPrice, rung: Rung) -> ApproximatePrice:
     epsilon0, delta0, choice = rung
     return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, (choice,))
@@ -489,7 +489,7 @@ def shuffled_gaussian(
     return min(found)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """Upper polygon through K's that approach the one at which it reaches δ."""
     end = block.end(0.999 * delta)
@@ -509,7 +509,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     return upper_polygon(ratios, values)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
     """K's that enclose the one at which δ is reached, if any, and rough upper bounds there."""
     epsilons = _epsilons(block.loss_deviation, end, _COARSE)
@@ -523,7 +523,7 @@ def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatAr
     return ratios, values
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """Upper polygon down to δ, or to where the bound falls no more."""
     density = _DENSITY * 2**refinement
@@ -548,7 +548,7 @@ class _PriceCurve:
         return np.zeros(np.shape(k))
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
     price = block.price(_COMPOSED << refinement)
     ratios = np.exp(_epsilons(block.loss_deviation, block.end(1.0), 1.0))

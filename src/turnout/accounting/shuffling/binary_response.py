@@ -38,7 +38,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -53,19 +52,28 @@ from turnout.accounting.divergence.curves import (
     upper_polygon,
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge, remembered
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import stronger_clones_pair
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
+_UNITS_A_SPLIT = 100  # of work
+
 _LARGEST_LOCAL_EPSILON, _LARGEST_KNOWN = 600.0, 300.0
+
 FAR = 140.0
 """ε₀ from which on the search for roots may fail, and shuffling is no help."""
+
 _ALL_SPLITS = 256  # so few others that every split is tried
+
 _LOOSE, _LOOSEST = 2e-3, 0.05  # relative width of a bracket on δ, as a multiple of 1 + z²
+
 _DENSITY = 6.0  # nodes a standard deviation of a composed round's upper curve
+
 _AHEAD = 1.001  # last K, over the ε of the split that is mostly the worst
+
 _REACHED = 0.9  # curves are made down to this part of the last δ
 
 
@@ -178,7 +186,7 @@ class BinaryResponseCurve:
         return split_prices(epsilon, np.array(identical_others), np.array(opposed), k)
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _supremum(local_epsilon: float, others: int, k: float, width: float) -> float:
     upper = worst_split(min(local_epsilon, _LARGEST_LOCAL_EPSILON), others, k, width)[1]
     if math.isinf(upper):
@@ -187,7 +195,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
     return upper
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     """Upper curve sharp near δ; K's are placed by the split that mostly is the worst."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
@@ -207,7 +215,7 @@ def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     return through(priced, nodes, block.local_epsilon)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     def priced(k: float, _: Side) -> float:
         return block.supremum(k, refinement)
@@ -230,12 +238,19 @@ def through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curv
 
 
 _OFFSETS = np.arange(-2, 3)  # t's tried on either side of the mean
+
 _DEVIATIONS, _LEAST_REACH = 9.0, 40.0  # half of P, in deviations and beyond
+
 _NEGLIGIBLE = 36.0  # minus the logarithm of what a frequency left out may weigh
+
 _ROUNDINGS = 512.0  # u's that every term and every exponent may be off by
+
 _MOST_MOVES = 60  # by two ones each, until the best t lies in sight
+
 _AT_ONCE = 256  # rows, so that arrays stay small
+
 _TINY = 1e-300
+
 _FIRST_CELLS, _PARTS, _MOST_CELLS = 8, 4, 20_000
 
 
@@ -271,6 +286,7 @@ def split_prices(
     """
     rows = np.broadcast_arrays(ones, zeros, np.asarray(k, dtype=float))
     flat = [np.asarray(row, dtype=float).ravel() for row in rows]
+    charge(_UNITS_A_SPLIT * flat[0].size)
     result = np.empty((3, flat[0].size))
     for start in range(0, flat[0].size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)

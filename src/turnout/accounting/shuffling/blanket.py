@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from scipy.special import betainc, gammaln, xlogy
@@ -57,12 +57,16 @@ from turnout.accounting.divergence.curves import (
     upper_polygon,
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge, remembered
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, Cells, clones_pair
 from turnout.core import checks
 from turnout.core.arrays import BoolArray, FloatArray
 from turnout.core.errors import UnsupportedError
 
 _SLACK = 1e-9  # relative error that a binomial probability may have
+
+_UNITS_AN_EVENT = 30  # of work
+
 _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 
@@ -150,6 +154,7 @@ class Events:
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
     """Best event of each cell at each K, shape (cells, K's) each."""
+    charge(_UNITS_AN_EVENT * coins.size * k.shape[-1])
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
     # Largest gain of an event, all of the N messages being high; below 0 no event gains.
@@ -169,6 +174,7 @@ def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: Flo
 
 
 _NEAR = 0.3  # |share of heads − ½|·2 up to which the deviance is taken from its series at 0
+
 _TABLE = 16
 
 
@@ -209,17 +215,22 @@ def _stirling(n: FloatArray) -> FloatArray:
 
 
 _WHOLE = np.arange(1.0, _TABLE)
+
 _SMALL = np.append(
     0.0,
     gammaln(_WHOLE + 1.0) - (_WHOLE + 0.5) * np.log(_WHOLE) + _WHOLE - 0.5 * math.log(2 * math.pi),
 )
 
-
 _SINGLE, _COMPOSED, _ROUGH = 256, 128, 16  # groups of one round, of many, to place K's by
+
 _DENSITY = 40.0  # K's a standard deviation of the loss, for a curve to be composed
+
 _CLOSE, _MOST_STEPS = 1e-4, 40  # relative width of the ε's that enclose a root, and tries
+
 _REACHED = 0.9  # curves are made down to this part of the δ at which they may be cut off
+
 _ROUNDING = 1e-8  # of slopes, and of points between nodes
+
 _LARGEST_LOCAL_EPSILON = 140.0  # from which on the search for roots may fail
 
 
@@ -265,7 +276,7 @@ def _loss_deviation(pair: BlanketPair, clients: int) -> float:
     return min(1.0, (pair.high - pair.low) * math.sqrt(2.0 / (clients * pair.share)))
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
     curve = BlanketCurve(pair, clients, side, _SINGLE << refinement)
     if pair.local_epsilon > _LARGEST_LOCAL_EPSILON:
@@ -277,7 +288,7 @@ def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement:
     return _polygon(pair, side, *_about(curve, delta, guess))
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
     curve = BlanketCurve(pair, clients, side, _COMPOSED << refinement)
     density = _DENSITY * 2**refinement

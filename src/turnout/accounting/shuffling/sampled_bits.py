@@ -46,7 +46,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -62,6 +61,7 @@ from turnout.accounting.divergence.curves import (
     nodes_near,
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.binary_response import FAR, Bits, through
 from turnout.accounting.shuffling.blanket import BlanketCurve
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair, worst_pair
@@ -189,7 +189,7 @@ def _require_upper(side: Side) -> None:
         raise UnsupportedError("this bound on sampled bits is one from above")
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _delta(price: BitsPrice, k: float) -> float:
     return price.delta(k)
 
@@ -201,7 +201,7 @@ def _priced(price: BitsPrice) -> PricedSide:
     return priced
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _near(price: BitsPrice, delta: float) -> Curve:
     priced, nodes = _priced(price), np.ones(1)
     if price.local_epsilon <= FAR:
@@ -209,7 +209,7 @@ def _near(price: BitsPrice, delta: float) -> Curve:
     return through(priced, nodes, price.local_epsilon)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _down_to(price: BitsPrice, delta: float, refinement: int) -> Curve:
     priced, nodes = _priced(price), np.ones(1)
     if price.local_epsilon <= FAR:

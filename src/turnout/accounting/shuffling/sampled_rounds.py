@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -47,6 +46,7 @@ from turnout.accounting.divergence.curves import (
     upper_polygon,
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.approximate import (
     CHOICES,
     ApproximateMessagesBlock,
@@ -143,7 +143,7 @@ class SampledGaussian:
         return values.reshape(np.shape(k))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
     hidden = _hidden(price.sample, price.grain, rung)
     return SampledApproximate([hidden], price.alone, price.sample.rate, rung.delta0)
@@ -349,7 +349,7 @@ class _TangentCurve:
         return self.values[index] + rise - _LINE_ROUNDING * (self.values[index] + np.abs(rise))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _near(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
@@ -429,7 +429,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
     return _StepCurve(np.exp(nodes), values)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
     """Polygons from 1 down to δ in both directions."""
     directions = list(Direction) if block.identical_others else [Direction.REMOVE]

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -47,6 +46,7 @@ from turnout.accounting.divergence.blocks import (
 )
 from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.lower_bounds import IdenticalOthersBlock
 from turnout.accounting.shuffling.messages import (
     IdenticalOthersMessages,
@@ -157,16 +157,7 @@ def _rounds(
     method = method if rounds <= 1 else f"{method}, rounds composed as PLD"
     above = [(upper, rounds)] if rounds else []
     beneath = [(lower, rounds)] if rounds and lower is not None else []
-    cap = message_cap(randomizer, rounds)
-    return Decomposition(
-        NeighbourBound(above, beneath, method, tight=False, symmetric=True, cap=cap)
-    )
-
-
-def message_cap(randomizer: object, messages: int) -> float:
-    """Upper bound on ε, at every δ, of ``messages`` messages with their sender's name: ε₀ each."""
-    pure = isinstance(randomizer, PureRandomizer | PublishedRandomizer)
-    return messages * randomizer.epsilon0 if pure else math.inf
+    return Decomposition(NeighbourBound(above, beneath, method, tight=False, symmetric=True))
 
 
 def _require_analysis(scheme: Scheme) -> None:
@@ -322,8 +313,11 @@ class MinOfBlocks:
 
 
 _ROUNDING = 1e-9  # relative, of a mixture
+
 _FEW = 4.0  # deviations of N below which every N is a single group
+
 _SWAPPED_FROM, _HIDDEN = 1 / 3, 0.3  # γ, and the loss deviation of a client that surely sends
+
 _EDGES = np.array([-9, -7, -5.5, -4.5, -3.75, *np.arange(-3, 3.1, 0.75), 5])  # of groups of N
 
 
@@ -389,7 +383,7 @@ def _hidden(local_epsilon: float, messages: int, rate: float, k: float) -> float
     return Slots(local_epsilon, messages, rate, flip_of(local_epsilon)).delta(k)
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, float]]]]:
     """Least N of each group of N < n, with rates γ and weights; the mixture is an upper bound."""
     mean = population * rate

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -58,11 +58,16 @@ class Timing:
     Check-ins (and with them updates, where everybody is asked) are taken for ``check_in_seconds``;
     where one of many is asked, the update for ``answer_seconds`` more. The model is published
     when ``step_seconds`` are over, however long the release took: timing tells nothing.
+
+    A device computes an update for ``compute_seconds`` at most, and sends it at a moment that it
+    drew before. It is None in charters of before there was such a bound, in which no device of
+    today takes part.
     """
 
     step_seconds: float = 60.0
     check_in_seconds: float = 45.0
     answer_seconds: float = 10.0
+    compute_seconds: float | None = 5.0
 
     def __post_init__(self) -> None:
         checks.positive(
@@ -70,6 +75,8 @@ class Timing:
             check_in_seconds=self.check_in_seconds,
             answer_seconds=self.answer_seconds,
         )
+        if self.compute_seconds is not None:
+            checks.positive(compute_seconds=self.compute_seconds)
         if self.check_in_seconds + self.answer_seconds > self.step_seconds:
             raise ParameterError(
                 "step_seconds",
@@ -80,8 +87,38 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """A step of which three quarters take check-ins and a sixth answers."""
-        return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6)
+        """A step of which ¾ take check-ins and ⅙ answers; 1/12 is for computing, by either rule."""
+        return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6, step_seconds / 12)
+
+    def update_seconds(self, *, asks_one: bool) -> float:
+        """The length of the phase in which updates are sent."""
+        return self.answer_seconds if asks_one else self.check_in_seconds
+
+    def bounded(self, *, asks_one: bool) -> Self:
+        """The same with a bound on computing: a third of the phase of updates, if none is given."""
+        third = self.update_seconds(asks_one=asks_one) / 3
+        return replace(self, compute_seconds=self.compute_seconds or third)
+
+    def require_room(self, *, asks_one: bool) -> None:
+        """Refuse a bound on computing that leaves less than half the phase to send in."""
+        phase, bound = self.update_seconds(asks_one=asks_one), self.compute_seconds
+        if bound is not None and 2 * bound > phase:
+            name = "answer_seconds" if asks_one else "check_in_seconds"
+            raise ParameterError(
+                "compute_seconds",
+                bound,
+                f"at most half of {name} = {phase:g}, in which updates are sent",
+            )
+
+    def document(self) -> dict[str, float]:
+        """Its part of the charter."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_document(cls, fields: dict[str, Any]) -> Self:
+        """The one that `document` wrote."""
+        held: dict[str, Any] = {"compute_seconds": None}
+        return cls(**(held | fields))
 
 
 @dataclass(frozen=True)
@@ -102,7 +139,7 @@ class Charter:
         expected_check_ins: public divisor of aggregated sums; None with other rules.
         minibatch: steps accumulated before the model moves (one-client).
         initial_model: SHA-256 of the first parameters, little-endian float32.
-        timing: the schedule.
+        timing: the schedule; the phase that takes updates holds twice the bound on computing.
         coordinator_key: Ed25519 public key, 32 bytes.
         computation: what a device computes; `new_task` takes it from the plan.
     """
@@ -136,6 +173,7 @@ class Charter:
                 "or 'one-client'"
             )
         self._require_trust()
+        self.timing.require_room(asks_one=self.asks_one)
         if self.scheme.unit is not PrivacyUnit.CLIENT:
             raise UnsupportedError(
                 "a device draws one step for all its records, which protects clients and not "
@@ -254,7 +292,7 @@ class Charter:
             "charged": [epsilon.hex() for epsilon in self.charged],
             "expected_check_ins": _hexed(self.expected_check_ins),
             "minibatch": self.minibatch,
-            "timing": _hexed(asdict(self.timing)),
+            "timing": _hexed(self.timing.document()),
             "coordinator_key": self.coordinator_key.hex(),
             "model": self.computation.model_document(self.initial_model),
             "client": _hexed(self.computation.client_document()),
@@ -299,7 +337,7 @@ class Charter:
                 expected_check_ins=_unhexed(fields["expected_check_ins"]),
                 minibatch=fields["minibatch"],
                 initial_model=bytes.fromhex(fields["model"]["digest"]),
-                timing=Timing(**_unhexed(fields["timing"])),
+                timing=Timing.from_document(_unhexed(fields["timing"])),
                 coordinator_key=bytes.fromhex(fields["coordinator_key"]),
                 computation=Computation.from_documents(fields["model"], _unhexed(fields["client"])),
             )

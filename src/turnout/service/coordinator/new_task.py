@@ -74,7 +74,8 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     or has features of the user's own, devices get a graph, and need neither PyTorch nor the code.
 
     Raises:
-        ParameterError: a plan that is refused, or names files that are not there.
+        ParameterError: a plan that is refused, or names files that are not there; a phase that
+            does not hold twice the time that devices compute for.
         UnsupportedError: averaged check-ins, no sound analysis, or a model that no graph can say.
         NumericalError: nothing can be certified.
     """
@@ -84,6 +85,8 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
             "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, which "
             "is for simulations; devices take part with 'local' or 'central'"
         )
+    timing = timing.bounded(asks_one=plan.protocol.release.asks_one)
+    timing.require_room(asks_one=plan.protocol.release.asks_one)
     # Devices do not have the user's own code.
     graph = graph or plan.model.name is None or names_code(plan.model.features)
     graph = graph or plan.model.loss not in {None, "cross-entropy"}

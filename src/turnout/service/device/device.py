@@ -3,8 +3,8 @@
 Whatever goes wrong costs it a turn, never privacy: it draws before the first contact and never
 again, moves a slot durably before it sends for it, sends the same bytes or none, and stops where
 the coordinator's ledger does not go on from where it saw it. It waits for relative times that the
-coordinator states, spread by chance, which keeps devices from coming all at once; no clock is read
-here, and what privacy rests on are the drawn steps alone.
+coordinator states, spread by chance, which keeps devices from coming all at once, and sends an
+update at a moment that it drew before it computed it.
 """
 
 from __future__ import annotations
@@ -13,113 +13,27 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from turnout.core import checks
-from turnout.core.errors import RemoteProtocolError
+import numpy as np
+
+from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, Source, system_bytes
-from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.charter import Charter
 from turnout.service.contract.computation import Artefact
 from turnout.service.contract.wire import Invitation, StepPhase, WireAnswer, enrolments_path
 from turnout.service.device.link import GoneError, Link, UnreachableError
 from turnout.service.device.memory import Diary
-from turnout.service.device.remote import CoordinatorStatus, Remote
+from turnout.service.device.pace import Pace
+from turnout.service.device.remote import Remote
 from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, UpdateFunction
+from turnout.service.device.working import UnfinishedError, Workshop, in_a_process
 
 Said = TypeVar("Said")
-Sleep = Callable[[float], Awaitable[None]]
-"""``await sleep(seconds)`` returns when so many seconds are over."""
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The waiting times of a device.
-
-    Attributes:
-        recheck_seconds: the longest it sleeps before it asks again how far the run is.
-        first_backoff_seconds: the first pause after a request that brought nothing back.
-        longest_backoff_seconds: the longest such pause; they double.
-        patience_seconds: it gives up after so long without any answer.
-    """
-
-    recheck_seconds: float = 600.0
-    first_backoff_seconds: float = 0.5
-    longest_backoff_seconds: float = 30.0
-    patience_seconds: float = 3600.0
-
-    def __post_init__(self) -> None:
-        checks.positive(
-            recheck_seconds=self.recheck_seconds,
-            first_backoff_seconds=self.first_backoff_seconds,
-            longest_backoff_seconds=self.longest_backoff_seconds,
-            patience_seconds=self.patience_seconds,
-        )
-
-
-class Pace:
-    """Sleeps, and says for how long."""
-
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        sleep: Sleep = asyncio.sleep,
-        random_bytes: ByteStream = system_bytes,
-    ) -> None:
-        self._limits, self._sleep, self._random_bytes = limits or Limits(), sleep, random_bytes
-        self._shortest, self._longest = (
-            self._limits.first_backoff_seconds,
-            self._limits.longest_backoff_seconds,
-        )
-        self._timing = Timing()
-        self._failures, self._waited = 0, 0.0
-
-    def follow(self, timing: Timing) -> None:
-        """Keep to a schedule: short steps leave no time for long pauses."""
-        self._timing = timing
-        self._shortest = min(self._shortest, timing.step_seconds / 20)
-        self._longest = min(self._longest, timing.step_seconds / 4)
-
-    def heard(self) -> None:
-        """The coordinator answered."""
-        self._waited = 0.0
-
-    def succeeded(self) -> None:
-        """Resets the pause, for what had to be done is done."""
-        self._failures = 0
-
-    async def after_failure(self, error: UnreachableError | None = None) -> None:
-        """A pause before the same is tried again, longer every time.
-
-        Raises:
-            RemoteProtocolError: there was no answer for too long.
-        """
-        longest = min(self._longest, self._shortest * 2.0 ** min(self._failures, 30))
-        self._failures += 1
-        pause = self.spread(longest / 2, longest)
-        if error is not None:
-            pause = max(pause, error.retry_after * self.spread(1.0, 1.25))
-            self._waited += pause
-            if self._waited > self._limits.patience_seconds:
-                raise RemoteProtocolError(f"given up: {error}")
-        await self._sleep(pause)
-
-    async def until_answers(self, status: CoordinatorStatus) -> None:
-        """A pause until those who checked in are told who is asked."""
-        await self._sleep(status.seconds_left + self.spread(0, self._timing.answer_seconds / 8))
-
-    async def until_step(self, status: CoordinatorStatus, step: int) -> None:
-        """A pause until a later step is open, or until it is time to ask again."""
-        ahead = max(0, step - status.step - 1) * self._timing.step_seconds
-        pause = status.seconds_to_next_step + ahead
-        pause += self.spread(0, self._timing.check_in_seconds / 2)
-        if pause > self._limits.recheck_seconds:
-            pause = self._limits.recheck_seconds * self.spread(0.5, 1.0)
-        await self._sleep(max(pause, self._shortest))
-
-    def spread(self, low: float, high: float) -> float:
-        """A number between the two, by chance."""
-        return low + (high - low) * int.from_bytes(self._random_bytes(8), "little") / 2**64
+_SILENT_SECONDS = 3.0
+"""After so long without an answer its owner is told what it waits for."""
 
 
 class TaskDevice:
@@ -128,11 +42,17 @@ class TaskDevice:
     Guarantees:
         Nothing is sent before its slots are durable (a `Diary` exists only then), and nothing
         that it hears bends them.
-        It speaks in the steps that it drew and, with cover, in all; never by its own clock.
+        It speaks in the steps that it drew and, with cover, in all; never by its own clock, and
+        never sooner or later because of its records.
 
     Args:
         diary: its durable memory, open for as long as it runs.
         trainer_of: builds what computes its updates, once the charter is known.
+        workshop: where updates are computed; a process of their own.
+        try_out: compute an update that nobody gets before it enrols, so that errors show.
+        tell: hears what its owner should know: that it takes part, and what it waits for. No step
+            is in it, and nothing at the time of a turn.
+        turned: hears how the turns stand when one has ended, which joins the client with a step.
         cover: in every step that is not its own, send as much as if it were.
         random_bytes: what is sent as cover; the operating system's.
         source: what a client's own messages are drawn from; the operating system's.
@@ -147,14 +67,19 @@ class TaskDevice:
         *,
         cover: bool = False,
         pace: Pace | None = None,
+        workshop: Workshop = in_a_process,
+        try_out: bool = True,
+        tell: Callable[[str], object] = lambda _: None,
+        turned: Callable[[Counter[str]], object] = lambda _: None,
         random_bytes: ByteStream = system_bytes,
         source: Source | None = None,
     ) -> None:
         diary.memory.require(invitation)
         self._invitation, self._diary, self._link = invitation, diary, link
-        self._trainer_of, self._cover = trainer_of, cover
+        self._trainer_of, self._workshop, self._cover = trainer_of, workshop, cover
         self._pace, self._random_bytes, self._source = pace or Pace(), random_bytes, source
         self._remote = Remote(link, diary)
+        self._tries_out, self._tell, self._turned, self._waits = try_out, tell, turned, False
 
     async def run(self) -> Counter[str]:
         """Take part until there is nothing left to do; what became of its turns.
@@ -163,34 +88,67 @@ class TaskDevice:
             RemoteProtocolError: the coordinator broke the protocol, was set back, does not
                 accept the invitation, or gave no answer for too long.
             StorageError: its state cannot be made durable.
-            ParameterError: records that do not fit the task.
+            ParameterError: records that do not fit the task, or no update can be computed.
             UnsupportedError: cover where it would hide nothing.
         """
         charter = await self._patiently(self._remote.charter)
-        self._pace.follow(charter.timing)
+        self._pace.follow(charter)
+        heard = self._pace.now()
         trainer = self._trainer_of(charter)
         try:
-            return await self._take_part(charter, trainer)
+            return await self._take_part(charter, trainer, heard)
         finally:
             if isinstance(trainer, FetchingUpdates):
                 trainer.close()
 
-    async def _take_part(self, charter: Charter, trainer: UpdateFunction) -> Counter[str]:
+    async def _take_part(
+        self, charter: Charter, trainer: UpdateFunction, heard: float
+    ) -> Counter[str]:
         """From the first contact to the last turn; what became of them."""
         turns = Turns(
             self._remote,
             charter,
             trainer,
+            self._pace,
+            self._workshop,
             cover=self._cover,
             random_bytes=self._random_bytes,
             source=self._source,
         )
         if isinstance(trainer, FetchingUpdates):
+            await self._pace.until_ready(heard)
+            heard = self._pace.now()
             await trainer.fetch(self._artefact)
+        elif self._tries_out:
+            await self._try_out(trainer, charter)
+        await self._pace.until_ready(heard)
         await self._patiently(self._enrol)
+        memory = self._diary.memory
+        ahead = memory.tally()["to come"]
+        self._tell(f"client {memory.client} of task {charter.task[:16]}: {ahead} turns to come")
+        tally = memory.tally()
         while await self._step(turns):
-            pass
-        return self._diary.memory.tally()
+            if memory.tally() != tally:
+                tally = memory.tally()
+                self._turned(tally)
+        return memory.tally()
+
+    async def _try_out(self, trainer: UpdateFunction, charter: Charter) -> None:
+        """Compute an update that nobody gets, so that an error is not found in a turn.
+
+        That it takes too long is no reason to stay away: only somebody with many records does.
+
+        Raises:
+            ParameterError: it fails.
+        """
+        parameters = np.zeros(charter.encoding.dimension, np.float32)
+        compute = partial(trainer.update, parameters, self._diary.memory.client)
+        try:
+            await self._workshop(compute, charter.timing.compute_seconds or 0.0)
+        except UnfinishedError as error:
+            if not error.late:
+                raise ParameterError("update", str(error), "one that can be computed") from None
+            self._tell(f"the update was tried out, and {error}: this device would send zeros")
 
     async def _artefact(self, named: Artefact) -> bytes:
         return await self._patiently(lambda: self._remote.artefact(named))
@@ -241,10 +199,26 @@ class TaskDevice:
     async def _patiently(self, ask: Callable[[], Awaitable[Said]]) -> Said:
         """An answer, however often it must be asked for."""
         while True:
+            asked = asyncio.ensure_future(ask())
             try:
-                said = await ask()
+                await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
+                if not asked.done():
+                    self._wait("no answer yet")
+                said = await asked
             except UnreachableError as error:
+                self._wait(str(error))
                 await self._pace.after_failure(error)
             else:
                 self._pace.heard()
+                if self._waits:
+                    self._tell("the coordinator answers")
+                self._waits = False
                 return said
+            finally:
+                asked.cancel()
+
+    def _wait(self, reason: str) -> None:
+        """Say once what it waits for."""
+        if not self._waits:
+            self._tell(f"waiting for {self._link.address}: {reason}")
+        self._waits = True

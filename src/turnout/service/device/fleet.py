@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +20,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import (
@@ -32,10 +36,12 @@ from turnout.participation.drawing import expected_turns, is_far_below
 from turnout.schemes.codec import law_from_dict
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.wire import STATUS_PATH, Invitation, StepPhase
-from turnout.service.device.device import Limits, Pace, TaskDevice
+from turnout.service.device.device import TaskDevice
 from turnout.service.device.link import Link, UnreachableError, connection
 from turnout.service.device.memory import Diary, Memory, StateFile, place_in
+from turnout.service.device.pace import Limits, Pace
 from turnout.service.device.trainer import TrainerOf, UpdateFunction, trainer_on_dealt
+from turnout.service.device.working import UnfinishedError, Work, Workshop, in_a_process
 
 _AHEAD = "to come"
 _REASONS = {
@@ -256,11 +262,34 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
             link = WatchedLink(watch, http, trial.url, allow_http=trial.allow_http)
             crowd = _Crowd(diaries, link, watch, trial.patience_seconds)
             trainer_of = crowd.told_by(trainer_on_dealt(trial.data))
+            workshop = shared(os.cpu_count() or 1)
             devices = [
-                TaskDevice(*each, link, trainer_of, cover=trial.cover, pace=Pace(trial.limits))
+                TaskDevice(
+                    *each,
+                    link,
+                    trainer_of,
+                    cover=trial.cover,
+                    pace=Pace(trial.limits),
+                    workshop=workshop,
+                    try_out=False,  # of one trainer for all, which was
+                )
                 for each in zip(invitations, diaries, strict=True)
             ]
             return await crowd.run(devices, tell)
+
+
+def shared(places: int) -> Workshop:
+    """A workshop with so many places; who waits for one has less time to compute."""
+    free = asyncio.Semaphore(places)
+
+    async def workshop(work: Work, seconds: float) -> NDArray[np.floating]:
+        try:
+            async with asyncio.timeout(seconds), free:
+                return await in_a_process(work, seconds)
+        except TimeoutError:
+            raise UnfinishedError(f"it took more than {seconds:g} seconds", late=True) from None
+
+    return workshop
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:

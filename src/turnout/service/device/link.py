@@ -73,6 +73,11 @@ class Link:
         self._http, self._random_bytes = http, random_bytes
         self._base = _checked_address(url, allow_http)
 
+    @property
+    def address(self) -> str:
+        """The coordinator's address."""
+        return self._base
+
     async def get(self, path: str, limit: int) -> bytes:
         """The body of a public resource, of at most ``limit`` bytes.
 
@@ -156,7 +161,7 @@ class Link:
         except httpx.TransportError as error:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
                 raise RemoteProtocolError(f"the certificate is not accepted: {error}") from None
-            raise UnreachableError(str(error) or type(error).__name__) from None
+            raise UnreachableError(_reason(error)) from None
 
 
 def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
@@ -218,6 +223,18 @@ def _retry_after(headers: httpx.Headers) -> float:
     """The seconds of a Retry-After header; 0 without one, or where it is a date."""
     text = headers.get("Retry-After", "")
     return min(float(text), _LONGEST_RETRY_AFTER) if text.isdecimal() else 0.0
+
+
+def _reason(error: httpx.TransportError) -> str:
+    """Why nothing came back, in a line."""
+    said = str(error).partition("\n")[0] or type(error).__name__
+    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+        return f"what listens there does not speak TLS as it should ({said})"
+    if isinstance(error, httpx.RemoteProtocolError):
+        return f"what listens there does not answer in HTTP ({said})"
+    if isinstance(error, httpx.ConnectError):
+        return f"nothing listens there, or it cannot be reached ({said})"
+    return said
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -49,8 +49,9 @@ class Memory:
         enrolled: whether the coordinator knows its key.
         head: the highest signed head that it saw; None before the first.
         digests: slot → SHA-256 of the one update that it may send for it.
-        messages: slot → the one update itself, where it is random and cannot be computed again;
-            kept until it is answered.
+        moments: slot → when the update leaves, in seconds before the end of the phase that takes
+            it; drawn before it is computed, and kept until it is answered.
+        messages: slot → the one update itself; kept until it is answered.
         answers: slot → what became of what it sent.
     """
 
@@ -64,6 +65,7 @@ class Memory:
     enrolled: bool = False
     head: SignedHead | None = None
     digests: dict[int, bytes] = field(default_factory=dict)
+    moments: dict[int, float] = field(default_factory=dict)
     messages: dict[int, bytes] = field(default_factory=dict)
     answers: dict[int, WireAnswer] = field(default_factory=dict)
     receipt: WireReceipt | None = None
@@ -79,6 +81,12 @@ class Memory:
         """Nothing where this memory began with the invitation."""
         if _BEGUN(self) != _BEGUN(invitation):
             raise StorageError("the state file belongs to another task or another client")
+
+    def forget_before(self, step: int) -> None:
+        """Give up what was not answered in earlier steps."""
+        for held in (self.moments, self.messages):
+            for slot in [slot for slot in held if slot < step]:
+                del held[slot]
 
     def tally(self) -> Counter[str]:
         """The number of turns by outcome; no slots."""
@@ -106,6 +114,7 @@ class Memory:
                     "digest": self.digests[slot].hex() if slot in self.digests else None,
                     "answer": self.answers[slot].value if slot in self.answers else None,
                 }
+                | ({"moment": self.moments[slot]} if slot in self.moments else {})
                 | ({"message": self.messages[slot].hex()} if slot in self.messages else {})
                 for slot, stands in self.turns.slots.items()
             ],
@@ -137,6 +146,7 @@ class Memory:
                 state["enrolled"],
                 None if state["head"] is None else SignedHead.parsed(state["head"]),
                 {t["slot"]: bytes.fromhex(t["digest"]) for t in turns if t["digest"]},
+                {t["slot"]: float(t["moment"]) for t in turns if "moment" in t},
                 {t["slot"]: bytes.fromhex(t["message"]) for t in turns if "message" in t},
                 {t["slot"]: WireAnswer(t["answer"]) for t in turns if t["answer"]},
                 None

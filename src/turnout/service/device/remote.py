@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -54,6 +54,7 @@ class CoordinatorStatus:
         seconds_to_next_step: to the beginning of the next step.
         head: how far its ledger is, signed.
         model_steps: releases that went into the model that is handed out.
+        phase_ends: when the phase is over by the event loop's clock, or a little earlier.
     """
 
     step: int
@@ -62,6 +63,7 @@ class CoordinatorStatus:
     seconds_to_next_step: float
     head: SignedHead
     model_steps: int
+    phase_ends: float = 0.0
 
     @property
     def settled(self) -> bool:
@@ -158,8 +160,11 @@ class Remote:
     async def _status(self) -> CoordinatorStatus:
         """See `status`."""
         charter, memory = await self.charter(), self.diary.memory
+        asked = asyncio.get_running_loop().time()
         data = await self.link.get(STATUS_PATH, _STATUS_BYTES)
         status = CoordinatorStatus.parsed(data, memory.task, charter.steps)
+        longest = charter.timing.update_seconds(asks_one=charter.asks_one)
+        status = replace(status, phase_ends=asked + min(status.seconds_left, longest))
         seen, new = memory.head, status.head
         require_newer(seen, new, memory.task, memory.coordinator_key)
         if seen is None or new.head != seen.head:
@@ -216,7 +221,7 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     """The charter in a body, if it is the one that it was invited to.
 
     Raises:
-        RemoteProtocolError: another task, law, population or coordinator.
+        RemoteProtocolError: another task, law, population or coordinator, or no bound on computing.
     """
     if hashlib.sha256(data).hexdigest() != memory.task:
         raise RemoteProtocolError("the charter is not the one that the invitation names")
@@ -231,6 +236,11 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     ):
         if held != named:
             raise RemoteProtocolError(f"the charter has another {what} than the invitation")
+    if charter.timing.compute_seconds is None:
+        raise RemoteProtocolError(
+            "the charter has no timing.compute_seconds: its task is of an earlier version, whose "
+            "devices send when they are ready, which tells something of their data"
+        )
     return charter
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,8 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
     """One client's records, if they are some.
 
     Raises:
-        ParameterError: no records, or labels that are not a number or a row of numbers a record.
+        ParameterError: no records, labels that are not a number or a row of numbers a record, or a
+            number that is not finite, which says its record.
     """
     inputs, labels = np.asarray(inputs), np.asarray(labels)
     if labels.ndim not in {1, 2} or labels.dtype.kind not in "fiub" or labels.size == 0:
@@ -94,7 +96,18 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
         raise ParameterError("inputs", inputs.shape, "a shape (records, …)")
     if len(inputs) != len(labels):
         raise ParameterError("labels", len(labels), f"one for each of {len(inputs)} inputs")
+    for name, numbers in (("inputs", inputs), ("labels", labels)):
+        _require_finite(name, numbers)
     return inputs, labels
+
+
+def _require_finite(name: str, numbers: NDArray[Any]) -> None:
+    """Refuse numbers of records that are missing or infinite: no update can be made of them."""
+    if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
+        return
+    record = int(np.argmin(np.isfinite(numbers).reshape(len(numbers), -1).all(1)))
+    wrong = numbers[record][~np.isfinite(numbers[record])].ravel()[0]
+    raise ParameterError(f"{name}[{record}]", float(wrong), "finite numbers")
 
 
 def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
@@ -185,12 +198,15 @@ def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> T
 
 
 def _task(workload: Workload, charter: Charter) -> FedSGD:
-    """The model, which is that of the charter."""
+    """The model, which is that of the charter, on the processor: no GPU outlives a fork."""
     from turnout.learning.algorithm import FedSGD
     from turnout.runs.building import build_algorithm
 
-    _require_no_code(workload.plan)
-    _require_agreement(workload.plan, charter)
+    plan = workload.plan
+    _require_no_code(plan)
+    _require_agreement(plan, charter)
+    run = plan.run.model_copy(update={"device": "cpu"})
+    workload = replace(workload, plan=plan.model_copy(update={"run": run}))
     task, encoding = build_algorithm(workload), charter.encoding
     if not isinstance(task, FedSGD):
         rule = workload.plan.client.rule

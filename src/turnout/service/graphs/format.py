@@ -8,6 +8,9 @@ time cannot be read off a graph; `turnout.service.graphs.sandbox` bounds them. F
 messages are read so strictly that no two readers could disagree. Field numbers are those of
 onnx.proto3 (ONNX, IR version 10).
 
+Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
+never from values of its inputs, among which are the client's records.
+
 **Operators** are arithmetic of tensors and nothing else. Left out on purpose: what runs another
 graph (If, Loop, Scan, SequenceMap), what draws numbers (Random…, Bernoulli, Multinomial, Dropout),
 strings, sequences and optional values, what has a shape that depends on the data (NonZero, Unique,
@@ -16,7 +19,7 @@ Compress), and every other domain than ONNX's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -118,6 +121,32 @@ _LIST = """
 
 OPERATORS = frozenset(_LIST.split())
 
+_REDUCTIONS = tuple(name for name in OPERATORS if name.startswith("Reduce"))
+
+SHAPING_INPUTS = dict.fromkeys(_REDUCTIONS, (1,)) | {
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+}
+"""Inputs, by their places, whose values are shapes, counts or axes.
+
+Every other operator of the list has an output whose shape follows from its inputs' shapes and its
+attributes alone.
+"""
+
+SHAPE_READERS = frozenset({"Shape", "Size"})
+"""Operators whose values depend on the shape of their input and not on its values."""
+
 
 IR_VERSIONS, OPSETS = range(8, 11), range(18, 22)
 MOST_NODES, MOST_NAMES, LONGEST_NAME, MOST_SIDES = 20_000, 64, 200, 8
@@ -184,17 +213,55 @@ def _graph(data: bytes) -> Graph:
         raise MalformedError(f"{len(nodes)} nodes, where 1 to {MOST_NODES} are read")
     inputs = tuple(_port(each) for each in message.all(11))
     outputs = tuple(_port(each) for each in message.all(12))
-    known = [port.name for port in inputs] + [_tensor(each) for each in initializers]
-    defined = set(known)
-    if len(defined) != len(known):
+    fixed = [_tensor(each) for each in initializers]
+    known = [port.name for port in inputs] + fixed
+    values = _Values(set(known), set(fixed))
+    if len(values.defined) != len(known):
         raise MalformedError("two values have one name")
-    operators = tuple(_node(each, defined) for each in nodes)
+    operators = tuple(_node(each, values) for each in nodes)
     for port in outputs:
-        _require_defined(port.name, defined)
+        values.require_defined(port.name)
     return Graph(inputs, outputs, operators)
 
 
-def _node(data: bytes, defined: set[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The names of values: all that are ``defined`` so far, and those that are ``fixed``.
+
+    A fixed value follows from initializers and shapes alone. A shape that follows from values of
+    an input would be another one for other records, and so would the time and memory it takes.
+    """
+
+    defined: set[str]
+    fixed: set[str]
+
+    def require_defined(self, name: str) -> None:
+        """Nothing where a value is computed before it is used."""
+        if name not in self.defined:
+            raise MalformedError(f"{name!r} is used before it is computed")
+
+    def require_fixed_shapes(self, operator: str, inputs: Sequence[str]) -> None:
+        """Nothing where the shape of what an operator computes follows from fixed values."""
+        for place in SHAPING_INPUTS.get(operator, ()):
+            name = inputs[place] if place < len(inputs) else ""
+            if name and name not in self.fixed:
+                raise MalformedError(
+                    f"the input {name!r} of {operator} sets a shape and depends on values; shapes "
+                    "follow from initializers and Shape alone"
+                )
+
+    def define(self, operator: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Note what an operator computes of its inputs."""
+        fixed = operator in SHAPE_READERS or all(not n or n in self.fixed for n in inputs)
+        for name in filter(None, outputs):
+            if name in self.defined:
+                raise MalformedError(f"{name!r} is computed twice")
+            self.defined.add(name)
+            if fixed:
+                self.fixed.add(name)
+
+
+def _node(data: bytes, values: _Values) -> str:
     """Its operator; what it computes is defined afterwards."""
     kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
     message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
@@ -202,14 +269,10 @@ def _node(data: bytes, defined: set[str]) -> str:
     if operator not in OPERATORS:
         raise MalformedError(f"the operator {operator!r} is not among those that a device runs")
     inputs, outputs = message.texts(1), message.texts(2)
-    for name in inputs:
-        if name:  # an optional input that is left out
-            _require_defined(name, defined)
-    for name in outputs:
-        if name in defined:
-            raise MalformedError(f"{name!r} is computed twice")
-        if name:
-            defined.add(name)
+    for name in filter(None, inputs):  # an optional input may be left out
+        values.require_defined(name)
+    values.require_fixed_shapes(operator, inputs)
+    values.define(operator, inputs, outputs)
     for attribute in message.all(5):
         _attribute(attribute)
     return operator
@@ -262,11 +325,6 @@ def _port(data: bytes) -> Port:
 def _side(data: bytes) -> int | str:
     message = _message(data, "a side", {1: VARINT, 2: BYTES}, {1, 2})
     return message.number(1) if message.found.get(1) else message.text(2)
-
-
-def _require_defined(name: str, defined: set[str]) -> None:
-    if name not in defined:
-        raise MalformedError(f"{name!r} is used before it is computed")
 
 
 @dataclass(frozen=True, slots=True)

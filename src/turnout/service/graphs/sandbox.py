@@ -21,6 +21,7 @@ from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
 
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_WORKER = __name__.replace("sandbox", "worker")
 _LONGEST_LINE = 1 << 10
 
 
@@ -50,7 +51,8 @@ class Sandbox:
     """A running graph; a context manager that ends its process.
 
     The process holds no secret, opens no file and starts no other process once it has the graph,
-    and it is killed at its bounds. It is no wall against a fault in ONNX Runtime itself.
+    and it is killed at its bounds. On Linux the system ends it with the process that started it.
+    It is no wall against a fault in ONNX Runtime itself.
 
     Args:
         graph: one that `graphs.read_graph` took.
@@ -66,7 +68,7 @@ class Sandbox:
             raise UnsupportedError("a graph of a charter runs only where processes have limits")
         self._bounds = bounds or GraphLimits()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__.replace("sandbox", "worker"), self._memory],
+            [sys.executable, "-P", "-m", _WORKER, str(os.getpid()), self._memory],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,8 +117,9 @@ class GraphUpdates:
 
     Guarantees:
         Nothing runs before the graph was read whole and its vectors came out as they should.
-        An update is within the charter's clip norm, whatever the graph gives. Where a graph fails
-        on these records, the update is the zero vector: staying away would tell something of them.
+        An update is within the charter's clip norm, whatever the graph gives.
+        No graph runs on these records but in `update`, which is bounded and whose time and errors
+        nobody sees: the coordinator wrote it.
 
     Args:
         charter: names the graph.
@@ -147,7 +147,7 @@ class GraphUpdates:
         self._inputs = inputs
         self._labels = checked_labels(labels, held.labels, held.classes)
         self._graph = b""
-        self._featured: NDArray[Any] | None = None
+        self._features: Callable[[], NDArray[Any]] = lambda: self._inputs
         self._sandbox: Sandbox | None = None
 
     async def fetch(self, fetch: Fetch) -> None:
@@ -165,7 +165,7 @@ class GraphUpdates:
             read_graph(graph), self._charter.encoding.dimension, held.labels
         )
         shape = tuple(side for side in taken.sides[1:] if isinstance(side, int))
-        features = await self._features(fetch, taken.type == INT64)
+        features = await self._feature_map(fetch, taken.type == INT64)
         blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
         if blank.shape[1:] != shape:
             raise RemoteProtocolError(
@@ -178,25 +178,28 @@ class GraphUpdates:
             self._charter.encoding.dimension,
             shape,
         )
-        # From here on nothing that fails may show: it would tell something of the records.
-        with suppress(ExhaustedError):
-            self._featured = features(self._inputs)
+        if held.feature_map is None:
+            made = features(self._inputs)
+            self._features = lambda: made
+        else:
+            self._features = lambda: features(self._inputs)
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``; not for messages."""
+        """The client's update, clipped to the charter's norm, shape ``(d,)``; not for messages.
+
+        Raises:
+            ExhaustedError: a graph fails on the records, or takes too much.
+        """
         if client != self._client:
             raise ParameterError("client", client, f"{self._client}, whose records are at hand")
         encoding = self._charter.encoding
         # A graph clips in ℓ2, a message in its own norm: then the graph shall leave all as it is.
         norm = LARGEST_NORM if self._charter.randomized else encoding.clip_norm
-        made: NDArray[Any] = np.zeros(encoding.dimension)
-        if self._featured is not None:
-            with suppress(ExhaustedError):
-                made = self._run(parameters, self._featured, self._labels, norm)
+        made = self._run(parameters, self._features(), self._labels, norm)
         return bounded(made, self._charter)
 
     def close(self) -> None:
-        """End the graph's process."""
+        """End the graph's process; the next update starts another."""
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
@@ -226,7 +229,9 @@ class GraphUpdates:
             raise
         return made
 
-    async def _features(self, fetch: Fetch, whole: bool) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    async def _feature_map(
+        self, fetch: Fetch, whole: bool
+    ) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """The function from records to what the model sees of them."""
         held = self._charter.computation
         if held.feature_map is None:

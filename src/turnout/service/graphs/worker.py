@@ -1,8 +1,9 @@
 """The process that runs a graph: it reads arrays and writes arrays, and may do nothing else.
 
-``python -m turnout.service.graphs.worker MEMORY_BYTES`` reads the graph from its input, gives
-up files, processes and memory beyond the limit, and then answers one request after another:
-a line of JSON (name, type and shape of each array) and the arrays' bytes, both ways.
+``python -m turnout.service.graphs.worker PARENT MEMORY_BYTES`` lets the system end it with the
+process PARENT that started it, reads the graph from its input, gives up files, processes and memory
+beyond the limit, and then answers one request after another: a line of JSON (name, type and shape
+of each array) and the arrays' bytes, both ways.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.service.processes import end_with
+
 
 def main() -> None:
     """Serve requests until the input ends."""
+    end_with(int(sys.argv[1]))
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
-    memory_bytes = int(sys.argv[1])
+    memory_bytes = int(sys.argv[2])
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     graph = source.read(int(source.readline()))
     _give_up(memory_bytes)

@@ -35,6 +35,7 @@ class Settings(BaseModel):
     step_seconds: _Seconds = None
     check_in_seconds: _Seconds = None
     answer_seconds: _Seconds = None
+    compute_seconds: _Seconds = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     forwarded_allow_ips: str | None = None
@@ -83,20 +84,22 @@ class Settings(BaseModel):
 
     @property
     def timing(self) -> Timing:
-        """The lengths of the steps of a new task."""
+        """The lengths of the steps of a new task; the plan has a say in what is left open."""
         of_step = Timing.of(self.step_seconds or 60.0)
         return Timing(
             of_step.step_seconds,
             self.check_in_seconds or of_step.check_in_seconds,
             self.answer_seconds or of_step.answer_seconds,
+            self.compute_seconds,
         )
 
     def require_timing(self, timing: Timing) -> None:
         """Nothing where a task's timing is what was asked for, as far as something was."""
-        for name in ("step_seconds", "check_in_seconds", "answer_seconds"):
+        for name in ("step_seconds", "check_in_seconds", "answer_seconds", "compute_seconds"):
             asked, frozen = getattr(self, name), getattr(timing, name)
             if asked is not None and asked != frozen:
-                expected = f"{frozen:g}, as the task's charter has it for good"
+                held = "none" if frozen is None else f"{frozen:g}"
+                expected = f"{held}, as the task's charter has it for good"
                 raise ParameterError(name, asked, expected)
 
     def require_whole_witness(self) -> None:

@@ -1,0 +1,237 @@
+"""A client's releases without what hides them: closed forms above every price, and below it.
+
+Upper: an adversary who is told in which steps a client takes part sees that many releases composed,
+and being told more never lowers δ. Lower: one event for each set of steps that a client may draw,
+each as likely as in a run whose steps are known; together they cost at most as many times more.
+docs/design/accounting.md, "What nothing hides", has both proofs.
+
+Notation: μ is a sensitivity over the noise's standard deviation, x the score of a threshold, m
+Mills' ratio (1 − Φ(x))/φ(x), u the unit round-off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.special import erfcx, gammaln, log_ndtr
+
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.core.bounds import bisected
+
+_DIGITS = 2e-9  # more than a root of the other analyses errs by, which thus keep their digits
+_ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # of a score, a tail or Mills' ratio, each relative
+_DEVIATIONS = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0)  # about which a number of turns is tried
+_RELATIVE = 1e-14  # more than logarithms, of factorials too, err by relatively
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForm:
+    """The most that one release costs, in numbers that add up when releases are composed.
+
+    Attributes:
+        squared_mu: μ² of Gaussian noise; 0 for anything else.
+        epsilon0: ε₀ of what is no Gaussian noise, infinite where none holds.
+        rho: ρ of zero-concentrated privacy, of everything.
+        delta0: chance that the release shows the client for sure; the rest holds but for it.
+    """
+
+    squared_mu: float = 0.0
+    epsilon0: float = 0.0
+    rho: float = 0.0
+    delta0: float = 0.0
+
+    @classmethod
+    def gaussian(cls, mu: float) -> ClosedForm:
+        """Gaussian noise."""
+        return cls(squared_mu=mu * mu, rho=0.5 * mu * mu)
+
+    @classmethod
+    def pure(cls, epsilon0: float, delta0: float = 0.0) -> ClosedForm:
+        """Any (ε₀, δ₀)-DP release: ρ of a pure one is ε₀²/2 (bun2016concentrated, 1.4)."""
+        return cls(epsilon0=epsilon0, rho=0.5 * epsilon0 * epsilon0, delta0=delta0)
+
+    def epsilon(self, delta: float) -> float:
+        """An upper bound on ε at δ; at δ = 0 that of pure releases."""
+        if delta < self.delta0 or not math.isfinite(self.squared_mu):
+            return math.inf
+        delta = (delta - self.delta0) * (1.0 - 4.0 * UNIT_ROUNDOFF)
+        if delta == 0.0:
+            return self.epsilon0 if self.squared_mu == 0.0 else math.inf
+        mu = math.sqrt(self.squared_mu) * (1.0 + 4.0 * UNIT_ROUNDOFF)
+        gaussian = gaussian_epsilon(mu, delta, Side.UPPER) if mu > 0.0 else 0.0
+        concentrated = self.rho + 2.0 * math.sqrt(self.rho * -math.log(delta))
+        return min(self.epsilon0 + gaussian * (1.0 + _DIGITS), concentrated * (1.0 + _DIGITS))
+
+
+UNKNOWN = ClosedForm(epsilon0=math.inf, rho=math.inf)
+"""Nothing is known in closed form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A block of steps, independent of others, in which a client may take part.
+
+    Attributes:
+        form: of one release in which it does.
+        chance: that it does in the block.
+        releases: in which it takes part then.
+        log_sets: ln of the number of equally likely sets of steps that these may be.
+    """
+
+    form: ClosedForm
+    chance: float = 1.0
+    releases: int = 1
+    log_sets: float = 0.0
+
+
+Turns = Sequence[tuple[Turn, int]]
+"""Turns, and how many blocks there are of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unhidden:
+    """The turns of a client, from above and from below.
+
+    Attributes:
+        above: never fewer or cheaper than the client's.
+        below: Gaussian ones that some client really has, against a world where it has none.
+    """
+
+    above: Turns = ((Turn(UNKNOWN), 1),)
+    below: Turns = ()
+
+    def __mul__(self, times: int) -> Unhidden:
+        """The same so often, drawn afresh each time."""
+        above, below = (
+            [(turn, count * times) for turn, count in turns] for turns in (self.above, self.below)
+        )
+        return Unhidden(above, below)
+
+    def upper(self, delta: float) -> float:
+        """An upper bound on ε at δ in both directions; infinite where none is known."""
+        uncertain = sum(turn.chance < 1.0 for turn, _ in self.above)
+        share = 0.5 * delta / uncertain if uncertain else 0.0
+        whole, missed = ClosedForm(), 0.0
+        for turn, count in self.above:
+            blocks = count if turn.chance == 1.0 else most_blocks(count, turn.chance, share)
+            missed += share if blocks < count else 0.0
+            whole = _with(whole, turn.form, blocks * turn.releases)
+        return whole.epsilon(delta - missed)
+
+    def lower(self, delta: float, *, certain: bool) -> float:
+        """A lower bound on ε at δ when the client is there; in both directions if ``certain``.
+
+        ``certain`` asks for turns whose steps are known, and is 0 where they are not.
+        """
+        if certain and any(turn.chance < 1.0 or turn.log_sets > 0.0 for turn, _ in self.below):
+            return 0.0
+        always = all(turn.chance == 1.0 for turn, _ in self.below)
+        tries = [math.inf] if always else [*_DEVIATIONS, math.inf]
+        return max((self._by_event(delta, each) for each in tries), default=0.0)
+
+    def _by_event(self, delta: float, deviations: float) -> float:
+        """By the sets of steps of a client who comes so much more often than on average."""
+        squared_mu = log_sets = log_chance = 0.0
+        for turn, count in self.below:
+            p, mean = turn.chance, turn.chance * count
+            spread = math.sqrt(mean * (1.0 - p))
+            blocks = count if math.isinf(deviations) else round(mean + deviations * spread)
+            blocks = min(max(blocks, 0), count)
+            ways, slack = _log_choose(count, blocks)
+            log_sets += ways + slack + blocks * turn.log_sets * (1.0 + _RELATIVE)
+            log_chance += ways - slack + blocks * math.log(p)
+            log_chance += (count - blocks) * math.log1p(-p) if blocks < count else 0.0
+            squared_mu += blocks * turn.releases * turn.form.squared_mu
+        log_delta = math.log(delta) - log_chance
+        if not (squared_mu > 0.0 and log_delta < 0.0):
+            return 0.0
+        mu = math.sqrt(squared_mu) * (1.0 - 4.0 * UNIT_ROUNDOFF)
+        found = gaussian_epsilon(mu, math.exp(log_delta), Side.LOWER) * (1.0 - _DIGITS)
+        return max(found - log_sets + log_chance, 0.0)
+
+
+ANYTHING = Unhidden()
+"""Nothing is known of the turns."""
+
+
+def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
+    """The composition with a release so often."""
+    if releases == 0:
+        return whole
+    log_kept = math.log1p(-whole.delta0) + releases * math.log1p(-form.delta0)
+    return ClosedForm(
+        whole.squared_mu + releases * form.squared_mu,
+        whole.epsilon0 + releases * form.epsilon0,
+        whole.rho + releases * form.rho,
+        -math.expm1(log_kept) * (1.0 + _DIGITS),
+    )
+
+
+def most_blocks(count: int, chance: float, tail: float) -> int:
+    """A number of blocks that a client exceeds with a probability of at most ``tail``.
+
+    Chernoff: Pr[N > j] ≤ exp(−count·KL((j + 1)/count ‖ chance)).
+    """
+
+    def rare(blocks: float) -> bool:
+        a = (math.floor(blocks) + 1) / count
+        if a > 1.0 or a <= chance:
+            return a > 1.0
+        more = a * math.log(a / chance)
+        less = (1.0 - a) * (math.log1p(-a) - math.log1p(-chance)) if a < 1.0 else 0.0
+        error = _RELATIVE * (abs(more) + abs(less) + a)
+        return -count * (more + less - error) <= math.log(tail)
+
+    if chance <= 0.0 or tail <= 0.0:
+        return 0 if chance <= 0.0 else count
+    return math.floor(bisected(rare, -1.0, float(count), gap=0.25).holding)
+
+
+def _log_choose(count: int, blocks: int) -> tuple[float, float]:
+    """Ln of a binomial coefficient, and a bound on its error."""
+    if blocks in (0, count):
+        return 0.0, 0.0
+    terms = [float(gammaln(n + 1.0)) for n in (count, blocks, count - blocks)]
+    return terms[0] - terms[1] - terms[2], _RELATIVE * sum(terms)
+
+
+def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
+    """ε of N(μ, 1) against N(0, 1) at δ, on the proved side, whatever the size of ε.
+
+    With x = ε/μ − μ/2, δ = Φ(−x) − φ(x)·m(x + μ) = Φ(−x)·(1 − m(x + μ)/m(x)): no e^ε appears,
+    and a root is found in x, of which ε is a linear function.
+    """
+    upper = side is Side.UPPER
+    log_delta = math.log(delta)
+
+    def below(x: float) -> bool:
+        """Whether δ at x is below the target for sure, or, from below, not above it for sure."""
+        least, most = _log_delta(x, mu)
+        return most <= log_delta if upper else not least > log_delta
+
+    least, most = -0.5 * mu, math.sqrt(-2.0 * log_delta) + 1.0
+    if below(least):
+        return 0.0
+    found = bisected(below, least, most, gap=1e-13, relative=1e-13)
+    x = found.holding if upper else found.failing
+    rounding = 16.0 * UNIT_ROUNDOFF * (abs(x) * mu + mu * mu)
+    epsilon = mu * (x + 0.5 * mu)
+    return max(epsilon + rounding if upper else epsilon - rounding, 0.0)
+
+
+def _log_delta(x: float, mu: float) -> tuple[float, float]:
+    """Bounds on ln δ at ε = μ(x + μ/2)."""
+    log_tail = float(log_ndtr(-x))
+    here, there = (float(erfcx(y / math.sqrt(2.0))) for y in (x, x + mu))
+    ratio = there / here
+    error = _ROUNDINGS * (1.0 + x * x + abs(log_tail))
+    lost = _ROUNDINGS * ratio / (1.0 - ratio) if ratio < 1.0 else math.inf
+    if lost < 1e-3:
+        value = log_tail + math.log1p(-ratio)
+        return value - error - lost, value + error + lost
+    # m is convex, so for a μ as small as this 1 − m(x + μ)/m(x) is at most, and nearly, this:
+    most = mu * (math.sqrt(2.0 / math.pi) / here - x)
+    return -math.inf, log_tail + math.log(most) + error + _DIGITS

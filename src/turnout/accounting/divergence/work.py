@@ -1,0 +1,251 @@
+"""The work of a question, counted: the same on every machine, whatever was computed before.
+
+A unit is about 10 ns of a processor of 2020, in which an array gains one or two numbers. `charge`
+counts units where arrays are long, and `budget` ends a question that would need more. `remembered`
+keeps results within so many bytes. A result that a question uses is charged to it once, computed or
+not, so that what is known already never decides which digits an answer has.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial, update_wrapper
+from threading import Lock
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from turnout.core.errors import NumericalError
+
+QUESTION = 4_000_000_000
+"""Units of one question: some 20 seconds of a processor."""
+SPENT = "the budget of work ended before a bound was certified"
+_MOST_BYTES = 1 << 27  # of results that are kept
+_LEAST_BYTES = 1 << 10  # that a result counts for
+
+
+class WorkSpentError(Exception):
+    """A budget of work is spent: not that something cannot be certified, so no `TurnoutError`.
+
+    It is caught where there is a bound to fall back on, and never where grids are tried.
+    """
+
+
+@dataclass(slots=True)
+class _Share:
+    """The units of one result: its own, and those of the results that it took."""
+
+    own: int = 0
+    costs: dict[Hashable, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Units used, of at most so many.
+
+    Attributes:
+        cut: whether a budget within asked for more than it had.
+        paid: results that were charged, which are not again.
+        share: of the result that is computed at present, if any.
+    """
+
+    limit: int = sys.maxsize
+    used: int = 0
+    cut: bool = False
+    paid: set[Hashable] = field(default_factory=set)
+    share: _Share | None = None
+
+    @property
+    def left(self) -> int:
+        """Units left."""
+        return max(self.limit - self.used, 0)
+
+    @property
+    def spent(self) -> bool:
+        """Whether more was asked for than there was."""
+        return self.used > self.limit
+
+    def use(self, units: int) -> None:
+        """Counts units, of which none are left after the last.
+
+        Raises:
+            WorkSpentError: there were fewer.
+        """
+        self.used += units
+        if self.spent:
+            raise WorkSpentError
+
+    def pay(self, costs: Mapping[Hashable, int]) -> None:
+        """Counts the units of a result and of those that it took, but for what is paid."""
+        for result, units in costs.items():
+            if result not in self.paid:
+                self.paid.add(result)
+                self.use(units)
+
+
+_METER: ContextVar[Meter] = ContextVar("meter")
+
+
+def _meter() -> Meter:
+    """The meter of what is computed here, or one without a limit."""
+    return _METER.get(None) or Meter()
+
+
+def charge(units: float) -> None:
+    """Counts units of work.
+
+    Raises:
+        WorkSpentError: the budget has fewer left.
+    """
+    meter, whole = _meter(), math.ceil(units)
+    if meter.share is not None:
+        meter.share.own += whole
+    meter.use(whole)
+
+
+@contextmanager
+def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, None, None]:
+    """A budget of so many units (a question's if None), at most of a share of those left."""
+    outer = _meter()
+    units = QUESTION if units is None else units
+    inner = Meter(min(units, math.floor(share * outer.left)), paid=set(outer.paid))
+    try:
+        with _counting(inner):
+            yield inner
+    finally:
+        inner.cut |= inner.spent
+        outer.cut |= inner.cut
+        outer.used += min(inner.used, inner.limit)
+        if not inner.spent:  # what a budget got done before it ended depends on the store
+            outer.paid |= inner.paid
+
+
+@contextmanager
+def question(prices: int = 1) -> Generator[Meter, None, None]:
+    """The budget of so many prices, refused in a line where it ends outside of their refinement.
+
+    Raises:
+        NumericalError: the budget is spent and nothing was caught.
+    """
+    with budget(prices * QUESTION) as meter:
+        try:
+            yield meter
+        except WorkSpentError:
+            raise NumericalError(SPENT) from None
+
+
+@contextmanager
+def _counting(meter: Meter) -> Generator[None, None, None]:
+    token = _METER.set(meter)
+    try:
+        yield
+    finally:
+        _METER.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result, the results that it took with the units of each, and about how large it is."""
+
+    value: Any
+    costs: dict[Hashable, int]
+    size: int
+
+
+class _Store:
+    """The results used last, of so many bytes in all."""
+
+    def __init__(self) -> None:
+        self._results: OrderedDict[Hashable, _Result] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> _Result | None:
+        """A result, which is now the one used last."""
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+            return self._results.get(key)
+
+    def keep(self, key: Hashable, result: _Result) -> None:
+        """Keeps a result in the place of those not used for longest."""
+        with self._lock:
+            self._drop(key)
+            self._results[key] = result
+            self._bytes += result.size
+            while self._bytes > _MOST_BYTES:
+                self._drop(next(iter(self._results)))
+
+    def clear(self, function: object) -> None:
+        """Forgets the results of a function."""
+        with self._lock:
+            for key in [key for key in self._results if isinstance(key, tuple)]:
+                if key[0] is function:
+                    self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        result = self._results.pop(key, None)
+        self._bytes -= result.size if result is not None else 0
+
+
+_STORE = _Store()
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
+    """A function whose latest results are kept, and charged for as often as they are used."""
+
+    def __init__(self, function: Callable[Arguments, Returned]) -> None:
+        self._function = function
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        """The function's result."""
+        key = (self, args, tuple(sorted(kwargs.items())))
+        meter, result = _meter(), _STORE.get(key)
+        if result is None:
+            value, costs = self._computed(meter, key, partial(self._function, *args, **kwargs))
+            result = _Result(value, costs, max(size_of(value), _LEAST_BYTES))
+            _STORE.keep(key, result)
+        meter.pay(result.costs)
+        if meter.share is not None:
+            meter.share.costs.update(result.costs)
+        return result.value
+
+    def _computed(
+        self, meter: Meter, key: Hashable, function: Callable[[], Returned]
+    ) -> tuple[Returned, dict[Hashable, int]]:
+        """The function's result and its costs; they are charged, unless it is paid."""
+        counted = Meter(paid=meter.paid) if key in meter.paid else meter
+        before, share = counted.share, _Share()
+        counted.share = share
+        try:
+            with _counting(counted):
+                value = function()
+        finally:
+            counted.share = before
+        meter.paid.add(key)
+        return value, {key: share.own, **share.costs}
+
+    def cache_clear(self) -> None:
+        """Forgets the results of this function."""
+        _STORE.clear(self)
+
+
+def size_of(value: Any) -> int:
+    """Bytes of the arrays of a result."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(map(size_of, value))
+    if is_dataclass(value):
+        return sum(size_of(getattr(value, each.name)) for each in fields(value))
+    return 0

@@ -1,0 +1,343 @@
+"""When a device's bytes leave: at a moment drawn before its records are opened, whatever they are.
+
+The clock is the test's own. A workshop says how long computing takes and how it ends; everything
+that leaves must leave at the same times, in the same order and in the same lengths.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from device_world import Chosen, Killed, World, at_once
+from fake_coordinator import charter_of
+from forked import HANGS_SECONDS
+from graph_samples import GRAPH
+from test_device_messages import of as message_charter
+from virtual_time import virtually
+
+from turnout.core.errors import ParameterError
+from turnout.schemes import CheckIn, EveryStep, ReleaseRule
+from turnout.service.contract.charter import Timing
+from turnout.service.device import Pace
+from turnout.service.device.working import UnfinishedError, in_a_process
+from turnout.service.graphs.sandbox import Sandbox
+
+TIMING = Timing(60.0, 30.0, 20.0, 8.0)
+RULES = [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT]
+
+
+def failing(after):
+    async def workshop(work, seconds):
+        await asyncio.sleep(after * seconds)
+        raise UnfinishedError("it failed")
+
+    return workshop
+
+
+def taking(part):
+    async def workshop(work, seconds):
+        await asyncio.sleep(part * seconds)
+        return work()
+
+    return workshop
+
+
+async def broken(work, seconds):
+    return np.zeros(2)  # another shape
+
+
+async def infinite(work, seconds):
+    return np.full(6, np.nan)
+
+
+WORKSHOPS = {
+    "fast": at_once,
+    "slow": taking(0.99),
+    "too slow": failing(1.0),
+    "killed": failing(0.3),
+    "failed": failing(0.0),
+    "another shape": broken,
+    "not a number": infinite,
+}
+
+
+def in_turns(workshop):
+    """The workshop, but for what a device tries out before it enrols."""
+    tried = set()
+
+    async def after_one(work, seconds):
+        client = work.args[1]
+        if client in tried:
+            return await workshop(work, seconds)
+        tried.add(client)
+        return work()
+
+    return after_one
+
+
+def seen(folder, workshop, *, clients=(3,), charter=None, **started):
+    """(time, method, path, length, client) of all that leaves, and the world."""
+    charter = charter or charter_of(EveryStep(3))
+    world = World(folder, replace(charter, timing=TIMING))
+    world.workshop, found = in_turns(workshop), []
+    world.coordinator.on_request = lambda method, path, headers, body: found.append(
+        (round(world._now(), 6), method, path, len(body), headers.get("turnout-client"))
+    )
+    world.start(*clients, **started)
+    return found, world
+
+
+def bytes_leave_at_a_moment_drawn_before(tmp_path):
+    """For each rule and with cover, what is seen is the same, however computing goes."""
+    for rule, cover in ((RULES[0], False), (RULES[0], True), (RULES[1], False)):
+        folder, charter = tmp_path / f"{rule.value}-{cover}", charter_of(CheckIn(3), rule)
+        due, _ = seen(folder / "due", at_once, charter=charter, cover=cover)
+        sent = sum(path.endswith(("updates", "covered")) for _, _, path, *_ in due)
+        assert sent == (3 if cover else 1)
+        for name, workshop in WORKSHOPS.items():
+            assert seen(folder / name, workshop, charter=charter, cover=cover)[0] == due, name
+
+
+def the_moment_is_stored_before_records_are_opened(tmp_path):
+    """It is durable when computing begins, and the bytes leave exactly then."""
+    for rule in RULES:
+        world = World(tmp_path / rule.value, replace(charter_of(EveryStep(2), rule), timing=TIMING))
+        drawn, left = {}, {}
+
+        async def look(work, seconds, world=world, drawn=drawn):
+            memory = world.memory()
+            assert len(memory.moments) == 1
+            assert not memory.messages
+            drawn.update(memory.moments)
+            return await taking(0.5)(work, seconds)
+
+        def note(method, path, headers, body, world=world, left=left):
+            if path.endswith("/updates"):
+                left[int(path.split("/")[3])] = world.coordinator.at()[2]
+
+        world.workshop, world.coordinator.on_request = in_turns(look), note
+        world.start()
+        assert set(drawn) == {0, 1}
+        assert left == pytest.approx(drawn)
+        phase = TIMING.update_seconds(asks_one=rule is RULES[1])
+        assert all(phase / 8 <= before <= phase - 9.0 for before in drawn.values())
+
+
+def test_an_update_that_cannot_be_computed_is_zero_and_leaves_as_any_other(tmp_path):
+    for name, workshop in WORKSHOPS.items():
+        _, world = seen(tmp_path / name, workshop)
+        zero = bytes(world.charter.encoding.encoded_size)
+        computed = name in ("fast", "slow")
+        assert len(world.coordinator.rows) == 3
+        assert all((body != zero) is computed for body in world.coordinator.rows.values()), name
+
+
+def test_under_local_trust_a_message_is_made_of_zeros(tmp_path):
+    charter = message_charter(law=CheckIn(4))
+    due, _ = seen(tmp_path / "fast", at_once, charter=charter)
+    for name in ("killed", "too slow"):
+        found, world = seen(tmp_path / name, WORKSHOPS[name], charter=charter)
+        assert found == due
+        (body,) = world.coordinator.rows.values()
+        charter.encoding.decode(body)
+
+
+def test_a_slow_device_does_not_delay_others_of_its_process(tmp_path):
+    async def slow_for_one(work, seconds):
+        return await (failing(1.0) if work.args[1] == 1 else at_once)(work, seconds)
+
+    clients = (0, 1, 2)
+    due, _ = seen(tmp_path / "fast", at_once, clients=clients)
+    assert seen(tmp_path / "slow", slow_for_one, clients=clients)[0] == due
+
+
+def test_moments_are_spread_over_what_the_phase_leaves():
+    pace, charter = Pace(), replace(charter_of(), timing=TIMING)
+    pace.follow(charter)
+
+    async def drawn():
+        return [pace.moment(30.0) for _ in range(400)], pace.moment(12.0)
+
+    moments, too_late = virtually(drawn)
+    assert 9.0 <= min(moments) < 10.0
+    assert 25.0 < max(moments) <= 30 - 30 / 8
+    assert too_late is None
+
+
+# -- an end in between -----------------------------------------------------------------------
+
+
+def killed_while_it_computes(folder, law):
+    """A world whose device was killed so, 2 s after it began its turn."""
+    world = World(folder, replace(charter_of(law), timing=TIMING))
+
+    async def killing(work, seconds):
+        await asyncio.sleep(2.0)
+        raise Killed
+
+    world.workshop = in_turns(killing)
+    with pytest.raises(Killed):
+        world.start(source=Chosen(1))
+    return world
+
+
+@pytest.mark.parametrize("down_seconds", [0.0, 15.0])
+def test_who_is_killed_while_it_computes_sends_zeros_and_computes_nothing_again(
+    tmp_path, down_seconds
+):
+    """At the stored moment; where that has passed meanwhile, at one in what is left."""
+    world, calls, left = killed_while_it_computes(tmp_path, CheckIn(2)), [], []
+    stored = world.memory().moments[1]
+    world._elapsed += down_seconds
+
+    async def counting(work, seconds):
+        calls.append(work)
+        return work()
+
+    world.workshop = counting
+    world.coordinator.on_request = lambda method, path, headers, body: (
+        left.append(world.coordinator.at()[2]) if path.endswith("updates") else None
+    )
+    began = 60.0 - world._elapsed % 60.0 - 30.0
+    assert world.start(source=Chosen(1)) == {"accepted": 1}
+    assert len(calls) == 1  # what is tried out before a device enrols
+    assert list(world.coordinator.rows.values()) == [bytes(world.charter.encoding.encoded_size)]
+    if began - TIMING.compute_seconds >= stored:
+        assert left == pytest.approx([stored])
+    else:
+        assert 30 / 8 <= left[0] < stored
+
+
+def test_what_was_prepared_of_the_records_takes_a_time_that_nobody_sees(tmp_path):
+    def enrolled_at(name, seconds):
+        world = World(tmp_path / name, replace(charter_of(CheckIn(2)), timing=TIMING))
+
+        async def preparing(work, bound):
+            await asyncio.sleep(seconds if world._now() < 60.0 else 0.0)
+            return work()
+
+        world.workshop, times = preparing, []
+        world.coordinator.on_request = lambda method, path, headers, body: times.append(
+            (path, round(world._now(), 6))
+        )
+        world.start(source=Chosen(1))
+        return dict(times)["/v1/enrolments"]
+
+    assert enrolled_at("fast", 0.0) == enrolled_at("slow", 7.9) == TIMING.compute_seconds
+    assert enrolled_at("slower", 8.1) == 2 * TIMING.compute_seconds
+
+
+def test_an_update_that_always_fails_is_found_before_a_device_enrols(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(2)))
+    world.workshop = failing(0.1)
+    with pytest.raises(ParameterError, match="'it failed': expected one that can be computed"):
+        world.start()
+    assert not world.coordinator.keys
+
+
+# -- processes -------------------------------------------------------------------------------
+
+
+def computed(work, seconds=HANGS_SECONDS):
+    return asyncio.run(in_a_process(work, seconds))
+
+
+def test_what_is_computed_in_a_process_of_its_own():
+    held = []
+    update = computed(lambda: held.append(1) or np.arange(3, dtype=np.float32))
+    assert update.tolist() == [0, 1, 2]
+    assert update.dtype == np.float32
+    assert held == []
+
+
+def raises():
+    raise ValueError("no\nupdate")
+
+
+@pytest.mark.parametrize(
+    ("work", "reason"),
+    [
+        (raises, "ValueError: no"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "its process ended early"),
+        (lambda: os._exit(3), "its process ended early"),
+        (object, "Object arrays"),
+    ],
+)
+def test_whatever_ends_a_computation_is_told(work, reason):
+    with pytest.raises(UnfinishedError, match=reason) as failure:
+        computed(work)
+    assert not failure.value.late
+
+
+def test_a_computation_that_is_too_long_is_ended_with_all_that_it_started(tmp_path):
+    def work():
+        if os.fork() == 0:
+            (tmp_path / "started").write_text(str(os.getpid()))
+            time.sleep(HANGS_SECONDS)
+        time.sleep(HANGS_SECONDS)
+
+    async def ended_when_started():
+        working = asyncio.ensure_future(in_a_process(work, HANGS_SECONDS))
+        while not (tmp_path / "started").exists():
+            await asyncio.sleep(0.01)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(ended_when_started())
+    until_gone(int((tmp_path / "started").read_text()))
+    with pytest.raises(UnfinishedError, match=r"more than 0\.05 seconds") as failure:
+        computed(lambda: time.sleep(HANGS_SECONDS), 0.05)
+    assert failure.value.late
+
+
+def until_gone(process):
+    """Wait until a process has ended, whoever collects it."""
+    deadline = time.monotonic() + HANGS_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{process}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return
+        except FileNotFoundError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"the process {process} goes on")
+
+
+def computes_for_ever(tell):
+    def work():
+        tell(os.getpid())
+        time.sleep(HANGS_SECONDS)
+
+    computed(work)
+
+
+def runs_a_graph(tell):
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+    with Sandbox(GRAPH) as sandbox:
+        tell(sandbox._process.pid)
+        time.sleep(HANGS_SECONDS)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs Linux")
+@pytest.mark.parametrize("device", [computes_for_ever, runs_a_graph])
+def test_what_computes_ends_with_its_device(device):
+    """Killed with SIGKILL it can end nothing itself, and what is stopped does not see it go."""
+    read, write = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            device(lambda process: os.write(write, b"%d\n" % process))
+        finally:
+            os._exit(1)
+    os.close(write)
+    with open(read) as told:
+        worker = int(told.readline())
+    os.kill(worker, signal.SIGSTOP)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    until_gone(worker)
