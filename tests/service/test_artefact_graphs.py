@@ -126,7 +126,7 @@ def test_operators_that_no_device_runs(operator):
         read_graph(model([node(operator, ["parameters"], ["update"])]))
 
 
-SHAPING = [(operator, place) for operator, places in SHAPING_INPUTS.items() for place in places]
+SHAPING = sorted((name, place) for name, places in SHAPING_INPUTS.items() for place in places)
 
 
 @pytest.mark.parametrize(("operator", "place"), SHAPING)
