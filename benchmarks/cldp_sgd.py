@@ -33,6 +33,7 @@ from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.reporting.drawing import DASHED, LOOKS, Picture
 from turnout.reporting.surroundings import machine, versions
+from turnout.reporting.words import rounded_down, rounded_up
 from turnout.schemes.scheme import shuffled
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
@@ -193,9 +194,10 @@ def shown(one: dict[str, Any]) -> str:
     """A run in words."""
     figure, variant, seed = one["setting"]
     lower, upper = one["epsilon"][-1]
+    bracket = f"[{rounded_down(lower)}, {rounded_up(upper)}]"
     scores = " ".join(f"{score:.1f}" for score in one["accuracy"])
     return (
-        f"Figure {figure}, {variant}, seed {seed}: {scores} %; ε in [{lower:.4f}, {upper:.4f}], "
+        f"Figure {figure}, {variant}, seed {seed}: {scores} %; ε in {bracket}, "
         f"{one['bits']} bits, 1/{one['fewer']:,.0f} of float32, {one['seconds']:.0f} s "
         f"({one['cpu_seconds']:.0f} CPU-s)"
     )

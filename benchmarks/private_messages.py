@@ -1,4 +1,4 @@
-"""MNIST without a trusted coordinator at ε ≤ 1: accuracy of messages of 38 bits, and of how many.
+"""MNIST without a trusted coordinator at ε ≤ 1: accuracy of messages of 37 or 38 bits.
 
 python benchmarks/private_messages.py [--seeds 3] [--rounds 30,60,120,240,480,960]
                                       [--several] [--json FILE] [--out private_messages.svg]
