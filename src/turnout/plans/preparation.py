@@ -154,7 +154,7 @@ def _in_its_place(plan: Plan, population: int, chosen: ParticipationLaw) -> str:
     try:
         found = prepare(plan.model_copy(update={"privacy": local}), population, chosen)
     except TurnoutError:
-        return "privacy.trust = 'local' needs none"
+        return "privacy.trust = 'local' has none either"
     return (
         f"with privacy.trust = 'local' the plan has ε = {_above(found.guarantee.epsilon.upper)}, "
         f"ε₀ = {found.epsilon0:.4g} a message ({plan.privacy.relation.value}, "
