@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.data import mnist
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.features import apply_features
+from turnout.learning.holdings import Holdings
 from turnout.learning.models import Model, logistic
 from turnout.learning.personal import PersonalTask, judged_on_own_classes
 

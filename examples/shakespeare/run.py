@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 import turnout as tn
 from turnout.learning.algorithm import FedSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.module_trials import SlowUpdatesWarning
 from turnout.learning.modules import build_module
 from turnout.learning.optimizers import Adam

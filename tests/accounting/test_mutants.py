@@ -37,7 +37,7 @@ def clear_caches() -> None:
         value
         for module in (check_ins, composition)
         for value in vars(module).values()
-        if hasattr(value, "cache_clear")
+        if hasattr(value, "cache_clear") and not isinstance(value, type)
     ]
     assert cached
     for function in cached:

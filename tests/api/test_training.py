@@ -9,9 +9,9 @@ import pytest
 from turnout.api.training import simulate, train
 from turnout.core.errors import ParameterError, StorageError
 from turnout.learning.algorithm import FedSGD
+from turnout.learning.optimizers import build_optimizer_of
 from turnout.plans import Plan, example_plan
 from turnout.runs import InterruptedRunError
-from turnout.runs.building import build_optimizer_of
 from turnout.runs.execution import ReadyRun
 from turnout.schemes import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
 

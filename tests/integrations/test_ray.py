@@ -13,8 +13,9 @@ import turnout as tn
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning import tasks
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.gradients import Compute
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining, SingleUpdates
 from turnout.learning.losses import LOSSES
 from turnout.learning.models import build_model

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.metrics import build_objective
 from turnout.learning.module_trials import SlowUpdatesWarning
 from turnout.learning.tasks import SupervisedTask

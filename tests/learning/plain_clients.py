@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from turnout.learning.algorithm import FedSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD

@@ -6,7 +6,8 @@ from plain_clients import Case, case
 
 from turnout.core.errors import ParameterError
 from turnout.learning.algorithm import FedSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import (
     LayeredUpdates,
     LocalTraining,

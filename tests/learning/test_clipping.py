@@ -11,8 +11,9 @@ from torch import Tensor
 
 from turnout.learning import gradients as clipping
 from turnout.learning import local_updates
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.gradients import OuterProducts, squared_norms
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 
 PATHS = ("layered", "vmapped")

@@ -20,8 +20,9 @@ from torch import nn
 
 from turnout.core.errors import ParameterError
 from turnout.core.identity import identity_of
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.gradients import LocalTraining
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import SingleUpdates, VmappedUpdates
 from turnout.learning.metrics import build_objective
 from turnout.learning.module_trials import SlowUpdatesWarning

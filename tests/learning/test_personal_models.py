@@ -9,8 +9,9 @@ import torch
 
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.gradients import LocalTraining
+from turnout.learning.holdings import Holdings
 from turnout.learning.models import logistic
 from turnout.learning.optimizers import SGD
 from turnout.learning.personal import AdaPeD, Alone, PersonalTask, Ridge, judged_on_own_classes

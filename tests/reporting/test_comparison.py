@@ -21,7 +21,8 @@ from turnout.cli.options import show
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans.sweeps import sweep
 from turnout.reporting import progress
-from turnout.reporting.comparison import comparison_picture, comparison_record
+from turnout.reporting.answer_pictures import comparison_picture
+from turnout.reporting.comparison import comparison_record
 from turnout.reporting.drawing import LOOKS
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 

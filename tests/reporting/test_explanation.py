@@ -11,13 +11,13 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.meaning.explanation import explain
 from turnout.core.errors import ParameterError, StorageError
+from turnout.reporting.answer_pictures import trade_off_picture
 from turnout.reporting.drawing import check_format
 from turnout.reporting.explanation import (
     CLAIMS,
     FALSE_POSITIVE_RATES,
     explanation_record,
     explanation_rows,
-    trade_off_picture,
 )
 from turnout.schemes import (
     CheckIn,

@@ -11,10 +11,13 @@ from turnout.accounting.meaning.explanation import explain
 from turnout.accounting.published.comparison import METHODS, SHUFFLE_METHODS, Quote
 from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean
 from turnout.plans.sweeps import ComparisonCurve, SweepComparison, sweep
-from turnout.reporting.comparison import comparison_picture
+from turnout.reporting.answer_pictures import (
+    comparison_picture,
+    frequency_picture,
+    mean_picture,
+    trade_off_picture,
+)
 from turnout.reporting.drawing import LOOKS, Picture
-from turnout.reporting.estimates import frequency_picture, mean_picture
-from turnout.reporting.explanation import trade_off_picture
 from turnout.reporting.pictures import count_pictures, pictures
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 

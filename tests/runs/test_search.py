@@ -15,7 +15,7 @@ from turnout.api.trained import load
 from turnout.api.tuning import tune
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.data import ClientData, PredictionTarget, Records, digits
-from turnout.learning.examples import Holdings
+from turnout.learning.holdings import Holdings
 from turnout.plans import Plan
 from turnout.runs import InterruptedRunError, Unwatched
 from turnout.runs import workload as featuring

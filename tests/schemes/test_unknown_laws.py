@@ -10,7 +10,7 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.participation import neighbours
+from turnout.accounting.participation import neighbours, turns
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import drawing
 from turnout.participation.drawing import draw, expected_check_ins, expected_empty_steps, one_of
@@ -40,6 +40,7 @@ NO_ROW = {
     "an analysis": {"Cohort", "OneOfOwn"},  # priced by functions of their own
     "an independent analysis": {"Cohort", "OneOfOwn"},
     "the same chance of several clients at each step": {"OneOfOwn"},
+    "the number of turns": {"OneOfOwn"},
 }
 """Draws that a table refuses, and nothing else is missing from any."""
 TABLES = (
@@ -48,6 +49,7 @@ TABLES = (
     drawing._CANDIDATES,
     coordinator.RULES,
     neighbours.NEIGHBOUR_BOUNDS,
+    turns._TURNS,
     cost._WINDOWS,
 )
 
@@ -157,6 +159,7 @@ TELL = {
         neighbours.NEIGHBOUR_BOUNDS,
         neighbours._Analysis(bound, "a new draw"),
     ),
+    "turns": (turns._TURNS, lambda draw, full, rest: turns._one_of(OneOf(4, 0.5), full, rest)),
     "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
 }
 """The tables, and a row for the new draw."""
@@ -167,9 +170,9 @@ NEEDS = {
     "empty steps": {"expectations", "chances"},
     "admissions": {"admissions"},
     "quota": {"admissions"},
-    "aggregated": {"accounting"},
-    "a part": {"accounting"},
-    "price": {"accounting"},
+    "aggregated": {"accounting", "turns"},
+    "a part": {"accounting", "turns"},
+    "price": {"accounting", "turns"},
     "verified cost": {"verifier"},
 }
 """Tables that must have a row before an answer is given; others never give one."""

@@ -155,7 +155,7 @@ def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
         raise MissingExtraError(what, "onnx", extras)
 
     monkeypatch.setattr(founding, "require", missing)
-    with pytest.raises(MissingExtraError, match=r"turnout\[export\]"):
+    with pytest.raises(MissingExtraError, match=r"\[export\]"):
         new_task(PLAN, tmp_path, TIMING, graph=True)
 
 

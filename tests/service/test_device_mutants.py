@@ -275,7 +275,7 @@ MUTANTS = {
     ),
     "takes part without being enrolled": (
         one_invitation_one_key,
-        (device.TaskDevice, "_enrol", "receipt.answer is not Answer.ACCEPTED", "False"),
+        (device.TaskDevice, "_enrol", "receipt.answer is not WireAnswer.ACCEPTED", "False"),
     ),
 }  # fmt: skip
 GUARANTEES = {function.__name__: function for function, *_ in MUTANTS.values()}

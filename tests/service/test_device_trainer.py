@@ -207,7 +207,7 @@ def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeyp
     with pytest.raises(ParameterError, match=rf"model\.{key} = .*no code that a coordinator names"):
         trainer_on(records(simulated, 3), 3)(charter(text))
     # What a plan's owner runs, runs it.
-    with pytest.raises(SystemExit, match="it ran"):
+    with pytest.raises(ParameterError, match="SystemExit: it ran"):
         build_algorithm(gather(Plan.from_toml(text), tmp_path))
 
 

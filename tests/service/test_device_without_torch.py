@@ -24,7 +24,7 @@ class WithoutTraining:
 sys.meta_path.insert(0, WithoutTraining())
 
 import numpy as np
-from turnout.service.device import Device, Diary, Link, StateFile, connection
+from turnout.service.device import Diary, TaskDevice, Link, StateFile, connection
 from turnout.service.contract.wire import Invitation
 
 
@@ -41,7 +41,7 @@ class TowardsZero:
 
 async def take_part(url, diary, invitation):
     async with connection(None) as http:
-        return await Device(invitation, diary, Link(http, url), TowardsZero).run()
+        return await TaskDevice(invitation, diary, Link(http, url), TowardsZero).run()
 
 
 url, token, state, tests = sys.argv[1:]

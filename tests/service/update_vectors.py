@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.features import apply_features
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 from turnout.learning.models import build_model
 from turnout.learning.tasks import SupervisedTask

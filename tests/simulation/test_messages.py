@@ -16,7 +16,8 @@ from turnout.core.errors import (
     UnsupportedError,
 )
 from turnout.learning.algorithm import FedSGD, RecordSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining, SingleUpdates, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD

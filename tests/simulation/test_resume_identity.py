@@ -17,8 +17,9 @@ from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
 from turnout.data import ClientData, Records, digits
 from turnout.learning.algorithm import FedSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.gradients import Compute, Precision
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Constant

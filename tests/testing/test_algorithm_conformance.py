@@ -7,7 +7,8 @@ import pytest
 
 from turnout.core.aggregates import UpdateSum
 from turnout.learning.algorithm import FedSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Adam, AveragedOptimizer, ExponentialAverage
 from turnout.learning.tasks import SupervisedTask

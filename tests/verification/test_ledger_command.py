@@ -110,14 +110,14 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
     assert ended("export", "--db", tmp_path / "missing.sqlite") == 4
 
 
-def test_verifying_imports_nothing_of_turnout_but_spec_and_core(file):
+def test_verifying_imports_nothing_of_turnout_but_schemes_and_core(file):
     script = (
         "import sys\n"
         "from turnout.verification import verify\n"
         "verdict = verify(open(sys.argv[1], 'rb').read())\n"
         "assert verdict.costs and not verdict.faults\n"
         "packages = {name.split('.')[1] for name in sys.modules if name.startswith('turnout.')}\n"
-        "assert packages == {'verification', 'spec', 'core'}, packages\n"
+        "assert packages == {'verification', 'schemes', 'core', '_version'}, packages\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=False

@@ -91,8 +91,10 @@ def test_two_accountants_overlap_where_it_is_not(noise, law, relation, release, 
     assert other.lower <= found.upper
     assert found.relative_width < width
     if release is ReleaseRule.ONE_CLIENT and isinstance(law, CheckIn):
-        # The same sensitivities and hops stand behind both upper bounds.
-        assert found.upper == pytest.approx(other.upper, rel=0.01)
+        # The same sensitivities and hops stand behind both upper bounds; under zero-out the
+        # accountant has the closed form of one sensitivity besides.
+        same = pytest.approx(found.upper, rel=0.01)
+        assert other.upper == same if relation is ADD else other.upper < found.upper
 
 
 def test_blocks_of_a_subset_use_all_steps():

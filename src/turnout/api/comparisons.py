@@ -70,7 +70,7 @@ class Comparison(Result, sweeps.SweepComparison):
         if self.asked.against is None:
             raise UnsupportedError("nothing was swept, so there is no curve to draw")
         require("plots", what="plot")
-        from turnout.reporting.comparison import comparison_picture
+        from turnout.reporting.answer_pictures import comparison_picture
 
         return comparison_picture(self)
 

@@ -188,7 +188,7 @@ class EstimatedFrequencies(Result, Frequencies):
     def plot(self, top: int = _TOP) -> Picture:
         """The most frequent values with their intervals."""
         require("plots", what="plot")
-        from turnout.reporting.estimates import frequency_picture
+        from turnout.reporting.answer_pictures import frequency_picture
 
         return frequency_picture(self, self.categories, top)
 
@@ -226,7 +226,7 @@ class EstimatedMean(Result, Mean):
     def plot(self, top: int = _TOP) -> Picture:
         """The first coordinates with two standard errors either way."""
         require("plots", what="plot")
-        from turnout.reporting.estimates import mean_picture
+        from turnout.reporting.answer_pictures import mean_picture
 
         return mean_picture(self, self.names, top)
 

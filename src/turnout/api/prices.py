@@ -236,7 +236,7 @@ class Price(Result, Answer):
             MissingExtraError: the extra `plots` is not installed.
         """
         require("plots", what="plot")
-        from turnout.reporting.explanation import trade_off_picture
+        from turnout.reporting.answer_pictures import trade_off_picture
 
         return trade_off_picture(self._meaning)
 

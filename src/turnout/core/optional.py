@@ -1,4 +1,4 @@
-"""What is loaded only when it is needed: optional packages, and names of large packages.
+"""Optional packages and names of large packages, loaded only when they are needed.
 
 `EXTRAS` says which extra installs what; `require` and `missing_extra` raise one line that names the
 extra. `loaded_on_demand` gives a package a ``__getattr__`` (PEP 562) that imports a public name at

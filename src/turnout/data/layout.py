@@ -39,7 +39,7 @@ from turnout.data.encoding import Census, Encoder, Split, kinds_of, take_census
 from turnout.data.files import cache_folder
 from turnout.data.records import ClientData, PredictionTarget, Records
 from turnout.data.tables import Kind, Table, TableBatch, columns_of
-from turnout.learning.examples import Holdings
+from turnout.learning.holdings import Holdings
 from turnout.plans.data_sections import DataSection
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
-from turnout.learning.examples import Holdings
+from turnout.learning.holdings import Holdings
 from turnout.plans.data_sections import DataSection
 
 

@@ -1,6 +1,4 @@
-"""Labelled examples as a model sees them (`Examples`), and which client holds which
-(`Holdings`).
-"""
+"""Labelled examples as a model sees them."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
 
@@ -130,105 +127,3 @@ def as_floats(inputs: Tensor) -> Tensor:
     if inputs.dtype == torch.int64:
         return inputs
     return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs.float()
-
-
-def within(numbers: NDArray[np.integer], limit: int) -> bool:
-    """Whether every one of some numbers (at least one) is in 0 … limit − 1."""
-    return bool(numbers.min() >= 0 and numbers.max() < limit)
-
-
-@shows_shapes()
-@dataclass(frozen=True, slots=True, eq=False)
-class Holdings:
-    """Which client holds which examples: row ``i`` of a sparse 0/1 matrix is client ``i``.
-
-    Attributes:
-        offsets: int64, shape ``(population + 1,)``, from 0, not decreasing.
-        records: int64, shape ``(offsets[-1],)``; client ``i`` holds examples
-            ``records[offsets[i]:offsets[i + 1]]``.
-    """
-
-    offsets: NDArray[np.int64]
-    records: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        steps = np.diff(self.offsets)
-        if self.offsets.size < 2 or self.offsets[0] != 0 or (steps < 0).any():
-            raise ParameterError("offsets", self.offsets[:3], "offsets from 0, not decreasing")
-        if self.records.shape != (self.offsets[-1],):
-            expected = f"shape ({int(self.offsets[-1])},), as the offsets say"
-            raise ParameterError("records", self.records.shape, expected)
-
-    @classmethod
-    def one_each(cls, population: int) -> Holdings:
-        """Client ``i`` holds example ``i`` and nothing else."""
-        checks.count(population=population)
-        return cls(np.arange(population + 1), np.arange(population))
-
-    @classmethod
-    def from_owners(cls, owners: NDArray[np.integer], population: int) -> Holdings:
-        """Holdings in which example ``r`` belongs to client ``owners[r]``, shape ``(n,)``."""
-        checks.count(population=population)
-        owners = np.asarray(owners, dtype=np.int64)
-        if owners.size and not within(owners, population):
-            raise ParameterError("owners", owners, f"clients from 0 to {population - 1}")
-        counts = np.bincount(owners, minlength=population)
-        return cls(np.concatenate(([0], np.cumsum(counts))), np.argsort(owners, kind="stable"))
-
-    @property
-    def population(self) -> int:
-        """Clients, those without examples included."""
-        return self.offsets.size - 1
-
-    def counts(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The number of examples of each of ``clients``, int64, shape ``(clients,)``."""
-        return self.offsets[clients + 1] - self.offsets[clients]
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """The number of examples of every client, int64, shape ``(population,)``."""
-        return np.diff(self.offsets)
-
-    def sampled(
-        self, clients: NDArray[np.int64], count: int, generator: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """Some of each client's examples, a uniform subset in uniform order.
-
-        Args:
-            clients: int64, shape ``(c,)``, each with at least ``count`` examples.
-            count: s.
-            generator: draws them.
-
-        Returns:
-            Numbers of examples, int64, shape ``(c, s)``.
-
-        Raises:
-            ParameterError: a client holds fewer.
-        """
-        sizes = self.counts(clients)
-        if clients.size and sizes.min() < count:
-            raise ParameterError("count", count, f"at most {sizes.min()}, what a client holds")
-        places = np.empty((clients.size, count), np.int64)
-        for j in range(count):  # the j-th of those left, counted past the ones that are taken
-            place = generator.integers(0, sizes - j)
-            for taken in np.sort(places[:, :j], axis=1).T:
-                place += place >= taken
-            places[:, j] = place
-        return self.records[self.offsets[clients][:, None] + places]
-
-    def padded(self, clients: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The examples of some clients as a rectangle, and each one's weight in its mean.
-
-        Args:
-            clients: int64, shape ``(c,)``, each with at least one example.
-
-        Returns:
-            ``(records, weights)``, both of shape ``(c, m)`` where m is the largest count.
-            Short rows repeat the client's *own* last example with weight 0, so that whatever
-            is wrong with one client's data stays with that client.
-        """
-        counts = self.counts(clients)
-        column = np.arange(counts.max())
-        index = self.offsets[clients][:, None] + np.minimum(column, counts[:, None] - 1)
-        weights = np.where(column < counts[:, None], 1.0 / counts[:, None], 0.0)
-        return self.records[index], weights.astype(np.float32)

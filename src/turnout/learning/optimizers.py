@@ -1,6 +1,7 @@
 """Server optimizers, learning-rate schedules and averages of iterates, as pure functions of state.
 
-`build_optimizer`, `build_schedule` and `build_averaging` build them from a plan's words.
+`build_optimizer_of` builds all that a plan's table says; `build_optimizer`, `build_schedule` and
+`build_averaging` build one part each.
 
 An optimizer is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
 direction, step) -> (parameters, state)``. Neither changes its arguments, and the state is a flat
@@ -14,13 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from turnout.plans.sections import OptimizerSection
 
 Schedule = Callable[[int], float]
 """The learning rate of each step, counted from 0."""
@@ -454,3 +458,19 @@ def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.
         checks.probability(tail=tail)
         return TailAverage(steps - round(tail * steps))
     raise ParameterError("optimizer.averaging", name, "one of none, ema, tail")
+
+
+def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
+    """The optimiser of a run in which the model moves so many times, averaging included."""
+    rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
+    optimizer = build_optimizer(
+        section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay
+    )
+    if section.radius is not None:
+        optimizer = Projected(optimizer, section.radius)
+    if section.averaging == "none":
+        return optimizer
+    averaging = build_averaging(
+        section.averaging, steps, section.averaging_decay, section.averaging_tail
+    )
+    return AveragedOptimizer(optimizer, averaging)

@@ -32,8 +32,9 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
 from turnout.learning.algorithm import ClientState, ClientStates, FedSGD, ServerState
-from turnout.learning.examples import Examples, Holdings, as_floats, rows, within
+from turnout.learning.examples import Examples, as_floats, rows
 from turnout.learning.gradients import LocalTraining
+from turnout.learning.holdings import Holdings, within
 from turnout.learning.models import Model
 from turnout.learning.optimizers import Optimizer
 from turnout.learning.tasks import SupervisedTask

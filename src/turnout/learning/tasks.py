@@ -19,9 +19,10 @@ from torch import Tensor
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning import metrics
-from turnout.learning.examples import Examples, Holdings, as_floats, rows, within
+from turnout.learning.examples import Examples, as_floats, rows
 from turnout.learning.features import keep_freed_memory, ordered_map
 from turnout.learning.gradients import CPU, ClippedSum, Compute, exact_products
+from turnout.learning.holdings import Holdings, within
 from turnout.learning.local_updates import ClientBatch, LocalTraining, LocalUpdates, local_updates
 from turnout.learning.metrics import LOSS, Objective, WholeMetric, build_objective
 from turnout.learning.models import Layered, Model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 
@@ -11,7 +11,6 @@ from turnout._version import __version__
 from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
-from turnout.reporting.drawing import Picture
 from turnout.reporting.summary import (
     PERSONAL_METRICS,
     SIMULATORS_VIEW,
@@ -31,6 +30,9 @@ from turnout.reporting.words import (
     of_unit,
     rounded_up,
 )
+
+if TYPE_CHECKING:
+    from turnout.reporting.drawing import Picture
 from turnout.schemes import TrustModel
 
 

@@ -1,7 +1,4 @@
-"""The objects that a plan describes: optimizer, task and algorithm.
-
-`build_optimizer_of` needs numpy alone; `build_algorithm` and `build_task` import PyTorch.
-"""
+"""The algorithm and the task that a plan describes; importing this module imports PyTorch."""
 
 from __future__ import annotations
 
@@ -14,44 +11,21 @@ from torch import nn
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.data import Records, deal
 from turnout.learning.algorithm import Algorithm, FedSGD, RecordSGD
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
 from turnout.learning.features import FeatureMap, build_features
 from turnout.learning.gradients import compute_on
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 from turnout.learning.metrics import build_objective
 from turnout.learning.models import Layered, build_model
 from turnout.learning.modules import Adapters, ModuleModel, build_module
-from turnout.learning.optimizers import (
-    AveragedOptimizer,
-    Optimizer,
-    Projected,
-    build_averaging,
-    build_optimizer,
-    build_schedule,
-)
+from turnout.learning.optimizers import build_optimizer_of
 from turnout.learning.personal import PersonalTask, judged_on_own_classes
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
-from turnout.plans.sections import ONE_MODEL, OptimizerSection
+from turnout.plans.sections import ONE_MODEL
 from turnout.randomness import SimulationStreams
 from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload, features_of
-
-
-def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
-    """The optimiser of a run in which the model moves so many times, averaging included."""
-    rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
-    optimizer = build_optimizer(
-        section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay
-    )
-    if section.radius is not None:
-        optimizer = Projected(optimizer, section.radius)
-    if section.averaging == "none":
-        return optimizer
-    averaging = build_averaging(
-        section.averaging, steps, section.averaging_decay, section.averaging_tail
-    )
-    return AveragedOptimizer(optimizer, averaging)
-
 
 JUDGED = 50
 """Test examples by which a client is judged, at most."""

@@ -22,7 +22,7 @@ from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.files import write
 from turnout.core.showing import shows_shapes
 from turnout.data import ClientData, PredictionTarget, Records
-from turnout.learning.examples import Holdings
+from turnout.learning.holdings import Holdings
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
 from turnout.plans.data_sections import DataSection
 from turnout.plans.plan import Range, TuneSection, parse_ranges

@@ -1,4 +1,4 @@
-"""What a plan's names stand for: data, trace, clients, participation, and features of records.
+"""Workload of a plan: data, trace, clients, participation, and features of records.
 
 `gather` builds the `Workload`. `features_of` computes features and keeps those of large data sets
 in the user's cache; `Views` computes them once for all runs of a search.

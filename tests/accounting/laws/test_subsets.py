@@ -342,7 +342,7 @@ def test_mutant_range_of_equal_values_only(monkeypatch):
     """S as if it were largest with all values equal, as it is for their sum (Maclaurin)."""
 
     def equal(statistic, scale, groups, picks):
-        return (np.expm1(k_subset_statistic / groups) / scale) ** picks
+        return (np.expm1(statistic / groups) / scale) ** picks
 
     monkeypatch.setattr(k_subset_conditional, "largest_ratios", equal)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH

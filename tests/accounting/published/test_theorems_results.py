@@ -37,7 +37,7 @@ MODULES = [
 HELPERS = {"composed", "at_total_delta", "estimate", "engine_poisson"} | {
     "at_eightfold",
     "binned",
-    "log_sum",
+    "log_sum_exp",
     "part_of",
     "poisson_run",
     "gaussian_log_moments",
@@ -46,7 +46,7 @@ HELPERS = {"composed", "at_total_delta", "estimate", "engine_poisson"} | {
     "lemma_a_3_largest_delta",
     "lemma_a_3_slack",
     "lemma_a_6",
-    "epsilon_at",
+    "epsilons_by_order",
     "log_delta_at",
 }
 

@@ -49,7 +49,7 @@ HELPERS = {
     "require_setting",
     "sub_gaussian_moments",
     "missed_by_coins",
-    "epsilon_at",
+    "epsilons_by_order",
     "log_delta_at",
     "log_moment_below",
     "log_excess",

@@ -1,4 +1,4 @@
-"""What randomizers of vectors share: interface, public randomness, bits flipped at random.
+"""Interface of randomizers of vectors, public randomness, and bits flipped at random.
 
 `VectorRandomizer` takes blocks of clients and gives unbiased sums. `PublicRandomness` is drawn by
 clients and server alike from one public seed. It carries no privacy: it must be the same on both

@@ -1,1 +1,1 @@
-"""What coordinator, device and verifier agree on: messages, charter, model computation, ledger."""
+"""The contract of coordinator, device and verifier: messages, charter, computation, ledger."""

@@ -177,7 +177,7 @@ class Learner:
     """The optimiser of a charter's plan. It is loaded at once, so that no release waits for it."""
 
     def __init__(self, charter: Charter) -> None:
-        from turnout.runs.building import build_optimizer_of
+        from turnout.learning.optimizers import build_optimizer_of
 
         moves = charter.steps // charter.minibatch
         self._optimizer = build_optimizer_of(Plan.from_toml(charter.plan).optimizer, moves)
