@@ -54,7 +54,7 @@ _ROUNDOFF_MEAN = 64.0
 
 _NEGLIGIBLE_LOG = -80.0
 
-_UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; twice as many beyond a cache
+_UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; four times beyond a cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 
         first: lowest bin of the window to return.
         tilt: exponential tilt a bin that the distributions already contain; 0 for none.
     """
-    charge(_UNITS_A_BIN * size * (1 + len(factors)) * (2 if size > _CACHED else 1))
+    charge(_UNITS_A_BIN * size * (1 + len(factors)) * (4 if size > _CACHED else 1))
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
     turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
     parts = [_Transform.of(factor, size, turn, tilt) for factor in factors]

@@ -184,7 +184,7 @@ def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray
 MOST_BINS = 1 << 23
 
 # Forward error of an FFT: at most 6.7 u a radix-2 level (Higham, Accuracy and Stability, §24.1).
-_UNITS_A_BIN = 10  # of work, of each transform
+_UNITS_A_BIN = 6  # of work, of each transform
 
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0
 
