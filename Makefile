@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.11 or later and make, nothing else.
+# `make demo` and `make check` need Python 3.11 or later and make, nothing else.
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +22,7 @@ demo: $(VENV)/.runtime  ## Train the demo model and show where its report is.
 test: $(VENV)/.dev  ## Run the whole test suite.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
-check: $(VENV)/.dev  ## Run everything that a change must pass.
+check: $(VENV)/.dev  ## Run everything that a change must pass: format, lint, types, contracts, tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright

@@ -36,7 +36,7 @@ from peers.brackets import (
 from turnout.accounting import price
 from turnout.core.errors import TurnoutError
 from turnout.reporting.surroundings import surroundings
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 WIDTH_LIMIT, RATIO_LIMIT, SECONDS_LIMIT = 1e-3, 100.0, 1.0
 REPEATS = 3

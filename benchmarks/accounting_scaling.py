@@ -24,9 +24,8 @@ from peers.brackets import Cell
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.curve import AllocationCurve, allocation_curve
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DOTTED, LOOKS
+from turnout.accounting.participation.check_ins import AllocationCurve, allocation_curve
+from turnout.reporting.drawing import DOTTED, LOOKS, Picture
 from turnout.reporting.surroundings import surroundings
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"

@@ -22,8 +22,7 @@ from matplotlib.axes import Axes
 
 import turnout as tn
 from turnout.plans import Plan, example_plan
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.reporting.drawing import LOOKS, Picture
 from turnout.reporting.surroundings import machine, versions
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "accuracy.svg"

@@ -20,8 +20,7 @@ from typing import Any
 import turnout as tn
 from turnout.api.audited import also_stated, games_of, stated_by, with_simulation
 from turnout.auditing import play
-from turnout.protocol.clipping import Clipping
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.reporting.surroundings import machine, versions
 from turnout.testing.faults import FAULTS
 
@@ -173,8 +172,7 @@ def faults(kept: Kept) -> None:
 
 def drawn(kept: Kept, file: Path) -> None:
     """ε found over the upper bound: releases at 10⁶ trials, configurations at 20,000."""
-    from turnout.reporting.drawing import Picture
-    from turnout.reporting.palette import DOTTED, LOOKS
+    from turnout.reporting.drawing import DOTTED, LOOKS, Picture
 
     large = [(name, kept.rows[f"ratio: {name}"]) for name in RELEASES]
     small = [kept.rows[f"consistent: {name}"] for name, _ in configurations()]

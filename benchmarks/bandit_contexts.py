@@ -53,7 +53,7 @@ def mnist(streams: SimulationStreams) -> LoggedEnvironment:
 @lru_cache(maxsize=1)
 def _logged() -> LoggedEnvironment:
     """The candidates' features over the test images, and the log of the training images."""
-    from turnout.datasets import mnist as mnist_data
+    from turnout.data import mnist as mnist_data
 
     held = mnist_data()
     net = parameter_net(3, FINENESS)
@@ -104,7 +104,7 @@ def _of_norm_one(images: NDArray[Any]) -> FloatArray:
 @lru_cache(maxsize=1)
 def _public() -> tuple[FloatArray, NDArray[Any]]:
     """UCI's digits, training and test ones, and their classes."""
-    from turnout.datasets import digits
+    from turnout.data import digits
 
     held = digits()
     inputs = np.concatenate([held.train.inputs, held.test.inputs])

@@ -19,11 +19,10 @@ from turnout.bandits import (
     LinearEnvironment,
     LocalBits,
     ShuffledBits,
-    simulate,
+    simulate_bandit,
 )
-from turnout.bandits.channels import Channels
-from turnout.bandits.confidence import Estimates, Evidence, Widths
-from turnout.bandits.policy import Release
+from turnout.bandits.mechanisms import Channels
+from turnout.bandits.policy import BatchEvidence, BatchRelease, Estimates, Widths
 from turnout.randomness import SimulationStreams
 
 ENVIRONMENT = LinearEnvironment(np.eye(2), np.array([5e-5, -5e-5]))
@@ -34,11 +33,11 @@ MECHANISMS = (CentralSums(EPSILON), ShuffledBits(EPSILON, DELTA), LocalBits(EPSI
 class WithoutNoise(Elimination):
     """Wrong: estimates as they are, with the variance that bare rewards would have."""
 
-    def _evidence(self, state: Any, release: Release) -> Evidence:
+    def _evidence(self, state: Any, release: BatchRelease) -> BatchEvidence:
         pulls = release.batch.pulls
         bare = Channels(pulls, np.ones(pulls.size), np.inf)
         sums: Any = release.means * pulls
-        return super()._evidence(state, Release(release.batch, sums, bare))
+        return super()._evidence(state, BatchRelease(release.batch, sums, bare))
 
 
 class OneLook(Elimination):
@@ -90,6 +89,6 @@ def lost(policy: Elimination, sums: Any) -> int:
     """Runs that drop the best action."""
     found = 0
     for seed in range(RUNS):
-        run = simulate(policy, ENVIRONMENT, sums, HORIZON, SimulationStreams(seed))
+        run = simulate_bandit(policy, ENVIRONMENT, sums, HORIZON, SimulationStreams(seed))
         found += ENVIRONMENT.best not in run.state.active
     return found

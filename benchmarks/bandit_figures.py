@@ -6,9 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from turnout.reporting.drawing import Picture
-from turnout.reporting.folder import write
-from turnout.reporting.palette import DASHED, LOOKS, SOLID
+from turnout.core.files import write
+from turnout.reporting.drawing import DASHED, LOOKS, SOLID, Picture
 
 MODELS = ("central", "shuffled", "local")
 ORDERS = {

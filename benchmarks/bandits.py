@@ -30,7 +30,7 @@ from turnout.bandits import (
     PrivateLinUCB,
     ShuffledBits,
     phased_elimination,
-    simulate,
+    simulate_bandit,
     sphere_environment,
     two_best_environment,
 )
@@ -65,7 +65,7 @@ def regrets(
     for seed in range(seeds):
         streams = SimulationStreams(seed)
         environment = make(streams)
-        run = simulate(policy, environment, sums, horizon, streams)
+        run = simulate_bandit(policy, environment, sums, horizon, streams)
         final.append(run.regret[-1])
         uniform.append(horizon * environment.gaps.mean())
     return {

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 from turnout.plans import Plan, prepare, read_plan
+from turnout.runs.execution import ReadyRun, evaluation_interval
+from turnout.runs.workload import gather
 from turnout.simulation import FileCheckpoints
 from turnout.simulation.checkpoints import RunIdentity
-from turnout.training.execution import ReadyRun, evaluation_interval
-from turnout.training.workload import gather
 
 NEEDED = 0.02
 

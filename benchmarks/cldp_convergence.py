@@ -24,14 +24,14 @@ import numpy as np
 from scipy.optimize import brentq, minimize
 
 import turnout as tn
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Projected
 from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import SeededCode
 from turnout.reporting.surroundings import surroundings
-from turnout.spec.shuffles import shuffled
+from turnout.schemes.scheme import shuffled
 
 CLIENTS, FEATURES, DIAMETER = 4000, 8, 8.0
 ROUNDS, SAMPLED, LEVEL, READINGS = 3000, 10, 1.0, 50

@@ -24,18 +24,17 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 
 import turnout as tn
-from turnout.datasets import mnist
+from turnout.data import mnist
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import LInfRandomizer
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, LOOKS
+from turnout.reporting.drawing import DASHED, LOOKS, Picture
 from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.words import rounded_down, rounded_up
-from turnout.spec.shuffles import shuffled
+from turnout.schemes.scheme import shuffled
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 CLIENTS, SAMPLED, CLIP, DELTA, READINGS = 60_000, 10_000, 0.01, 1e-5, 12

@@ -21,9 +21,8 @@ from scipy import fft, optimize
 from turnout.accounting import price
 from turnout.accounting.divergence import convex_order
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, LOOKS
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.reporting.drawing import DASHED, LOOKS, Picture
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 FloatArray = np.ndarray
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"

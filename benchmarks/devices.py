@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.learning.compute import CPU, Compute, Precision
 from turnout.learning.examples import Examples
+from turnout.learning.gradients import CPU, Compute, Precision
 from turnout.learning.models import Model, build_model
-from turnout.learning.module_building import build_module
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
 
 REPEATS = 5

@@ -77,7 +77,7 @@ def estimate(folder: str, over_ray: bool) -> None:
         with named_packages():
             import ray
 
-            from turnout.integrations.ray_data import RayRows
+            from turnout.integrations.ray import RayRows
 
         ray.init(
             "local",

@@ -43,7 +43,7 @@ RELATIONS = ("add-remove", "zero-out", "replace-one")
 _ASK = """
 import json, resource, sys, time
 import turnout as tn
-from turnout.spec import *
+from turnout.schemes import *
 from turnout.accounting.divergence import work
 scheme, delta = eval(sys.argv[1]), float(sys.argv[2])
 started = time.process_time()

@@ -26,11 +26,11 @@ import numpy as np
 from papers.hadamard_blocks import printed_response
 from peers.environment import HERE, python
 
-from turnout.datasets.names import first_names
+from turnout.data.files import first_names
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
 from turnout.randomizers import (
     FrequencyRandomizer,
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LocalHashing,
     OneBitHadamard,
@@ -50,7 +50,7 @@ def mechanisms(epsilon: float, items: int) -> dict[str, FrequencyRandomizer]:
         "symmetric unary": UnaryEncoding(epsilon, items, form="symmetric"),
         "optimised unary": UnaryEncoding(epsilon, items),
         "subset selection": SubsetSelection(epsilon, items),
-        "Hadamard response": HadamardResponse(epsilon, items),
+        "Hadamard response": HadamardRandomizer(epsilon, items),
         "Hadamard response as printed": printed_response(epsilon, items),
         "one-bit Hadamard": OneBitHadamard(epsilon, items),
         "one-bit Hadamard, public rows": OneBitHadamard(epsilon, items, public=True),

@@ -29,8 +29,7 @@ from turnout.randomizers.vectors import (
     VectorRandomizer,
 )
 from turnout.randomness import SimulationStreams
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DOTTED, LOOKS
+from turnout.reporting.drawing import DOTTED, LOOKS, Picture
 from turnout.reporting.surroundings import surroundings
 
 D, N, RUNS = 300, 1000, 3

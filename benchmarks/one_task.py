@@ -25,9 +25,8 @@ import numpy as np
 from peers.environment import python as peers_python
 
 import turnout as tn
-from turnout.datasets import digits
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.data import digits
+from turnout.reporting.drawing import LOOKS, Picture
 from turnout.reporting.surroundings import machine, versions
 
 ROOT = Path(__file__).parents[1]

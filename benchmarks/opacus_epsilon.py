@@ -22,9 +22,9 @@ from typing import Any
 from packages import named_packages
 
 from turnout.accounting import price
-from turnout.datasets import load
+from turnout.data import load_images
 from turnout.reporting.surroundings import surroundings
-from turnout.spec import CheckIn, GaussianNoise, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Scheme
 
 with named_packages():
     import torch
@@ -33,7 +33,7 @@ with named_packages():
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
 
-    from turnout.integrations.batches import AssignedBatches
+    from turnout.integrations.assignment import AssignedBatches
     from turnout.integrations.opacus import make_private
 
 BATCHES, DELTA = 40, 1e-5
@@ -99,7 +99,7 @@ def accuracy(sigma: float, epochs: int, assigned: bool, data: Any) -> float:
 
 def tensors() -> tuple[torch.Tensor, ...]:
     """Inputs and labels for training, and for testing."""
-    data = load("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
+    data = load_images("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
     return tuple(
         part
         for half in (data.train, data.test)

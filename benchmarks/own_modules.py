@@ -24,7 +24,7 @@ from torch import nn
 
 from turnout.learning.examples import Examples
 from turnout.learning.models import build_model
-from turnout.learning.module_building import build_module
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.surroundings import surroundings
 

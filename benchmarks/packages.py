@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from turnout.core.extras import missing_extra
+from turnout.core.optional import missing_extra
 
 
 @contextmanager

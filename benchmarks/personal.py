@@ -29,13 +29,11 @@ from personal_data import digits, next_characters, started
 
 import turnout as tn
 from turnout.accounting import gaussian_epsilon
-from turnout.learning.client_work import LocalTraining
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD
+from turnout.learning.gradients import LocalTraining
 from turnout.learning.optimizers import SGD
-from turnout.learning.personal_models import AdaPeD, Alone, Ridge
-from turnout.learning.personal_tasks import PersonalTask
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.learning.personal import AdaPeD, Alone, PersonalTask, Ridge
+from turnout.reporting.drawing import LOOKS, Picture
 from turnout.reporting.surroundings import machine, versions
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnout.datasets import mnist
+from turnout.data import mnist
 from turnout.learning.examples import Examples
 from turnout.learning.features import apply_features
 from turnout.learning.holdings import Holdings
 from turnout.learning.models import Model, logistic
-from turnout.learning.personal_tasks import PersonalTask, judged_on_own_classes
+from turnout.learning.personal import PersonalTask, judged_on_own_classes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "shakespeare"))
 from roles import CHARACTERS, roles

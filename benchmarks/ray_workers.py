@@ -19,16 +19,15 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.integrations.ray import RayEngine
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation
-from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
 
 WARM_UP = 12
 """Steps before the clock starts: shapes that come up often are recorded by then."""
@@ -61,7 +60,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    data = datasets.load("mnist")
+    data = datasets.load_images("mnist")
     examples = Examples(data.train.inputs, data.train.labels)
     held_out = Examples(data.test.inputs[:64], data.test.labels[:64])
     model = build_model(given.model, examples.input_shape, 10)

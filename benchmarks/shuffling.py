@@ -30,7 +30,7 @@ from turnout.accounting import price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import TurnoutError
 from turnout.reporting.surroundings import surroundings
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     EveryStep,
     FixedSize,

@@ -25,17 +25,16 @@ import numpy as np
 import torch
 from peers.environment import python as peers_python
 
-from turnout import datasets
+from turnout import data as datasets
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.surroundings import surroundings
+from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation
-from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
 
 MODEL, CLIP_NORM, NOISE, RATE, MOMENTUM = "tanh-cnn-13k", 1.0, 1.0, 0.5, 0.9
 NEEDED = 15.0
@@ -107,7 +106,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    data = datasets.load("mnist")
+    data = datasets.load_images("mnist")
     train = Examples(data.train.inputs, data.train.labels)
     test = Examples(data.test.inputs, data.test.labels)
     task = task_of(MODEL, False, train, test)

@@ -20,15 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.surroundings import surroundings
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import Simulation
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
 FEATURES, CLASSES, HELD_OUT, CHUNK = 784, 10, 10_000, 50_000
 CLIP_NORM, NOISE_MULTIPLIER, LIMIT_GIB = 1.0, 1.0, 2.0

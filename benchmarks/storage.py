@@ -22,9 +22,9 @@ from contextlib import closing
 from pathlib import Path
 
 from turnout.reporting.surroundings import surroundings
-from turnout.service.ledger import Record
+from turnout.service.contract.ledger import Record
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Participation, Release
+from turnout.service.storage.interface import Participation, ReleaseRow
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.writer import Writer
 from turnout.service.storage.writes import Transaction
@@ -140,7 +140,7 @@ def whole_step(name: str, number: int = 4000, together: int = 16) -> dict:
     task, model = hashlib.sha256(b"{}"), hashlib.sha256(b"model").digest()
     record = Record(task.hexdigest(), 0, bytes(32), model, 0.1, 1e-6, task.digest())
     with storage.transaction() as tx:
-        tx.release(Release(record, b"model", b"", b"", number, number), 2)
+        tx.release(ReleaseRow(record, b"model", b"", b"", number, number), 2)
     marks.append(time.process_time())
     while True:
         with storage.transaction() as tx:

@@ -68,8 +68,8 @@ def watching(seen: Moments, name: str) -> type[httpx.AsyncHTTPTransport]:
 
 def take_part(url: str, token: str, state: Path, seconds: float, kind: str) -> None:
     """One device, in a process of its own: prints step and seconds of each turn."""
-    from turnout.service.device import Device, Diary, Link, Pace, StateFile
-    from turnout.service.wire import Invitation
+    from turnout.service.contract.wire import Invitation
+    from turnout.service.device import Diary, Link, Pace, StateFile, TaskDevice
 
     class Trainer:
         def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
@@ -87,7 +87,7 @@ def take_part(url: str, token: str, state: Path, seconds: float, kind: str) -> N
         async with httpx.AsyncClient(transport=watching(seen, kind)()) as http:
             pace = Pace() if kind == KINDS[0] else AtOnce()
             link = Link(http, url)
-            await Device(invitation, diary, link, lambda _: Trainer(), pace=pace).run()
+            await TaskDevice(invitation, diary, link, lambda _: Trainer(), pace=pace).run()
 
     with StateFile(state, synced=False) as file:
         asyncio.run(run(Diary(file, invitation)))

@@ -17,7 +17,7 @@ from collections import defaultdict
 import numpy as np
 import torch
 
-from turnout.datasets import mnist
+from turnout.data import mnist
 from turnout.learning.examples import Examples
 from turnout.learning.features import apply_features
 from turnout.learning.models import build_model

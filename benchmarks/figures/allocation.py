@@ -17,11 +17,11 @@ from scipy.optimize import brentq
 from turnout.accounting import calibrate_delta, price
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.published import allocation_rdp, random_allocation
+from turnout.accounting.published import random_allocation
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 ORDERS = [*(1 + i / 20 for i in range(1, 20)), *range(2, 257)]
 TOLERANCE = 1e-3
@@ -81,7 +81,7 @@ def figure_1() -> Picture:
         line(
             "RDP 4.6",
             sigmas,
-            lambda s: allocation_rdp.corollary_4_7(s, window).epsilon(delta),
+            lambda s: random_allocation.corollary_4_7(s, window).epsilon(delta),
         ),
         line(
             "alloc. 4.1",
@@ -124,7 +124,7 @@ def figure_1() -> Picture:
 def figure_2() -> Picture:
     window, delta, sigma = 10**4, 1e-8, 1.0
     epochs = [1, 2, 5, 10, 22, 46, 100, 215, 464, 1000]
-    curve = allocation_rdp.corollary_4_7(sigma, window)
+    curve = random_allocation.corollary_4_7(sigma, window)
     poisson = poisson_rdp(sigma, 1 / window, window)
 
     curves = [
@@ -186,7 +186,7 @@ def figure_3() -> Picture:
         line(
             "RDP 4.6",
             windows,
-            lambda t: allocation_rdp.corollary_4_7(sigma, int(t)).delta(epsilon),
+            lambda t: random_allocation.corollary_4_7(sigma, int(t)).delta(epsilon),
         ),
         line(
             "turnout",
@@ -215,7 +215,7 @@ def figure_4() -> Picture:
         line(
             "RDP 4.6",
             picks,
-            lambda k: allocation_rdp.corollary_4_7(sigma, window, int(k)).epsilon(delta),
+            lambda k: random_allocation.corollary_4_7(sigma, window, int(k)).epsilon(delta),
         ),
         line(
             "Poisson RDP",

@@ -18,7 +18,7 @@ from turnout.accounting.published import check_ins
 from turnout.accounting.published.shuffling import stronger_clones_2023
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
-from turnout.spec import CheckIn, PureRandomizer, Relation, ReleaseRule, Scheme
+from turnout.schemes import CheckIn, PureRandomizer, Relation, ReleaseRule, Scheme
 
 DELTA = 1e-6
 TICKS = ((0.1, 0.2, 0.5, 1, 2, 4), ())

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, DOTTED, LOOKS, SOLID
+from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Picture
 
 MOST_MARKERS = 16
 
@@ -20,7 +19,7 @@ KINDS = {
     **dict.fromkeys(("attained", "RDP below"), DOTTED),
     **dict.fromkeys(("Poisson", "Poisson RDP"), DASHED),
 }
-"""Kinds of line that are not solid, by meaning: what `turnout.reporting.palette` says they are.
+"""Kinds of line that are not solid, by meaning: what `turnout.reporting.drawing` says they are.
 
 The papers' bounds for random allocation cover the *remove* direction alone, and the prices of
 Poisson sampling are not certified.

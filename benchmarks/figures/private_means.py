@@ -15,11 +15,15 @@ import numpy as np
 from curves import Panel, line, picture
 
 from turnout.accounting import shuffled_price
-from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
-from turnout.estimation.private.shuffled_means import shuffled_l2, shuffled_linf
+from turnout.estimation.private.shuffled_means import (
+    largest_affordable,
+    level_of_any,
+    shuffled_l2,
+    shuffled_linf,
+)
 from turnout.randomizers.vectors import LInfRandomizer, PrivUnit, SphericalCode
 from turnout.reporting.drawing import Picture
-from turnout.spec import BoundedVariation
+from turnout.schemes import BoundedVariation
 
 N, DELTA, D = 1000, 1e-5, 300
 TICKS, LOCAL_TICKS = ((0.25, 0.5, 1, 2, 4), ()), ((0.5, 1, 2, 4, 8), ())

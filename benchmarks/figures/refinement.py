@@ -16,7 +16,7 @@ from limited_answers import PrintedAnswers
 
 from turnout.estimation import clip_and_normalise, project_simplex
 from turnout.randomizers import (
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     OneBitHadamard,
     UnaryEncoding,
@@ -212,7 +212,7 @@ def table_7_1() -> Picture:
     errors = [
         line("RAPPOR", grid, lambda e: unary(e).mse_bound(1)),
         line("k-ary", grid, lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1)),
-        line("Hadamard message", grid, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
+        line("Hadamard message", grid, lambda e: HadamardRandomizer(e, SIZE).mse_bound(1)),
         line("Hadamard key", grid, lambda e: recovered_error(e, "hadamard")),
         line("projective key", grid, lambda e: recovered_error(e, "projective")),
         line("least key", grid, lambda e: recovered_error(e, "minimal")),
@@ -251,7 +251,7 @@ def recovered_error(epsilon: float, family: str) -> float:
 
 def hadamard_bits(epsilon: float) -> float:
     """Entropy of a message of Hadamard response given the item."""
-    mechanism = HadamardResponse(epsilon, SIZE)
+    mechanism = HadamardRandomizer(epsilon, SIZE)
     heavy, order = mechanism.block_rows // 2, mechanism.blocks * mechanism.block_rows
     mass = heavy * math.exp(epsilon) / (heavy * math.exp(epsilon) + order - heavy)
     return binary_entropy(mass) + mass * math.log2(heavy) + (1 - mass) * math.log2(order - heavy)

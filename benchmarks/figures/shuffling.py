@@ -19,16 +19,13 @@ from turnout.accounting import price
 from turnout.accounting.decomposition import published
 from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.published import check_ins, shuffling, shuffling_rdp
-from turnout.accounting.published.shuffling_blanket import (
-    blanket_2019_bennett,
-    blanket_2019_hoeffding,
-)
+from turnout.accounting.published.shuffling import blanket_2019_bennett, blanket_2019_hoeffding
 from turnout.accounting.shuffling import clones_2021
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket import BlanketBlock
 from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     KaryResponse,

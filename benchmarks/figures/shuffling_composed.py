@@ -15,12 +15,18 @@ from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
 from shuffling import LOCAL, LOCAL_TICKS, Law, in_print, priced, ratios
 
-from turnout.accounting.published import shuffling_rdp, shuffling_subsampled
+from turnout.accounting.published import shuffled_training, shuffling_rdp
 from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
-from turnout.accounting.published.strong_composition import kov_of_shuffle
+from turnout.accounting.published.shuffled_training import kov_of_shuffle
 from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
-from turnout.spec import EveryStep, FixedSize, NonAdaptiveRandomizer, PureRandomizer, SelfSampling
+from turnout.schemes import (
+    EveryStep,
+    FixedSize,
+    NonAdaptiveRandomizer,
+    PureRandomizer,
+    SelfSampling,
+)
 
 DELTA = 1e-8
 ROUNDS = (10, 10**2, 10**3, 10**4, 10**5)
@@ -196,7 +202,7 @@ def sampled_clones_and_kov(rate: float) -> Callable[[Point], float]:
             clients,
             DELTA,
             rounds,
-            bound=lambda e, n, d: shuffling_subsampled.lemma_4_3_1(e, n, sampled, d),
+            bound=lambda e, n, d: shuffled_training.lemma_4_3_1(e, n, sampled, d),
         )
 
     return epsilon
@@ -292,11 +298,11 @@ def subset_panel(
         return sampled_clones_and_kov(sampled / point[1])(point)
 
     def theorem_5_4_1(point: Point) -> float:
-        bound = shuffling_subsampled.theorem_5_4_1(point[0], point[1], sampled)
+        bound = shuffled_training.theorem_5_4_1(point[0], point[1], sampled)
         return bound.composed(point[2]).epsilon(DELTA)
 
     def theorem_5_4_2(point: Point) -> float:
-        bound = shuffling_subsampled.theorem_5_4_2(point[0], point[1], sampled)
+        bound = shuffled_training.theorem_5_4_2(point[0], point[1], sampled)
         return bound.composed(point[2]).smallest_provable_epsilon(DELTA)
 
     def wang(point: Point) -> float:

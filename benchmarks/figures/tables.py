@@ -16,12 +16,11 @@ from pathlib import Path
 from refinement import SIZE, hadamard_bits, recoverable_bits, recovered_error, unary
 
 from turnout.accounting import calibrate_noise
-from turnout.estimation.private.shuffled_means import shuffled_l2
-from turnout.estimation.private.shuffled_shapes import predicted_error
-from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard
+from turnout.estimation.private.shuffled_means import predicted_error, shuffled_l2
+from turnout.randomizers import HadamardRandomizer, KaryRandomizedResponse, OneBitHadamard
 from turnout.randomizers.vectors import PrivUnit
 from turnout.refinement import enough_randomness
-from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 
 DOCS = Path(__file__).parents[2] / "docs"
 CLIENTS, EPSILON, DELTA = 1000, 1.0, 1e-5
@@ -119,7 +118,7 @@ MECHANISMS: dict[str, tuple[Curve, Curve]] = {
         lambda e: recoverable_bits(e, "k-ary"),
         lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1),
     ),
-    "HR": (hadamard_bits, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
+    "HR": (hadamard_bits, lambda e: HadamardRandomizer(e, SIZE).mse_bound(1)),
     "BH": (enough_randomness, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
     "HR, recoverable (ours)": (
         lambda e: recoverable_bits(e, "hadamard"),

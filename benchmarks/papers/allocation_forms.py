@@ -17,13 +17,15 @@ from turnout.accounting.divergence.pairs import (
     hockey_stick,
     reverse_hockey_stick,
 )
-from turnout.accounting.published.allocation_rdp import MOST_ORDER, FloatArray, log_sum
 from turnout.accounting.published.random_allocation import (
     ALLOCATION,
+    MOST_ORDER,
     SHARE,
+    FloatArray,
     PoissonPrice,
     corollary_3_12,
     engine_poisson,
+    log_sum_exp,
     part_of,
     poisson_run,
 )
@@ -31,7 +33,7 @@ from turnout.accounting.published.renyi import RenyiCurve
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 _MOST_TERMS = 2_000_000  # of the enumeration
 
@@ -212,7 +214,7 @@ def dong_2025_exact(
             sum(overlaps[a, b] for a, b in combinations((0, *rest), 2))
             for rest in product(range(count), repeat=order - 1)
         ]
-        total = float(log_sum(np.array(shared, dtype=float) / noise_multiplier**2))
+        total = float(log_sum_exp(np.array(shared, dtype=float) / noise_multiplier**2))
         logs.append(total - (order - 1) * math.log(count))
     return RenyiCurve(np.array(logs) * (1 + 1e-12))
 
@@ -241,10 +243,10 @@ def dong_2025(
     free = picks - overlaps[:-1]
     ratios = free**2 / ((overlaps[:-1] + 1) * (window - 2 * picks + overlaps[:-1] + 1))
     law = np.append(0.0, np.cumsum(np.log(ratios)))
-    law = law - log_sum(law)
+    law = law - log_sum_exp(law)
     orders = np.arange(largest_order + 1.0)
     tilts = np.multiply.outer(orders, overlaps) / (2 * noise_multiplier**2)
-    logs = np.maximum(log_sum(law + tilts), 0.0) * (orders - 1)
+    logs = np.maximum(log_sum_exp(law + tilts), 0.0) * (orders - 1)
     logs[:2] = 0.0
     return RenyiCurve(logs * (1 + 1e-12) + 1e-12 * np.maximum(orders - 1, 0.0))
 

@@ -20,10 +20,10 @@ import numpy as np
 from strata import Stratum, add_strata, remove_strata
 
 from turnout.accounting.divergence.curves import Direction
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import PublishedResult, Status
 from turnout.core import checks
 from turnout.core.errors import NumericalError
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 _CHUNK = 1 << 20  # scores drawn at once
 _LARGEST_EPSILON = 300.0
@@ -119,7 +119,7 @@ def _draw(stratum: Stratum, rows: int, window: int, generator: np.random.Generat
 
 
 RESULTS = (
-    Result(
+    PublishedResult(
         "random allocation Lemma D.1",
         "feldman2025allocation, Lemma D.1, by simulation",
         Status.SAMPLED,

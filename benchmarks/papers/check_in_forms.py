@@ -1,7 +1,7 @@
 """Random check-ins by the paper's forms that no command compares.
 
-Notation and source (balle2020checkins): `turnout.accounting.published.check_ins`, which has the
-theorems themselves, and `check_ins_approximate`.
+Notation and source (balle2020checkins): `turnout.accounting.published.check_ins`, which has
+the theorems themselves, those for (ε₀, δ₀) included.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from collections.abc import Sequence
 
 from turnout.accounting.published import check_ins
 from turnout.accounting.published.check_ins import (
+    at_eightfold,
     binned,
     theorem_3_2,
+    theorem_3_2_approximate,
     theorem_4_1,
     theorem_a_4,
-)
-from turnout.accounting.published.check_ins_approximate import (
-    at_eightfold,
-    theorem_3_2_approximate,
 )
 from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.core import checks

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import PublishedResult, Status
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 
@@ -134,8 +134,10 @@ def _check_problem(
     checks.non_negative(noise=noise)
 
 
-def _stated(number: str, function: Callable[..., object], holds: str, status: Status) -> Result:
-    return Result(
+def _stated(
+    number: str, function: Callable[..., object], holds: str, status: Status
+) -> PublishedResult:
+    return PublishedResult(
         f"check-ins {number}",
         f"balle2020checkins, {number}",
         status,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from turnout.randomizers import HadamardResponse
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers import HadamardRandomizer
+from turnout.randomizers.interface import exponential_below
 
 
-def printed_response(epsilon: float, items: int) -> HadamardResponse:
+def printed_response(epsilon: float, items: int) -> HadamardRandomizer:
     """The one with B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1).
 
     Source: Acharya, Sun, Zhang, AISTATS 2019, Section 5; thesis, after (7.49).
@@ -17,4 +17,4 @@ def printed_response(epsilon: float, items: int) -> HadamardResponse:
     exponent = 0
     while 2**exponent < bound:
         exponent += 1
-    return HadamardResponse(epsilon, items, blocks=1 << max(exponent - 1, 0))
+    return HadamardRandomizer(epsilon, items, blocks=1 << max(exponent - 1, 0))

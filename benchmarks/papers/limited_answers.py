@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.hadamard import walsh_hadamard
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers.interface import exponential_below
 from turnout.refinement import LimitedAnswers, enough_randomness
 from turnout.refinement.hadamard import Questions
 from turnout.refinement.limited import binary_entropy

@@ -16,11 +16,15 @@ from numpy.typing import ArrayLike
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
-from turnout.randomizers.vectors.flips import rounded_by_chance
-from turnout.randomizers.vectors.kashin import KashinFrame, level_of
-from turnout.randomizers.vectors.public import PublicRandomness
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.interface import check_level, exponential_below, float_below, level_above
+from turnout.randomizers.vectors.interface import (
+    FloatArray,
+    IntArray,
+    PublicRandomness,
+    VectorRandomizer,
+    rounded_by_chance,
+)
+from turnout.randomizers.vectors.rotations import KashinFrame, level_of
 from turnout.randomness import Source
 
 _MOST_SAMPLES = 20

@@ -21,7 +21,7 @@ from flwr.simulation import run_simulation
 
 from turnout.integrations.flower import CheckInMod, CheckInStrategy
 from turnout.learning.optimizers import SGD
-from turnout.spec import CheckIn, GaussianNoise, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Scheme
 
 SETTINGS, STATE = "TURNOUT_ONE_TASK", "TURNOUT_SIMULATED_NODES"
 app = ClientApp(mods=[CheckInMod(os.environ.get(STATE))])

@@ -85,6 +85,7 @@ COMPARE = f"""
 """
 
 _ITEMS = "frequencies items.npy --size 12 --epsilon 1"
+_EACH = "--scheme none --noise-multiplier 8"
 _L2 = "mean vectors.npy --norm l2 --radius 1"
 
 ESTIMATE = f"""
@@ -115,6 +116,33 @@ decode release/public --json
 decode release/public --key release/key-4 --json
 encode items.npy --size 12 --mechanism k-ary --epsilon 1 inf --out exact
 decode exact/public --key exact/key-inf --values values.npy
+"""
+
+BUDGET = f"""
+open spent.json --decided releases --epsilon 4 --delta 1e-6 --relation add-remove {_EACH}
+charge spent.json {_EACH} --times 3 --label exploring
+charge spent.json --scheme none --noise-multiplier 4 --label final
+show spent.json --json
+left {_EACH} --steps 10 --epsilon 1.5 --delta 1e-6 --relation add-remove --done 5
+"""
+
+BANDIT = """
+central.toml --out bandit-central
+shuffled.toml --out bandit-shuffled
+local.toml --out bandit-local
+contexts.toml --out bandit-contexts
+"""
+
+TUNE = """
+tune-private.toml --out tune-private --json
+tune-public.toml --out tune-public --json
+"""
+
+AUDIT = """
+calibrated.toml --trials 2000 --json
+calibrated.toml --trials 2000 --deployed --json
+calibrated.toml --one-run --canaries 500 --confidence 0.9 --json
+one-client.toml --trials 2000 --out audit-one-client
 """
 
 _PLAN = """
@@ -175,6 +203,47 @@ PLANS = {
 }
 """What each plan has otherwise than the first one of them would."""
 
+TUNED = {
+    "tune-private": """
+[tune]
+candidates = 3
+held_out = 0.2
+[tune.ranges]
+optimizer.learning_rate = { low = 0.1, high = 1.0, log = true }
+""",
+    "tune-public": """
+[tune]
+candidates = 2
+data = { name = "digits" }
+[tune.ranges]
+privacy.clip_norm = [0.25, 0.5]
+""",
+}
+"""Tables [tune] after the first plan."""
+
+_BANDIT = """
+[environment]
+horizon = 3000
+actions = 5
+dimension = 2
+[privacy]
+trust = "{trust}"
+epsilon = 1.0
+{delta}
+[policy]
+name = "{policy}"
+[run]
+seeds = 2
+"""
+
+BANDITS = {
+    "central": ("central", "", "elimination"),
+    "shuffled": ("shuffled", "delta = 1e-6", "thompson"),
+    "local": ("local", "", "elimination"),
+    "contexts": ("central", "delta = 1e-6", "private-linucb"),
+}
+"""Trust, δ and policy of each bandit plan."""
+
 _USUAL = {
     "data": "digits",
     "clients": "300",
@@ -198,6 +267,10 @@ def commands() -> list[str]:
         "compare": COMPARE,
         "estimate": ESTIMATE,
         "refine": REFINE,
+        "budget": BUDGET,
+        "bandit": BANDIT,
+        "tune": TUNE,
+        "audit": AUDIT,
     }
     asked = [f"{verb} {line}" for verb, text in groups.items() for line in text.strip().split("\n")]
     plans = [name for name, other in PLANS.items() if "data" not in other or DATA in os.environ]
@@ -205,9 +278,14 @@ def commands() -> list[str]:
 
 
 def write_inputs(folder: Path) -> None:
-    """The files that the commands read."""
+    """Write the files that the commands read."""
     for name, other in PLANS.items():
         (folder / f"{name}.toml").write_text(_PLAN.format(**(_USUAL | other)))
+    for name, table in TUNED.items():
+        (folder / f"{name}.toml").write_text(_PLAN.format(**_USUAL | PLANS["calibrated"]) + table)
+    for name, (trust, delta, policy) in BANDITS.items():
+        text = _BANDIT.format(trust=trust, delta=delta, policy=policy)
+        (folder / f"{name}.toml").write_text(text)
     (folder / "pair.csv").write_text("present,absent\n0.5,0.2\n0.3,0.3\n0.2,0.5\n")
     generator = np.random.default_rng(7)
     np.save(folder / "items.npy", generator.integers(0, 12, 4000))

@@ -66,8 +66,14 @@ _NAMES = {"format", "fingerprint", "data_key", "data_digest"}
 """What a checkpoint says of its version and of the names of a run's settings; no numbers."""
 
 
+PLACE = "place.txt"
+"""Names the folder in which a run was started, which is another one on each side."""
+
+
 def of_file(path: Path) -> Part:
     """What a command wrote."""
+    if path.name == PLACE:
+        return Part("place", ["place"])
     if path.suffix in DRAWN:
         return Part("drawn", ["drawn"])
     if path.suffix == ".npz":

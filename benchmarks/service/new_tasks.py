@@ -49,9 +49,9 @@ def main() -> None:
 
 def _charter(population: int, dimension: int, steps: int, seconds: float):
     from turnout.protocol.lattice import Lattice
-    from turnout.service.charter import Charter, Timing
-    from turnout.service.signatures import SigningKey
-    from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+    from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+    from turnout.service.contract.charter import Charter, Timing
+    from turnout.service.contract.ledger import SigningKey
 
     key = SigningKey(bytes(32))
     charter = Charter(
@@ -75,7 +75,7 @@ def _charter(population: int, dimension: int, steps: int, seconds: float):
 
 
 def _store(url: str, charter, key, population: int, stored: int) -> None:
-    from turnout.service.signatures import SigningKey
+    from turnout.service.contract.ledger import SigningKey
     from turnout.service.storage.opening import open_storage
 
     device, size = SigningKey(DEVICE_SEED), charter.encoding.encoded_size

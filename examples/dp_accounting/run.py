@@ -6,7 +6,7 @@ from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from turnout.integrations.dp_accounting import Accountant, random_allocation, shuffle
-from turnout.spec import KaryResponse
+from turnout.schemes import KaryResponse
 
 DELTA = 1e-6
 

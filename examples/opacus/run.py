@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from turnout.datasets import load
-from turnout.integrations.batches import AssignedBatches  # 1: was DataLoader
+from turnout.data import load_images
+from turnout.integrations.assignment import AssignedBatches  # 1: was DataLoader
 from turnout.integrations.opacus import make_private  # 2: was PrivacyEngine
 
 EPOCHS, BATCHES, DELTA = 4, 40, 1e-5
@@ -24,7 +24,7 @@ EPOCHS, BATCHES, DELTA = 4, 40, 1e-5
 def main() -> None:
     """Trains, and prints ε after every epoch."""
     warnings.filterwarnings("ignore", "Full backward hook is firing")  # of every Opacus loop
-    data = load("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
+    data = load_images("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
     inputs = torch.tensor(data.train.inputs, dtype=torch.float32).flatten(1)
     records = TensorDataset(inputs, torch.tensor(data.train.labels).long())
     batches = AssignedBatches.of(len(records), BATCHES, EPOCHS)  # 3: was shuffle=True

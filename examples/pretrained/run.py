@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 import turnout as tn
-from turnout import datasets
+from turnout import data as datasets
 from turnout.learning.features import standardized
 from turnout.plans import Plan
 

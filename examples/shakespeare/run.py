@@ -15,11 +15,11 @@ from roles import CHARACTERS, records, roles
 from torch import Tensor, nn
 
 import turnout as tn
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
-from turnout.learning.module_building import build_module
-from turnout.learning.module_probes import SlowUpdatesWarning
+from turnout.learning.module_trials import SlowUpdatesWarning
+from turnout.learning.modules import build_module
 from turnout.learning.optimizers import Adam
 from turnout.learning.tasks import SupervisedTask
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from turnout.datasets import load
+from turnout.data import load_images
 from turnout.integrations.sklearn import LogisticRegression
 
 
 def main() -> None:
     """Prints accuracy against ε on the bundled digits."""
-    data = load("digits")
+    data = load_images("digits")
     rows = data.train.inputs.reshape(len(data.train.inputs), -1)
     tested = data.test.inputs.reshape(len(data.test.inputs), -1)
     for epsilon in (1.0, 3.0, 10.0):

@@ -10,7 +10,8 @@ Names are loaded when they are first used.
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout._version import __version__ as __version__
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee as Guarantee
@@ -37,27 +38,27 @@ if TYPE_CHECKING:
     from turnout.core.errors import ParameterError as ParameterError
     from turnout.core.errors import TurnoutError as TurnoutError
     from turnout.core.errors import UnsupportedError as UnsupportedError
-    from turnout.spec import ApproximateRandomizer as ApproximateRandomizer
-    from turnout.spec import CheckIn as CheckIn
-    from turnout.spec import DiscreteGaussianNoise as DiscreteGaussianNoise
-    from turnout.spec import EveryStep as EveryStep
-    from turnout.spec import FixedAssignment as FixedAssignment
-    from turnout.spec import FixedSize as FixedSize
-    from turnout.spec import GaussianNoise as GaussianNoise
-    from turnout.spec import HadamardResponse as HadamardResponse
-    from turnout.spec import KaryResponse as KaryResponse
-    from turnout.spec import KSubset as KSubset
-    from turnout.spec import LaplaceNoise as LaplaceNoise
-    from turnout.spec import NonAdaptiveRandomizer as NonAdaptiveRandomizer
-    from turnout.spec import PoissonSampling as PoissonSampling
-    from turnout.spec import PureRandomizer as PureRandomizer
-    from turnout.spec import RoundedGaussianNoise as RoundedGaussianNoise
-    from turnout.spec import SampledBitResponse as SampledBitResponse
-    from turnout.spec import Scheme as Scheme
-    from turnout.spec import SelfSampling as SelfSampling
-    from turnout.spec import SlidingWindow as SlidingWindow
-    from turnout.spec import TableRandomizer as TableRandomizer
-    from turnout.spec.shuffles import shuffled as shuffled
+    from turnout.schemes import ApproximateRandomizer as ApproximateRandomizer
+    from turnout.schemes import CheckIn as CheckIn
+    from turnout.schemes import DiscreteGaussianNoise as DiscreteGaussianNoise
+    from turnout.schemes import EveryStep as EveryStep
+    from turnout.schemes import FixedAssignment as FixedAssignment
+    from turnout.schemes import FixedSize as FixedSize
+    from turnout.schemes import GaussianNoise as GaussianNoise
+    from turnout.schemes import HadamardResponse as HadamardResponse
+    from turnout.schemes import KaryResponse as KaryResponse
+    from turnout.schemes import KSubset as KSubset
+    from turnout.schemes import LaplaceNoise as LaplaceNoise
+    from turnout.schemes import NonAdaptiveRandomizer as NonAdaptiveRandomizer
+    from turnout.schemes import PoissonSampling as PoissonSampling
+    from turnout.schemes import PureRandomizer as PureRandomizer
+    from turnout.schemes import RoundedGaussianNoise as RoundedGaussianNoise
+    from turnout.schemes import SampledBitResponse as SampledBitResponse
+    from turnout.schemes import Scheme as Scheme
+    from turnout.schemes import SelfSampling as SelfSampling
+    from turnout.schemes import SlidingWindow as SlidingWindow
+    from turnout.schemes import TableRandomizer as TableRandomizer
+    from turnout.schemes.scheme import shuffled as shuffled
 
 _HOMES = {
     "accounting": "Guarantee PrivacyCurve",
@@ -74,16 +75,15 @@ _HOMES = {
     "core.errors": (
         "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"
     ),
-    "spec": (
+    "schemes": (
         "ApproximateRandomizer CheckIn DiscreteGaussianNoise EveryStep FixedAssignment FixedSize "
         "GaussianNoise HadamardResponse KSubset KaryResponse LaplaceNoise NonAdaptiveRandomizer "
         "PoissonSampling PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme "
         "SelfSampling SlidingWindow TableRandomizer"
     ),
-    "spec.shuffles": "shuffled",
+    "schemes.scheme": "shuffled",
 }
 
-__version__ = "0.1.0"
 __getattr__ = loaded_on_demand(__name__, _HOMES)
 
 

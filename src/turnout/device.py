@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.core.extras import require
+from turnout.core.optional import require
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from turnout.service.charter import Charter
+    from turnout.service.contract.charter import Charter
     from turnout.service.device import Diary
-    from turnout.service.device.turns import TrainerOf, Updates
+    from turnout.service.device.turns import TrainerOf, UpdateFunction
 
 __all__ = ["Device"]
 
@@ -76,8 +76,8 @@ class Device:
         allow_http: bool = False,
     ) -> None:
         require("device", what="a device")
+        from turnout.service.contract.wire import Invitation
         from turnout.service.device import default_place
-        from turnout.service.wire import Invitation
 
         if (update is None) is (records is None):
             raise ParameterError("update", update, "a function, or records in its place")
@@ -108,8 +108,8 @@ class Device:
 
         async with device.connection(self._ca) as http:
             link = device.Link(http, self._url, allow_http=self._allow_http)
-            trainer_of = priced(self._trainer_of)
-            client = device.Device(self._invitation, diary, link, trainer_of, cover=self._cover)
+            trainer_of = within_promise(self._trainer_of)
+            client = device.TaskDevice(self._invitation, diary, link, trainer_of, cover=self._cover)
             return await client.run()
 
     def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
@@ -125,14 +125,14 @@ class Device:
         return lambda charter: _Bounded(update, charter)
 
 
-def priced(trainer_of: TrainerOf) -> TrainerOf:
+def within_promise(trainer_of: TrainerOf) -> TrainerOf:
     """The same trainers, of no task of local trust whose ε is more than its charter says.
 
     Nobody is trusted then, with the price neither: the device works it out by the verifier's own
     analysis, before it says anything.
     """
 
-    def build(charter: Charter) -> Updates:
+    def build(charter: Charter) -> UpdateFunction:
         if charter.randomized:
             require_price(charter)
         return trainer_of(charter)
@@ -167,6 +167,6 @@ class _Bounded:
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
         """The update as it may be encoded, shape ``(d,)``."""
-        from turnout.service.device.clipping import bounded
+        from turnout.service.graphs.updates import bounded
 
         return bounded(self._update(parameters.copy(), client), self._charter)

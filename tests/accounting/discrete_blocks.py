@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from turnout.accounting.budgets import Terms
+from turnout.accounting.budgets import BudgetTerms
+from turnout.accounting.divergence.blocks import CurvePair
 from turnout.accounting.divergence.curves import Direction
-from turnout.accounting.divergence.loss_laws import CurvePair
-from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 
-TERMS = Terms(Relation.ADD_REMOVE)
+TERMS = BudgetTerms(Relation.ADD_REMOVE)
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ def response(epsilon: float) -> TwoOutcomes:
 
 
 def schemes_for(blocks: Mapping[str, TwoOutcomes], monkeypatch: pytest.MonkeyPatch):
-    """A scheme that stands for each block, in whatever asks `Terms` for blocks."""
+    """A scheme that stands for each block, in whatever asks `BudgetTerms` for blocks."""
     schemes = {
         name: Scheme(GaussianNoise(1.0 + i), EveryStep(1), Relation.ADD_REMOVE)
         for i, name in enumerate(blocks)
     }
     runs = {schemes[name]: [(block, 1)] for name, block in blocks.items()}
-    monkeypatch.setattr(Terms, "run_of", lambda self, scheme, steps=None: runs[scheme])
+    monkeypatch.setattr(BudgetTerms, "run_of", lambda self, scheme, steps=None: runs[scheme])
     return schemes
 
 

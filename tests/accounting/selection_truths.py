@@ -7,9 +7,8 @@ from itertools import permutations
 import numpy as np
 
 from turnout.accounting import Stopping
-from turnout.accounting.meaning.delta_bounds import DeltaBounds
-from turnout.accounting.meaning.profile import Profile
-from turnout.spec import Relation
+from turnout.accounting.meaning.profile import DeltaBounds, Profile
+from turnout.schemes import Relation
 
 
 def hockey_stick(p, q, ratios):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement
 
-from turnout.accounting.shuffling.blanket.pair import BlanketPair
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair
 
 Law = dict[tuple[int, ...], float]
 

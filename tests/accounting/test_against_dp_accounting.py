@@ -4,7 +4,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from turnout.accounting import price
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 
 
 def priced(sigma: float, law, delta: float):

@@ -7,7 +7,7 @@ import pytest
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
-from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.participation.check_ins import allocation_curve
 from turnout.core.errors import NumericalError
 
 RATIOS = np.exp(np.append(0.0, np.geomspace(1e-6, 40.0, 200)))

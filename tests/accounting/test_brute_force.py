@@ -8,11 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from turnout.accounting.divergence.blocks import loss_law
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, diluted
-from turnout.accounting.divergence.loss_laws import loss_law
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
 
 E3 = Fraction(math.exp(3.0))
 RATIOS = np.exp(np.array([0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 2.5]))

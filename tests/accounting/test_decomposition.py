@@ -8,20 +8,15 @@ from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.divergence import runs
-from turnout.accounting.divergence.blocks import (
-    ANYTHING,
-    Decomposition,
-    FixedSizeBlock,
-    PairBlock,
-)
+from turnout.accounting.divergence import composition
+from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.k_subset import SubsetBlock
-from turnout.accounting.laws.replace_one import Closeness, under_replacement
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.k_subset import SubsetBlock
+from turnout.accounting.participation.replace_one import Closeness, under_replacement
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -319,6 +314,6 @@ def test_a_bound_that_rests_on_the_closed_form_says_so():
 )
 def test_a_single_block_is_priced_on_no_grid_of_losses(law, relation, release, monkeypatch):
     whole, alone = scheme(law, relation, release), scheme(CheckIn(1), relation, release)
-    monkeypatch.setattr(runs, "_reach", None)
+    monkeypatch.setattr(composition, "_reach", None)
     found = epsilon_upper(whole, 1e-5, 1, shared=True)
     assert found == epsilon_upper(whole, 1e-5, 1) <= epsilon_upper(alone, 1e-5)

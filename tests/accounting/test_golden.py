@@ -5,7 +5,7 @@ import math
 import pytest
 
 from turnout.accounting import price
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 # noise multiplier, window, δ, ε remove, ε add
 SINGLE_WINDOWS = [

@@ -14,7 +14,7 @@ from turnout.accounting.divergence.blocks import NeighbourBound
 from turnout.accounting.divergence.curves import Direction
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

@@ -10,8 +10,8 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.accounting.participation.check_ins import allocation_curve
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 SAMPLES = 200_000
 STANDARD_ERRORS = 6.1  # a false alarm in about 1e9

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from turnout.accounting import decomposition
-from turnout.accounting.divergence import convex_order, runs
+from turnout.accounting.divergence import composition, convex_order
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins import block as allocation_block
-from turnout.accounting.laws.check_ins import curve as allocation
-from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.participation import check_ins
+from turnout.accounting.participation.check_ins import allocation_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 CHECK_IN = Scheme(GaussianNoise(1.0), CheckIn(64), Relation.ADD_REMOVE)
 
@@ -36,9 +35,9 @@ def _fresh_caches():
 def clear_caches() -> None:
     cached = [
         value
-        for module in (allocation, runs)
+        for module in (check_ins, composition)
         for value in vars(module).values()
-        if hasattr(value, "cache_clear")
+        if hasattr(value, "cache_clear") and not isinstance(value, type)
     ]
     assert cached
     for function in cached:
@@ -103,20 +102,20 @@ def lower_adds_stay_below_uppers() -> bool:
 
 def drop_the_size_bias(monkeypatch):
     """(1 − K/S)₊ under Q, where the payoff belongs under P, whose law of S is size-biased."""
-    delta = allocation.AllocationCurve.delta
+    delta = check_ins.AllocationCurve.delta
 
     def unbiased(curve, k):
         value = delta(curve, k)
         return value / k if curve.frame.direction is Direction.REMOVE else value
 
-    monkeypatch.setattr(allocation.AllocationCurve, "delta", unbiased)
+    monkeypatch.setattr(check_ins.AllocationCurve, "delta", unbiased)
 
 
 def swap_the_directions(monkeypatch):
-    curve = allocation_block.allocation_curve
+    curve = check_ins.allocation_curve
     other = {Direction.REMOVE: Direction.ADD, Direction.ADD: Direction.REMOVE}
     monkeypatch.setattr(
-        allocation_block,
+        check_ins,
         "allocation_curve",
         lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k),
     )
@@ -126,34 +125,34 @@ def round_down_instead_of_spreading(monkeypatch):
     def rounded(pair, grid):
         masses = np.append(np.diff(pair.q_below(grid.points), prepend=0.0)[1:], 0.0)
         masses[-1] = 1.0 - masses.sum()
-        return convex_order.GridLaw(masses, np.zeros(masses.size), 0.0)
+        return convex_order.GridDistribution(masses, np.zeros(masses.size), 0.0)
 
     monkeypatch.setattr(convex_order, "upper_law", rounded)
 
 
 def forget_the_tail(monkeypatch):
     """What lies above the cap is worth nothing, where the cap is low."""
-    law, frame = convex_order.upper_law, allocation.Framing.frame
+    law, frame = convex_order.upper_law, check_ins.Framing.frame
     monkeypatch.setattr(convex_order, "upper_law", lambda *a: replace(law(*a), beyond=0.0))
     monkeypatch.setattr(
-        allocation.Framing, "frame", lambda *a: replace(f := frame(*a), cap=0.5 * f.cap)
+        check_ins.Framing, "frame", lambda *a: replace(f := frame(*a), cap=0.5 * f.cap)
     )
 
 
 def miscount_who_may_come(monkeypatch):
     """p₀ off by one window of sixty-four."""
-    curve = allocation_block.diluted
+    curve = check_ins.diluted
     monkeypatch.setattr(
-        allocation_block,
+        check_ins,
         "diluted",
         lambda base, direction, probability: curve(base, direction, probability * 63 / 64),
     )
 
 
 def forget_a_window(monkeypatch):
-    compose = runs.ComposedCurve.of
+    compose = composition.ComposedCurve.of
     monkeypatch.setattr(
-        runs.ComposedCurve,
+        composition.ComposedCurve,
         "of",
         staticmethod(
             lambda side, parts, delta: compose(side, [(p, max(n - 1, 1)) for p, n in parts], delta)
@@ -162,7 +161,7 @@ def forget_a_window(monkeypatch):
 
 
 def ignore_the_probability(monkeypatch):
-    monkeypatch.setattr(allocation_block, "diluted", lambda base, direction, probability: base)
+    monkeypatch.setattr(check_ins, "diluted", lambda base, direction, probability: base)
 
 
 def forget_the_displaced_client(monkeypatch):
@@ -176,15 +175,15 @@ def forget_the_displaced_client(monkeypatch):
 
 def forget_what_wraps_in_from_below(monkeypatch):
     """What lies outside the edges is charged nothing, where the edges are narrow."""
-    monkeypatch.setattr(allocation, "_log_outside", lambda *a: -math.inf)
-    frame = allocation.Framing.frame
+    monkeypatch.setattr(check_ins, "_log_outside", lambda *a: -math.inf)
+    frame = check_ins.Framing.frame
 
     def narrow(*a):
         wide = frame(*a)
         low = 0.5 * (wide.low + wide.threshold)
         return replace(wide, low=low, high=max(wide.high, low + 1.01 * wide.cap))
 
-    monkeypatch.setattr(allocation.Framing, "frame", narrow)
+    monkeypatch.setattr(check_ins.Framing, "frame", narrow)
 
 
 MUTANTS = [

@@ -9,7 +9,7 @@ from turnout.accounting import price
 from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AvailabilityCheckIn,
     CheckIn,
@@ -21,7 +21,7 @@ from turnout.spec import (
     Relation,
     Scheme,
 )
-from turnout.spec.shuffles import shuffled
+from turnout.schemes.scheme import shuffled
 
 ADD = Relation.ADD_REMOVE
 

@@ -15,7 +15,7 @@ from scipy.integrate import quad
 
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.participation.check_ins import allocation_curve
 
 SIGMAS = (0.5, 1.0, 2.5)
 EPSILONS = (0.05, 0.4, 1.0, 2.0, 3.5)

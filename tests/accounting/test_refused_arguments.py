@@ -8,27 +8,26 @@ from allocation_sampling import lemma_d_1
 
 from turnout.accounting import epsilon_upper, price, spent
 from turnout.accounting.budgets import (
+    BudgetTerms,
     Ledger,
     Odometer,
     RenyiFilter,
-    Terms,
 )
 from turnout.accounting.decomposition import decompose
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.divergence.renyi import run_renyi
-from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.guarantee import Guarantee
-from turnout.accounting.meaning.membership import posterior
+from turnout.accounting.meaning.membership import gaussian_trade_off, posterior
 from turnout.accounting.meaning.profile import privacy_profile
-from turnout.accounting.meaning.trade_off import gaussian_trade_off
 from turnout.accounting.privacy_curve import PrivacyCurve
-from turnout.accounting.published.comparison.check_ins import Setting
+from turnout.accounting.published.comparison import Setting
 from turnout.accounting.published.random_allocation import engine_poisson
 from turnout.accounting.published.shuffling_rdp import blanket_size
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -40,7 +39,7 @@ from turnout.spec import (
 )
 
 SCHEME = Scheme(GaussianNoise(2.0), CheckIn(10, 2), "add-remove")
-TERMS = Terms.of(SCHEME)
+TERMS = BudgetTerms.of(SCHEME)
 NO_DELTA = ["1e-6", None, True, 0.0, 1.0, -1e-6, math.nan, math.inf, [1e-6], np.array([1e-6])]
 
 
@@ -96,7 +95,7 @@ def test_words_of_accounts_and_answers_are_members(word):
     parts = PrivacyCurve.of(SCHEME).parts
     bounds = Bounds(0.0, 1.0)
     for build in (
-        Terms,
+        BudgetTerms,
         lambda given: PrivacyCurve(parts, given, "client", "central"),
         lambda given: Guarantee(bounds, 1e-5, {}, given, "client", "central", "by hand"),
         lambda given: Setting(1.0, 10, 1, 1e-5, given),

@@ -11,7 +11,7 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.pricing import decomposition_bounds, price
 from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     FixedSize,

@@ -8,10 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from turnout.accounting.meaning.delta_bounds import DeltaBounds
-from turnout.accounting.meaning.profile import Profile
-from turnout.accounting.meaning.trade_off import TradeOff
-from turnout.spec import Relation
+from turnout.accounting.meaning.membership import TradeOff
+from turnout.accounting.meaning.profile import DeltaBounds, Profile
+from turnout.schemes import Relation
 
 
 def phi(z: float) -> float:

@@ -1,6 +1,6 @@
 """A pair that covers an interval of trinomial pairs, for searches over total variation."""
 
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, trinomial_pair
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair, trinomial_pair
 
 
 def trinomial_cell(local_epsilon: float, least: float, most: float) -> BlanketPair:

@@ -14,7 +14,7 @@ from turnout.api.estimates import estimate_frequencies, estimate_mean
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError
 from turnout.randomness import SimulationStreams
-from turnout.spec import Relation, TrustModel
+from turnout.schemes import Relation, TrustModel
 
 TOWNS = ("Bonn", "Ulm", "Kiel", "Jena")
 AGES = [20, 30, 40, 55] * 250

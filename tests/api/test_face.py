@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import turnout as tn
-from turnout.core import extras
+from turnout.core import optional
 
 NAMES = """
 ApproximateRandomizer Audit Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise
@@ -37,7 +37,8 @@ def test_importing_it_loads_nothing_that_is_not_used():
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     ours = {name for name in loaded if name.partition(".")[0] == "turnout"}
-    assert ours == {"turnout", "turnout.core", "turnout.core.lazy"}
+    own = {"turnout", "turnout._version", "turnout.core"}
+    assert ours == own | {"turnout.core.errors", "turnout.core.optional"}
     assert not loaded & {"numpy", "scipy", "click", "pydantic", "rich", "dataclasses"}
     heavy = (
         "import sys; import turnout; sys.exit(len({'numpy', 'scipy', 'click'} & {*sys.modules}))"
@@ -78,8 +79,8 @@ def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
 @pytest.mark.parametrize("verb", ["price", "compare"])
 def test_a_picture_without_its_extra_is_refused_by_the_extras_name(verb, monkeypatch):
     answer = ANSWERS[verb]()
-    monkeypatch.setattr(extras, "EXTRAS", {"plots": ("no_such_package",)})
-    with pytest.raises(tn.TurnoutError, match=r"plot.*turnout\[plots\]"):
+    monkeypatch.setattr(optional, "EXTRAS", {"plots": ("no_such_package",)})
+    with pytest.raises(tn.TurnoutError, match=r"plot.*\[plots\]"):
         answer.plot()
 
 

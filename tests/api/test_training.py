@@ -8,12 +8,12 @@ import pytest
 
 from turnout.api.training import simulate, train
 from turnout.core.errors import ParameterError, StorageError
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.algorithm import FedSGD
+from turnout.learning.optimizers import build_optimizer_of
 from turnout.plans import Plan, example_plan
-from turnout.spec import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
-from turnout.training import InterruptedRunError
-from turnout.training.execution import ReadyRun
-from turnout.training.optimizers import build_optimizer_of
+from turnout.runs import InterruptedRunError
+from turnout.runs.execution import ReadyRun
+from turnout.schemes import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
 
 PLAN = """
 [data]
@@ -159,8 +159,8 @@ def test_the_seed_is_all_that_there_is_to_chance():
 
 def algorithm() -> FedSGD:
     """The algorithm of the plan above."""
-    from turnout.training.building import build_task
-    from turnout.training.workload import gather
+    from turnout.runs.building import build_task
+    from turnout.runs.workload import gather
 
     plan = Plan.from_toml(PLAN)
     task = build_task(gather(plan, example_plan("digits").parent))

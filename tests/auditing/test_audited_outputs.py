@@ -8,7 +8,7 @@ import pytest
 import turnout as tn
 from turnout.api import audited
 from turnout.auditing.canaries import Canaries, play_one_run
-from turnout.auditing.results import Statement
+from turnout.auditing.confidence import Statement
 from turnout.bandits import CentralSums, LocalBits
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
@@ -20,7 +20,7 @@ from turnout.randomizers import (
     UnaryEncoding,
 )
 from turnout.randomizers.vectors import L2Randomizer, LInfRandomizer, SeededCode
-from turnout.simulation.stepper import Setup
+from turnout.simulation.engine import Setup
 
 RANDOMIZERS = [
     KaryRandomizedResponse(1.0, 5),

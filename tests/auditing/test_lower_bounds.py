@@ -14,8 +14,8 @@ from turnout.auditing import (
     gaussian_mu_by_counts,
     gaussian_mu_by_guesses,
 )
+from turnout.auditing.canaries import bounds_by_guesses, p_value
 from turnout.auditing.confidence import Event, best_event, counted, rate_bounds
-from turnout.auditing.one_run import guessed, p_value
 
 # m, r, v, δ, error, then ε by _epsilon_one_run and by _epsilon_one_run_fdp of jax_privacy 2.0.0's
 # auditing.py (found to 1e-6).
@@ -109,9 +109,9 @@ def test_thresholds_hold_ties(above):
 def test_half_the_canaries_guessed_by_chance_show_nothing():
     generator = np.random.default_rng(0)
     inside = generator.random(2000) < 0.5
-    by_chance = guessed(generator.normal(size=2000), inside, 1e-6, 0.001)
+    by_chance = bounds_by_guesses(generator.normal(size=2000), inside, 1e-6, 0.001)
     assert (by_chance.epsilon, by_chance.gaussian_mu) == (0.0, 0.0)
-    told = guessed(inside + generator.normal(0, 0.3, 2000), inside, 1e-6, 0.001)
+    told = bounds_by_guesses(inside + generator.normal(0, 0.3, 2000), inside, 1e-6, 0.001)
     truth = gaussian_epsilon(0.3, 1e-6)
     assert 2.0 < told.epsilon < truth
     assert 1.0 < told.gaussian_mu < 1 / 0.3

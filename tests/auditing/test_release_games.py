@@ -11,13 +11,12 @@ from scipy.stats import kstest
 import turnout as tn
 from turnout.api.audited import also_stated, bound_of, games_of, stated_by
 from turnout.auditing import ReleaseGame, play
-from turnout.auditing.scores import LOG_RATIOS
-from turnout.protocol.clipping import Clipping
+from turnout.auditing.confidence import LOG_RATIOS
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.randomness import SimulationStreams
-from turnout.simulation.stepper import Setup
-from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf
+from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf
+from turnout.simulation.engine import Setup
 from turnout.testing.faults import FAULTS
 from turnout.testing.laws import client_law
 

@@ -10,8 +10,8 @@ from turnout.bandits import BareSums, CentralSums, LocalBits, ShuffledBits, roun
 from turnout.bandits.mechanisms import local_epsilon
 from turnout.core.errors import ParameterError
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.spec import KaryResponse
-from turnout.spec.shuffles import shuffled
+from turnout.schemes import KaryResponse
+from turnout.schemes.scheme import shuffled
 from turnout.testing.frequencies import assert_frequencies, assert_rejects_law
 
 MECHANISMS = [BareSums(), CentralSums(1.0), LocalBits(1.0), ShuffledBits(1.0, 1e-6)]

@@ -12,13 +12,13 @@ from turnout.bandits import (
     LinUCB,
     PrivateLinUCB,
     phased_elimination,
-    simulate,
+    simulate_bandit,
     sphere_environment,
 )
 from turnout.bandits.private_ucb import _joined
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomness import SimulationStreams
-from turnout.spec import TrustModel
+from turnout.schemes import TrustModel
 
 HORIZON = 5000
 
@@ -29,7 +29,7 @@ def share_of_uniform(policy, mechanism=None, seeds=3):
     for seed in range(seeds):
         streams = SimulationStreams(seed)
         environment = sphere_environment(8, 2, streams.generator("environment"))
-        run = simulate(policy, environment, mechanism or BareSums(), HORIZON, streams)
+        run = simulate_bandit(policy, environment, mechanism or BareSums(), HORIZON, streams)
         assert run.pulled[-1] == HORIZON
         shares.append(run.regret[-1] / (HORIZON * environment.gaps.mean()))
     return np.mean(shares)

@@ -11,12 +11,11 @@ from turnout.bandits import (
     Elimination,
     LinearEnvironment,
     LocalBits,
-    simulate,
+    simulate_bandit,
     two_best_environment,
 )
-from turnout.bandits.channels import Channels, bit_log_moments, laplace_log_moments
-from turnout.bandits.confidence import Estimates, Widths
-from turnout.bandits.policy import Release
+from turnout.bandits.mechanisms import Channels, bit_log_moments, laplace_log_moments
+from turnout.bandits.policy import BatchRelease, Estimates, Widths
 from turnout.randomness import SimulationStreams
 
 HARD_TO_TELL = two_best_environment(0.01, 3)
@@ -84,14 +83,14 @@ class WithoutNoise(Elimination):
     def _evidence(self, state, release):
         pulls = release.batch.pulls
         bare = Channels(pulls, np.ones(pulls.size), np.inf)
-        return super()._evidence(state, Release(release.batch, release.means * pulls, bare))
+        return super()._evidence(state, BatchRelease(release.batch, release.means * pulls, bare))
 
 
 def wrongly_dropped(policy, mechanism, environment, runs, horizon):
     """Runs that drop the best action."""
     lost = 0
     for seed in range(runs):
-        run = simulate(policy, environment, mechanism, horizon, SimulationStreams(seed))
+        run = simulate_bandit(policy, environment, mechanism, horizon, SimulationStreams(seed))
         lost += environment.best not in run.state.active
     return lost
 
@@ -121,7 +120,7 @@ def test_each_idea_lowers_regret_and_can_be_switched_off(option):
 
     def regret(policy):
         runs = (
-            simulate(policy, environment, BareSums(), 20_000, SimulationStreams(seed))
+            simulate_bandit(policy, environment, BareSums(), 20_000, SimulationStreams(seed))
             for seed in range(8)
         )
         return np.mean([run.regret[-1] for run in runs])

@@ -14,7 +14,7 @@ from turnout.bandits import (
     core_set,
     parameter_net,
     read_log,
-    simulate,
+    simulate_bandit,
     sphere_environment,
     two_best_environment,
 )
@@ -72,7 +72,9 @@ def test_a_pull_of_a_parameter_has_the_mean_of_the_clients_own_choices():
 
 def test_contextual_regret_is_small_beside_uniform_play():
     environment = contextual_environment(contexts(), np.array([0.6, 0.8]), parameter_net(2, 0.1))
-    run = simulate(Elimination(), environment, CentralSums(1.0), 20_000, SimulationStreams(2))
+    run = simulate_bandit(
+        Elimination(), environment, CentralSums(1.0), 20_000, SimulationStreams(2)
+    )
     assert run.regret[-1] < 0.2 * 20_000 * environment.gaps.mean()
     assert core_set(environment.actions).rank == 2
 
@@ -97,7 +99,7 @@ def test_a_log_is_replayed_client_by_client():
     generator = np.random.default_rng(4)
     outcomes = generator.uniform(-1, 1, (4000, 3)) * [0.2, 0.4, 0.1] + [0.1, 0.5, 0.3]
     environment = LoggedEnvironment(ACTIONS, outcomes)
-    run = simulate(Elimination(), environment, CentralSums(2.0), 4000, SimulationStreams(3))
+    run = simulate_bandit(Elimination(), environment, CentralSums(2.0), 4000, SimulationStreams(3))
     assert environment.best == 1
     assert run.batches[-1].actions.tolist() == [1]
     sums = [

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from turnout.auditing.confidence import rate_bounds
-from turnout.bandits import Batch, PrivateLinUCB, Problem, Release
-from turnout.bandits.channels import Channels
-from turnout.bandits.mechanisms import randomized_bits
+from turnout.bandits import Batch, BatchRelease, PrivateLinUCB, Problem
+from turnout.bandits.mechanisms import Channels, randomized_bits
 from turnout.randomness import SimulationStreams
 
 RUNS = int(os.environ.get("TURNOUT_BANDIT_RUNS", "300"))
@@ -39,7 +38,7 @@ def views(policy, world, runs):
         for level in range(1 if policy.model == "local" else LEVELS):
             action, reward = (world, 1.0 - 2.0 * world) if level == 0 else (0, 0.0)
             batch = Batch(np.array([action]), np.array([1]))
-            release = Release(batch, np.array([reward + 1e-9 * (run + 1)]), channels)
+            release = BatchRelease(batch, np.array([reward + 1e-9 * (run + 1)]), channels)
             state = policy.update(replace(state, batches=2**level - 1), release)
             others = level * np.array([1.0, 0.0, 0.0, 0.0, 0.0])
             seen += float((state.total + state.noise.sum(axis=0) - others) @ ALONG)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from turnout.accounting import gaussian_epsilon
-from turnout.cli.budget import budget
+from turnout.cli.accounting import budget
 from turnout.cli.estimate import estimate
 from turnout.core.errors import (
     BudgetExceededError,
@@ -17,7 +17,7 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
-from turnout.plans.budgets import charge, read_account
+from turnout.plans.sweeps import charge, read_account
 
 GAUSSIAN = ["--scheme", "none", "--noise-multiplier", 8]
 PROMISE = ["--delta", 1e-6, "--relation", "add-remove"]

@@ -72,7 +72,7 @@ def test_a_picture_is_drawn_before_anything_is_printed(compare, tmp_path, monkey
     def closed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("turnout.cli.compare.show", closed)
+    monkeypatch.setattr("turnout.cli.accounting.show", closed)
     picture = tmp_path / "shuffles.svg"
     code, _, _ = compare(f"{SWEPT.replace('--points 3', '--points 2')} --picture {picture}")
     assert code == 130

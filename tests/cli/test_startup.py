@@ -35,11 +35,11 @@ def loaded(command):
 
 def test_a_price_of_check_ins_loads_no_other_analysis():
     modules = loaded(f"account --scheme check-in {SCHEME} --relation add-remove")
-    assert "turnout.accounting.laws.check_ins.curve" in modules
+    assert "turnout.accounting.participation.check_ins" in modules
     unneeded = {
         "numpy.f2py.crackfortran",
-        "turnout.accounting.laws.k_subset",
-        "turnout.accounting.laws.replace_one",
+        "turnout.accounting.participation.k_subset",
+        "turnout.accounting.participation.replace_one",
         "turnout.accounting.shuffling",
         "turnout.learning",
         "turnout.plans.plan",
@@ -47,4 +47,4 @@ def test_a_price_of_check_ins_loads_no_other_analysis():
     }
     assert not modules & unneeded
     replaced = loaded(f"account --scheme check-in {SCHEME} --relation replace-one")
-    assert replaced & unneeded == {"turnout.accounting.laws.replace_one"}
+    assert replaced & unneeded == {"turnout.accounting.participation.replace_one"}

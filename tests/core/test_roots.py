@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.core.roots import bisected, bisected_each, grown
+from turnout.core.bounds import bisected, bisected_each, grown
 
 
 @given(st.floats(-100.0, 100.0), st.integers(0, 60), st.booleans())

@@ -9,8 +9,8 @@ from command_line import PLAN
 
 from turnout.cli.main import main
 from turnout.plans import Plan
-from turnout.training import InterruptedRunError
-from turnout.training.execution import ReadyRun
+from turnout.runs import InterruptedRunError
+from turnout.runs.execution import ReadyRun
 
 SEARCHED = f"""{PLAN}
 [tune]

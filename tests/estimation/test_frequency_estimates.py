@@ -21,15 +21,18 @@ from turnout.estimation import (
     normalise,
     project_simplex,
 )
-from turnout.estimation.column_sums import column_sums
-from turnout.estimation.empirical_bayes import shrink
-from turnout.estimation.frequencies import WAYS
-from turnout.estimation.frequency_intervals import binomial_p_values, frequency_intervals
-from turnout.estimation.frequency_scores import Evidence, evidence
-from turnout.estimation.heavy_hitters import heavy_hitters, holm
+from turnout.estimation.frequencies import (
+    WAYS,
+    binomial_p_values,
+    frequency_intervals,
+    holm,
+    items_above,
+    shrink,
+)
+from turnout.estimation.tallies import Evidence, column_sums, evidence
 from turnout.randomizers import (
     FrequencyRandomizer,
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LocalHashing,
     OneBitHadamard,
@@ -43,8 +46,8 @@ from turnout.testing import assert_mean, assert_rejects_law
 
 ALL = [
     KaryRandomizedResponse(1.0, 7),
-    HadamardResponse(1.0, 7),
-    HadamardResponse(2.0, 20, blocks=3),
+    HadamardRandomizer(1.0, 7),
+    HadamardRandomizer(2.0, 20, blocks=3),
     printed_response(4.0, 20),
     OneBitHadamard(1.0, 20),
     OneBitHadamard(1.0, 16, public=True),
@@ -207,7 +210,7 @@ def test_post_processing_helps_in_its_order():
     truth /= truth.sum()
     held = np.repeat(np.arange(items), np.rint(truth * n).astype(np.int64))
     truth = np.bincount(held) / held.size
-    tally = collect(HadamardResponse(1.0, items), held, source("order"))
+    tally = collect(HadamardRandomizer(1.0, items), held, source("order"))
     error = {
         way: np.linalg.norm(estimate_frequencies(tally, way).frequencies - truth) for way in WAYS
     }
@@ -307,7 +310,7 @@ def test_holm_rejects_more_than_bonferroni_and_no_more_than_it_may():
 
 
 @pytest.mark.parametrize(
-    "randomizer", [OneBitHadamard(2.0, 50), HadamardResponse(2.0, 50, blocks=4)]
+    "randomizer", [OneBitHadamard(2.0, 50), HadamardRandomizer(2.0, 50, blocks=4)]
 )
 def test_heavy_hitters_are_heavy(randomizer):
     from scipy import stats
@@ -321,7 +324,7 @@ def test_heavy_hitters_are_heavy(randomizer):
     naive = 0
     for part in np.split(messages, rounds):
         told_here = evidence(FrequencyTally.of(randomizer, part))
-        named = heavy_hitters(told_here, 200 / n, 0.1)
+        named = items_above(told_here, 200 / n, 0.1)
         wrong += bool(set(named.tolist()) - {0})
         found += 0 in named
         naive += bool(set(np.flatnonzero(told_here.sums / n / told_here.gain > 0.05)) - {0})
@@ -331,7 +334,7 @@ def test_heavy_hitters_are_heavy(randomizer):
     assert stats.binom.sf(naive - 1, rounds, 0.1) < 1e-9
     for threshold, error in ((-0.1, 0.1), (0.1, 0.3), (0.1, 0.0)):
         with pytest.raises(ParameterError):
-            heavy_hitters(told_here, threshold, error)
+            items_above(told_here, threshold, error)
 
 
 def test_an_estimate_says_what_it_is():

@@ -12,12 +12,7 @@ from scipy import stats
 from sqkr import SampledSigns
 
 from turnout.core.errors import ParameterError
-from turnout.estimation.means import (
-    MeanTally,
-    collect_mean,
-    estimate_mean,
-    project_ball,
-)
+from turnout.estimation.means import MeanTally, collect_mean, estimate_mean, project_ball
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
     L1Randomizer,

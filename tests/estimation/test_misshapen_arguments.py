@@ -7,14 +7,14 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.estimation import FrequencyTally
-from turnout.estimation.heavy_hitters import holm
+from turnout.estimation.frequencies import holm
 from turnout.estimation.means import MeanTally
 from turnout.estimation.user_level_means import wrong_bin_chance
-from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard
+from turnout.randomizers import HadamardRandomizer, KaryRandomizedResponse, OneBitHadamard
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, contained_radius
 from turnout.refinement import LimitedAnswers, key_entropy, multi_level
 
-ITEMS = HadamardResponse(1.0, 4)
+ITEMS = HadamardRandomizer(1.0, 4)
 NO_COUNT = [-1, 2.5, "3", True, None, math.nan]
 
 
@@ -32,7 +32,7 @@ def test_a_number_of_clients_is_a_whole_one(wrong):
 @pytest.mark.parametrize("wrong", ["False", "no", None, 0, 1, np.True_, math.nan])
 def test_a_choice_of_two_is_true_or_false(wrong):
     """The word "False" counted as true."""
-    for kind in (HadamardResponse, KaryRandomizedResponse, OneBitHadamard):
+    for kind in (HadamardRandomizer, KaryRandomizedResponse, OneBitHadamard):
         with pytest.raises(ParameterError, match="public"):
             kind(1.0, 4, public=wrong)
     with pytest.raises(ParameterError, match="shared"):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from turnout.estimation import collect, estimate_frequencies
-from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
+from turnout.estimation.frequencies import sampled_limits, sampling_errors
 from turnout.estimation.means import collect_mean, estimate_mean, sampling_bounds
 from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.central import central_frequencies, central_mean
-from turnout.randomizers import HadamardResponse, KaryRandomizedResponse
+from turnout.randomizers import HadamardRandomizer, KaryRandomizedResponse
 from turnout.randomizers.vectors import LInfRandomizer, SphericalCode
 from turnout.randomness import SimulationStreams
 
@@ -55,7 +55,7 @@ def test_central_intervals_cover_what_they_name(relation):
 
 
 @pytest.mark.parametrize(
-    "randomizer", [KaryRandomizedResponse(5.0, 3), HadamardResponse(4.0, 3, blocks=2)]
+    "randomizer", [KaryRandomizedResponse(5.0, 3), HadamardRandomizer(4.0, 3, blocks=2)]
 )
 def test_intervals_from_messages_cover_both(randomizer):
     source = SimulationStreams(3).source("messages")

@@ -11,7 +11,7 @@ from scipy import stats
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.integrations.assignment import Assignment, assignment_law, system_gaussian
-from turnout.spec import CheckIn, FixedAssignment, KSubset, PoissonSampling
+from turnout.schemes import CheckIn, FixedAssignment, KSubset, PoissonSampling
 from turnout.testing import enumerate_law
 
 

@@ -20,7 +20,7 @@ from turnout.integrations.dp_accounting import (
     shuffle,
     to_pld,
 )
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, KaryResponse, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, KaryResponse, Scheme
 
 ADD, ZERO = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_SPECIAL
 REPLACE = NeighboringRelation.REPLACE_ONE

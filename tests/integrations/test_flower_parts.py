@@ -14,11 +14,16 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
-from turnout.integrations.node_turns import NodeTurns, bounded_update, drawn_steps, lattice_of
-from turnout.integrations.release_ledger import ReleaseLedger
+from turnout.integrations.release_ledger import (
+    NodeTurns,
+    ReleaseLedger,
+    bounded_update,
+    drawn_steps,
+    lattice_of,
+)
 from turnout.randomness import OSRandomness
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, KSubset, Relation, Scheme
-from turnout.spec.codec import law_to_dict
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes.codec import law_to_dict
 
 SCHEME = Scheme(GaussianNoise(1.0), CheckIn(5, 2), Relation.ZERO_OUT)
 DELTA, DIMENSION, NODES = 1e-5, 3, 50

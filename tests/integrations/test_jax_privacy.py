@@ -13,7 +13,7 @@ import pytest
 from turnout.accounting import price
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.integrations.jax_privacy import epsilon, participation, scheme
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,

@@ -13,21 +13,23 @@ import turnout as tn
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning import tasks
-from turnout.learning.compute import Compute
 from turnout.learning.examples import Examples
+from turnout.learning.gradients import Compute
 from turnout.learning.holdings import Holdings
-from turnout.learning.local_updates import LocalTraining
+from turnout.learning.local_updates import LocalTraining, SingleUpdates
 from turnout.learning.losses import LOSSES
 from turnout.learning.models import build_model
-from turnout.learning.module_building import build_module
-from turnout.learning.single_updates import SingleUpdates
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
-from turnout.training import InterruptedRunError
+from turnout.runs import InterruptedRunError
 
 ray = pytest.importorskip("ray")
 
-from turnout.integrations.ray import LostWorkersError, RayEngine  # noqa: E402
-from turnout.integrations.ray_data import RayRows  # noqa: E402
+from turnout.integrations.ray import (  # noqa: E402
+    LostWorkersError,
+    RayEngine,
+    RayRows,
+)
 
 PLAN = {
     "data": {"name": "digits"},

@@ -15,14 +15,15 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from turnout.accounting import price
 from turnout.core.errors import ParameterError
-from turnout.integrations import sklearn as adapters
-from turnout.integrations.linear_gradients import clipped_sum, scaled
+from turnout.integrations import sklearn
 from turnout.integrations.sklearn import (
     LinearRegression,
     LogisticRegression,
     UncoveredByEpsilonWarning,
+    clipped_sum,
+    scaled,
 )
-from turnout.spec import CheckIn, GaussianNoise, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Scheme
 
 GENERATOR = np.random.default_rng(1)
 ROWS = GENERATOR.normal(size=(2000, 3)) / 2
@@ -94,7 +95,7 @@ def test_a_fit_is_its_noisy_sums(monkeypatch):
     assert not np.array_equal(*pair)
     drawn = []
     monkeypatch.setattr(
-        adapters, "system_gaussian", lambda size: drawn.append(size) or np.zeros(size)
+        sklearn, "system_gaussian", lambda size: drawn.append(size) or np.zeros(size)
     )
     model = LogisticRegression(batches=5, epochs=3, classes=["no", "yes"]).fit(ROWS, LABELS)
     assert drawn == [8] * 15

@@ -10,8 +10,8 @@ from torch import nn
 
 from turnout.learning.examples import Examples
 from turnout.learning.holdings import Holdings
-from turnout.learning.module_probes import SlowUpdatesWarning
-from turnout.learning.objectives import build_objective
+from turnout.learning.metrics import build_objective
+from turnout.learning.module_trials import SlowUpdatesWarning
 from turnout.learning.tasks import SupervisedTask
 
 CLIENTS, CLASSES, SIDE, TOKENS, LENGTH = 6, 3, 8, 7, 5

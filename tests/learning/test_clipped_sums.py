@@ -5,8 +5,8 @@ import pytest
 from plain_clients import Case, case
 
 from turnout.core.errors import ParameterError
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import (
     LayeredUpdates,

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from plain_clients import CLASSES, SIDE, Case, case
 from torch import Tensor
 
-from turnout.learning import clipping, local_updates, recording
-from turnout.learning.client_gradients import OuterProducts, squared_norms
+from turnout.learning import gradients as clipping
+from turnout.learning import local_updates
 from turnout.learning.examples import Examples
+from turnout.learning.gradients import OuterProducts, squared_norms
 from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 
@@ -74,7 +75,7 @@ def test_clipped_contributions_are_within_two_millionths_below(name, path, many)
 def test_without_the_margin_rounding_would_break_the_bound(monkeypatch):
     """Negative control: what the margin is for does happen."""
     monkeypatch.setattr(clipping, "MARGIN", 0.0)
-    monkeypatch.setattr(recording, "CALLS_BEFORE", math.inf)  # a graph has the margin inside
+    monkeypatch.setattr(local_updates, "CALLS_BEFORE", math.inf)  # a graph has the margin inside
     made = case("logistic", clip_norm=0.02, population=200)
     local_updates._recorded.cache_clear()
     assert (contributions(made, "layered") > 0.02).any()

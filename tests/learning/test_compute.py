@@ -5,17 +5,17 @@ import pytest
 import torch
 
 from turnout.core.errors import ParameterError
-from turnout.learning.compute import CPU, Compute, Precision, compute_on
 from turnout.learning.examples import Examples
+from turnout.learning.gradients import CPU, Compute, Precision, compute_on
 from turnout.learning.local_updates import (
     CROSS_ENTROPY,
     LayeredUpdates,
     LocalTraining,
+    SingleUpdates,
     VmappedUpdates,
     local_updates,
 )
 from turnout.learning.models import Layered, build_model
-from turnout.learning.single_updates import SingleUpdates
 from turnout.learning.tasks import SupervisedTask
 
 HALF = Compute("cpu", Precision.BFLOAT16)

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from turnout.core.errors import ParameterError
-from turnout.learning.features import apply_features
-from turnout.learning.scattering import MAPS, PADDING, scattering
+from turnout.learning.features import MAPS, PADDING, apply_features, scattering
 
 SIDE = 12
 SIZE = SIDE + 2 * PADDING

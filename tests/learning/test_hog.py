@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from turnout.learning.features import apply_features
-from turnout.learning.hog import BLOCK, CELL, DIRECTIONS, histograms_of_gradients
+from turnout.learning.features import (
+    BLOCK,
+    CELL,
+    DIRECTIONS,
+    apply_features,
+    histograms_of_gradients,
+)
 
 SIDE = 12
 CELLS = SIDE // CELL

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from turnout.learning.layers import Convolution, Dense, MaxPool, Tanh
+from turnout.learning.models import Convolution, Dense, MaxPool, Tanh
 
 CLIENTS, EACH = 3, 2
 

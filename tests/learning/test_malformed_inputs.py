@@ -7,8 +7,7 @@ import torch
 from turnout.core.errors import ParameterError
 from turnout.learning.examples import Examples
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD, Adam, build_optimizer
-from turnout.learning.schedules import Constant, WarmUp
+from turnout.learning.optimizers import SGD, Adam, Constant, WarmUp, build_optimizer
 from turnout.learning.tasks import SupervisedTask
 
 

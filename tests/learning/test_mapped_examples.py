@@ -8,7 +8,7 @@ import pytest
 from own_modules import Convolutional, examples
 
 from turnout.learning.examples import Examples, rows
-from turnout.learning.module_building import build_module
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
 
 MEASURED = """

@@ -8,8 +8,8 @@ from torch import nn
 
 from turnout.core.errors import ParameterError
 from turnout.learning.examples import Examples
-from turnout.learning.module_building import build_module
-from turnout.learning.objectives import build_objective
+from turnout.learning.metrics import build_objective
+from turnout.learning.modules import build_module
 
 
 class _Vectors(nn.Module):

@@ -11,10 +11,9 @@ from turnout.core.errors import ParameterError
 from turnout.learning.examples import Examples
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.losses import LOSSES
-from turnout.learning.metrics import area_under_curve, metric_named
+from turnout.learning.metrics import area_under_curve, build_objective, metric_named
 from turnout.learning.models import build_model
-from turnout.learning.module_building import build_module
-from turnout.learning.objectives import build_objective
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
 
 LABELS = {

@@ -9,21 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError
-from turnout.learning.averaging import (
-    Averaged,
-    ExponentialAverage,
-    LastIterate,
-    TailAverage,
-    build_averaging,
-)
-from turnout.learning.optimizers import SGD, Adam, Projected, build_optimizer
-from turnout.learning.schedules import (
+from turnout.learning.optimizers import (
     SCHEDULES,
+    SGD,
+    Adam,
+    AveragedOptimizer,
     Constant,
     Cosine,
+    ExponentialAverage,
     InverseSquareRoot,
+    LastIterate,
     Linear,
+    Projected,
+    TailAverage,
     WarmUp,
+    build_averaging,
+    build_optimizer,
     build_schedule,
 )
 
@@ -93,7 +94,7 @@ def test_trajectories_are_those_of_pytorch(rate, ours, theirs):
 @pytest.mark.parametrize("name", ["sgd", "nesterov", "adam"])
 def test_updates_change_nothing_they_are_given_and_keep_the_dtype(name):
     momentum = 0.0 if name == "adam" else 0.9
-    optimizer = Averaged(
+    optimizer = AveragedOptimizer(
         build_optimizer(name, Constant(0.1), momentum=momentum), ExponentialAverage(0.9)
     )
     parameters = np.ones(DIMENSION, dtype=np.float32)
@@ -109,14 +110,14 @@ def test_updates_change_nothing_they_are_given_and_keep_the_dtype(name):
 
 
 def test_a_walk_goes_on_from_its_state_alone():
-    optimizer = Averaged(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
+    optimizer = AveragedOptimizer(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
     whole, state = walk(optimizer)
     parameters = np.linspace(-1, 1, DIMENSION)
     kept = optimizer.init(parameters)
     for step, direction in enumerate(directions()):
         if step == 13:
             kept = {key: value.copy() for key, value in kept.items()}
-            optimizer = Averaged(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
+            optimizer = AveragedOptimizer(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
         parameters, kept = optimizer.update(parameters, kept, direction, step)
     assert np.array_equal(parameters, whole[-1])
     assert all(np.array_equal(kept[key], state[key]) for key in state)
@@ -124,12 +125,12 @@ def test_a_walk_goes_on_from_its_state_alone():
 
 def test_averaging_leaves_the_walk_alone():
     plain, _ = walk(SGD(Constant(0.1), 0.9))
-    averaged, _ = walk(Averaged(SGD(Constant(0.1), 0.9), ExponentialAverage(0.9)))
+    averaged, _ = walk(AveragedOptimizer(SGD(Constant(0.1), 0.9), ExponentialAverage(0.9)))
     assert np.array_equal(plain, averaged)
 
 
 def released(averaging, steps=STEPS) -> tuple[np.ndarray, np.ndarray]:
-    optimizer = Averaged(SGD(Constant(0.1)), averaging)
+    optimizer = AveragedOptimizer(SGD(Constant(0.1)), averaging)
     path, state = walk(optimizer, steps=steps)
     return path, optimizer.released(path[-1], state)
 
@@ -154,9 +155,9 @@ def test_before_its_tail_the_current_iterate_is_released():
     "optimizer",
     [
         SGD(Constant(0.1)),
-        Averaged(SGD(Constant(0.1)), ExponentialAverage(0.9)),
-        Averaged(SGD(Constant(0.1)), TailAverage(0)),
-        Averaged(SGD(Constant(0.1)), LastIterate()),
+        AveragedOptimizer(SGD(Constant(0.1)), ExponentialAverage(0.9)),
+        AveragedOptimizer(SGD(Constant(0.1)), TailAverage(0)),
+        AveragedOptimizer(SGD(Constant(0.1)), LastIterate()),
     ],
 )
 def test_before_the_first_update_the_start_is_released(optimizer):

@@ -20,14 +20,13 @@ from torch import nn
 
 from turnout.core.errors import ParameterError
 from turnout.core.identity import identity_of
-from turnout.learning.client_work import LocalTraining
 from turnout.learning.examples import Examples
+from turnout.learning.gradients import LocalTraining
 from turnout.learning.holdings import Holdings
-from turnout.learning.local_updates import VmappedUpdates
-from turnout.learning.module_building import build_module
-from turnout.learning.module_probes import SlowUpdatesWarning
-from turnout.learning.objectives import build_objective
-from turnout.learning.single_updates import SingleUpdates
+from turnout.learning.local_updates import SingleUpdates, VmappedUpdates
+from turnout.learning.metrics import build_objective
+from turnout.learning.module_trials import SlowUpdatesWarning
+from turnout.learning.modules import build_module
 from turnout.learning.tasks import SupervisedTask
 
 EVERYONE = np.arange(CLIENTS)

@@ -9,13 +9,12 @@ import torch
 
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.learning.client_work import LocalTraining
 from turnout.learning.examples import Examples
+from turnout.learning.gradients import LocalTraining
 from turnout.learning.holdings import Holdings
 from turnout.learning.models import logistic
 from turnout.learning.optimizers import SGD
-from turnout.learning.personal_models import AdaPeD, Alone, Ridge
-from turnout.learning.personal_tasks import PersonalTask, judged_on_own_classes
+from turnout.learning.personal import AdaPeD, Alone, PersonalTask, Ridge, judged_on_own_classes
 from turnout.randomness import SimulationStreams
 from turnout.simulation import FileCheckpoints, Simulation, clients
 from turnout.testing import assert_algorithm

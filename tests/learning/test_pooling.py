@@ -7,8 +7,8 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from turnout.learning import pooling
-from turnout.learning.pooling import fast_max_pooling
+from turnout.learning import local_updates
+from turnout.learning.local_updates import fast_max_pooling
 
 SETTINGS: list[dict[str, Any]] = [
     {"kernel_size": 2},
@@ -52,13 +52,13 @@ def test_values_and_gradients_are_those_of_pytorch(settings):
 
 def test_modules_and_functions_are_taken_over(monkeypatch):
     taken = []
-    own = pooling._pooled
+    own = local_updates._pooled
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         taken.append(args)
         return own(*args, **kwargs)
 
-    monkeypatch.setattr(pooling, "_pooled", counted)
+    monkeypatch.setattr(local_updates, "_pooled", counted)
     with fast_max_pooling():
         torch.nn.MaxPool2d(2)(images()[0])
         functional.max_pool2d(images()[0], 2)

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from turnout.learning import clipping, local_updates, recording
-from turnout.learning.client_work import ClientBatch, LocalTraining
-from turnout.learning.local_updates import LayeredUpdates
+from turnout.learning import gradients, local_updates
+from turnout.learning.gradients import ClientBatch, LocalTraining
+from turnout.learning.local_updates import CALLS_BEFORE, LayeredUpdates, Recorded
 from turnout.learning.models import build_model
-from turnout.learning.recording import CALLS_BEFORE, Recorded
 
 
 def function(first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
@@ -44,8 +43,8 @@ def test_a_shape_that_comes_up_often_is_recorded_and_keeps_its_bits():
 
 
 def test_only_so_many_shapes_are_kept(monkeypatch):
-    monkeypatch.setattr(recording, "LARGEST_COUNT", 2)
-    monkeypatch.setattr(recording, "CALLS_BEFORE", 1)
+    monkeypatch.setattr(local_updates, "LARGEST_COUNT", 2)
+    monkeypatch.setattr(local_updates, "CALLS_BEFORE", 1)
     made = Recorded(function)
     for size in (3, 4, 5, 3, 5):
         assert same(made(*pair(size)), function(*pair(size)))
@@ -56,7 +55,7 @@ def test_what_cannot_be_recorded_runs_from_python(monkeypatch):
     def refused(*_: object, **__: object) -> None:
         raise RuntimeError("not on this Python")
 
-    monkeypatch.setattr(recording, "CALLS_BEFORE", 1)
+    monkeypatch.setattr(local_updates, "CALLS_BEFORE", 1)
     monkeypatch.setattr(torch.jit, "trace", refused)
     made = Recorded(function)
     assert same(made(*pair(5)), function(*pair(5)))
@@ -102,5 +101,5 @@ def test_the_clip_norm_is_not_recorded():
     assert local_updates._recorded(updates).shapes == 1
     for clip_norm in (1e-3, 2e-3):
         length = float(updates.clipped_sum(parameters, batch, clip_norm).total.norm())
-        assert length == pytest.approx(2 * clip_norm * (1 - clipping.MARGIN), rel=1e-6)
+        assert length == pytest.approx(2 * clip_norm * (1 - gradients.MARGIN), rel=1e-6)
     assert float(updates.clipped_sum(parameters, batch, 100.0).total.norm()) > 1

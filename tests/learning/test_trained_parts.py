@@ -10,8 +10,7 @@ from own_modules import Attentive, Convolutional, examples, holdings, plain_sum
 from torch import nn
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.learning.lora import Adapted, Adapters, adapt
-from turnout.learning.module_building import build_module
+from turnout.learning.modules import Adapted, Adapters, adapt, build_module
 from turnout.learning.tasks import SupervisedTask
 
 DATA = examples()

@@ -14,8 +14,8 @@ from plan_keys import PAGE, PLANS, key_tables, parted
 from programs import options, script_options, subcommand
 
 from turnout.cli.main import COMMANDS, turnout
-from turnout.cli.serve import serve as serve_it
-from turnout.cli.train import train
+from turnout.cli.service import serve as serve_it
+from turnout.cli.training import train
 from turnout.plans import Plan, example_plan
 
 README = (ROOT / "README.md").read_text()
@@ -49,7 +49,7 @@ def test_make_does_what_the_readme_says():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", README)) <= targets
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert "make check" in (ROOT / ".ci" / "run").read_text()
 
 
 def test_the_readme_is_short():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import turnout as tn
-from turnout.datasets.tables import ArrayTable, Kind
+from turnout.data.tables import ArrayTable, Kind
 
 SOURCE = Path(tn.__file__).parent
 HELD = re.compile(
@@ -26,25 +26,25 @@ NO_RECORDS = (
     "plans",
     "randomness",
     "reporting",
-    "spec",
+    "schemes",
     "verification",
 )
 """Packages in which nothing holds records: prices, options, plans, words, what was released."""
 PUBLIC = {
     "auditing": "FoundAt Findings OutputGame Rates Statement _Table",
-    "bandits": "Batch Channels ContextualEnvironment CoreSet EliminationState Estimates Evidence "
-    "LinUCBState LinearEnvironment Posterior PrintedState Problem Release Run",
-    "datasets": "ClientData ItemCounts",  # the first has a test of its own
+    "bandits": "Batch Channels ContextualEnvironment CoreSet EliminationState Estimates "
+    "BatchEvidence LinUCBState LinearEnvironment Posterior PrintedState Problem BatchRelease Run",
+    "data": "ClientData ItemCounts",  # the first has a test of its own
     "estimation": "Evidence Frequencies FrequencyEstimate FrequencyIntervals HeavyHitters Mean "
     "MeanEstimate UserLevelEstimate",
     "learning": "Filters WholeMetric",
     "participation": "TraceStatistics",
     "protocol": "Release Released _Rule",
-    "refinement": "Key LevelEstimate LimitedAnswers OneBit Questions Release",
-    "service": "Artefact Charter Head Identity Published Receipt Record "
-    "Shown SignedHead SignedRequest Vector WitnessReceipt _Message",
+    "refinement": "Key LevelEstimate LimitedAnswers OneBit Questions LayeredRelease",
+    "service": "Artefact Charter Head ClientIdentity Published WireReceipt Record "
+    "ShownHead SignedHead SignedRequest Vector WitnessReceipt _Message",
     "simulation": "Progress RunIdentity",
-    "training": "Candidate EpsilonCurve Results SavedModel Search",
+    "runs": "Candidate Results SavedModel Search",
 }
 """Dataclasses with arrays, bytes or mappings that hold what is public, simulated or released."""
 SENTINEL = 31337

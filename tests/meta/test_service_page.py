@@ -24,7 +24,7 @@ from pages import ROOT, Block, blocks
 from programs import PROGRAMS, options, read_command, redirected
 from transcripts import RUN_BY, one_line
 
-from turnout.cli.serve import serve
+from turnout.cli.service import serve
 from turnout.core.installation import WHEEL
 from turnout.plans import example_plan
 from turnout.service.web.settings import PREFIX, Settings

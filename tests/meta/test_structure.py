@@ -7,8 +7,10 @@ import pkgutil
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 import turnout
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
 PUBLIC = {
     "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Ledger MonotonePair Odometer "
-    "Pair PrivacyCurve Remaining RenyiFilter Side Stopping Terms Unknown calibrate "
+    "Pair PrivacyCurve Remaining RenyiFilter Side Stopping BudgetTerms Unknown calibrate "
     "calibrate_delta calibrate_noise calibrate_selection client_guarantees epsilon_upper "
     "gaussian_epsilon "
     "pair_of_table price published_epsilon remaining running selected selected_deltas "
@@ -28,37 +30,37 @@ PUBLIC = {
     "gaussian_mu_by_counts gaussian_mu_by_guesses messages_of play play_one_run projection_of "
     "released_by",
     "bandits": "BareSums Batch BatchedThompson CentralSums Channels ContextualEnvironment CoreSet "
-    "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment Mechanism Policy "
-    "PrivateLinUCB Problem Release Run ShuffledBits best_features contextual_environment core_set "
-    "parameter_net phased_elimination read_log rounded_rewards simulate sphere_environment "
-    "two_best_environment",
-    "datasets": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
-    "digits fashion_mnist flash_phones load mnist own_data own_records "
+    "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment BatchMechanism Policy "
+    "PrivateLinUCB Problem BatchRelease Run ShuffledBits best_features contextual_environment "
+    "core_set parameter_net phased_elimination read_log rounded_rewards simulate_bandit "
+    "sphere_environment two_best_environment",
+    "data": "ClientData DataFile MissingFileError Records PredictionTarget cache_folder contents "
+    "deal digits fashion_mnist flash_phones load_images mnist own_data own_records "
     "parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys "
     "example_plan parse_query prepare read_plan solvable sweep",
-    "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
-    "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
+    "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardRandomizer LaplaceRandomizer "
+    "KaryRandomizedResponse LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
     "randomness": "ByteStream OSRandomness SimulationRandomness SimulationStreams Source "
     "rounded_gaussian system_bytes",
     "refinement": "Cascade Direct Key KeyMismatchError Level LevelEstimate LimitedAnswers "
-    "MultiLevel OneBit Release Step enough_randomness estimate hadamard "
+    "MultiLevel OneBit LayeredRelease Step enough_randomness estimate hadamard "
     "heavy_count key_entropy least_key_bits multi_level projective refine "
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation CheckIn "
-    "AttainedVariation "
+    "schemes": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation "
+    "AttainedVariation CheckIn "
     "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RepeatedMessages RoundedGaussianNoise "
     "Scheme SelfSampling SlidingWindow SpeakingOrder TableRandomizer TrustModel",
-    "training": "Finished InterruptedRunError Unwatched Watcher resume train",
+    "runs": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 
 
@@ -75,6 +77,12 @@ def test_imports_point_down_the_layers():
         [program, "--no-cache"], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_no_file_imports_itself_through_others():
+    graph = grimp.build_graph("turnout", exclude_type_checking_imports=True, cache_dir=None)
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 def test_every_package_has_its_layer():
@@ -102,14 +110,15 @@ def test_a_device_loads_what_it_runs_and_no_more():
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded = done.stdout.split()
+    loaded = [name for name in done.stdout.split() if name != "turnout._version"]
     packages = {name.split(".")[1] for name in loaded if "." in name}
-    assert packages == {"core", "participation", "protocol", "randomness", "service", "spec"}
-    assert len(loaded) <= 48, sorted(loaded)
+    assert packages == {"core", "participation", "protocol", "randomness", "schemes", "service"}
+    assert len(loaded) <= 46, sorted(loaded)
 
 
 @pytest.mark.parametrize(
-    "name", ["core", "spec", "randomness", "participation", "protocol", "randomizers", "estimation"]
+    "name",
+    ["core", "schemes", "randomness", "participation", "protocol", "randomizers", "estimation"],
 )
 def test_what_needs_no_network_files_or_clock_imports_none(name):
     imports = re.compile(r"^\s*(?:import|from) (os|io|pathlib|socket|time|datetime|urllib)\b", re.M)
@@ -128,4 +137,4 @@ def test_what_needs_no_network_files_or_clock_imports_none(name):
 def test_no_file_is_a_heap():
     for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")]:
         assert path.name != "utils.py"
-        assert len(path.read_text().splitlines()) <= 450, path
+        assert len(path.read_text().splitlines()) <= 650, path

@@ -23,11 +23,11 @@ from transcripts import (
     write,
 )
 
-from turnout import __version__
-from turnout.datasets import MissingFileError
+from turnout._version import __version__
+from turnout.data import MissingFileError
 from turnout.plans import Plan
 from turnout.plans.bandit import BanditPlan
-from turnout.plans.randomizers import read_pair
+from turnout.plans.questions import read_pair
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 WRITE = "if the page is wrong: make transcripts"

@@ -23,8 +23,8 @@ from click.testing import CliRunner
 from pages import PAGES, ROOT, Block, Step, blocks
 
 from turnout.cli.main import turnout
-from turnout.datasets import MissingFileError
-from turnout.spec import registry
+from turnout.data import MissingFileError
+from turnout.schemes import registry
 
 NOT_RUN = {
     "turnout witness --db witness.sqlite --host 0.0.0.0 --token-file token --tls-cert cert.pem "

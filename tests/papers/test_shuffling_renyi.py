@@ -21,8 +21,8 @@ from shuffled_renyi.divergence import (
 )
 
 from turnout.accounting.divergence.renyi import block_renyi
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock, clones_2021
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling.blanket import BlanketBlock, clones_2021
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     hadamard_pair,

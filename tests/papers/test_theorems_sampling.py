@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.participation.check_ins import allocation_curve
 from turnout.core.errors import NumericalError, ParameterError
 
 CELLS = [

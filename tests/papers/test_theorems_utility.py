@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import binom
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation.expectations import expected_empty_steps
-from turnout.spec import CheckIn, SlidingWindow
+from turnout.participation.drawing import expected_empty_steps
+from turnout.schemes import CheckIn, SlidingWindow
 
 PROBLEM = {"lipschitz": 2.0, "diameter": 3.0, "dimension": 5, "noise": 0.5}
 

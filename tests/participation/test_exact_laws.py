@@ -9,7 +9,7 @@ import pytest
 
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

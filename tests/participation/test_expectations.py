@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation.drawing import draw, draw_run
-from turnout.participation.expectations import (
+from turnout.participation.drawing import (
+    draw,
+    draw_run,
     expected_check_ins,
     expected_empty_steps,
     expected_turns,
     is_far_below,
 )
-from turnout.participation.schedule import blocks, joined
+from turnout.participation.schedule import blocks, joined_schedules
 from turnout.randomness import SimulationStreams
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -75,7 +76,8 @@ def simulated_empty_steps(law, population, runs=3000):
     return np.array(
         [
             np.count_nonzero(
-                joined(list(draw_run(law, population, SimulationStreams(seed)))).counts() == 0
+                joined_schedules(list(draw_run(law, population, SimulationStreams(seed)))).counts()
+                == 0
             )
             for seed in range(runs)
         ]
@@ -159,7 +161,9 @@ def test_more_clients_leave_fewer_empty_steps(population, window):
 def test_mean_check_ins_of_a_trace_match_their_simulation():
     generator = np.random.default_rng(9)
     law = AvailabilityCheckIn(generator.random((300, 24)) < generator.random(24), 8, 0.7)
-    runs = [joined(list(draw_run(law, 300, SimulationStreams(seed)))) for seed in range(400)]
+    runs = [
+        joined_schedules(list(draw_run(law, 300, SimulationStreams(seed)))) for seed in range(400)
+    ]
     counts = np.array([run.counts() for run in runs])
     for step, expected in enumerate(expected_check_ins(law, 300)):
         assert_mean(counts[:, step], expected, 1e-9 / law.steps)

@@ -8,10 +8,10 @@ from scipy import stats
 
 from turnout.participation import drawing
 from turnout.participation.drawing import draw, draw_run
-from turnout.participation.schedule import blocks, joined
+from turnout.participation.schedule import blocks, joined_schedules
 from turnout.participation.traces import availability_law
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     FixedSize,
     KSubset,
@@ -135,7 +135,7 @@ def test_k_subset(source, window, picks, monkeypatch):
 @pytest.mark.parametrize("law", [PoissonSampling(0.02, 40), SelfSampling(0.3, 40)])
 def test_coins_every_step(law):
     n = 5000
-    schedule = joined(list(draw_run(law, n, STREAMS)))
+    schedule = joined_schedules(list(draw_run(law, n, STREAMS)))
     trials = n * law.steps
 
     def keeps_rate(participations):
@@ -143,7 +143,7 @@ def test_coins_every_step(law):
 
     keeps_rate(schedule.participations)
     wrong = PoissonSampling(1.5 * law.rate, law.steps)
-    more = joined(list(draw_run(wrong, n, STREAMS)))
+    more = joined_schedules(list(draw_run(wrong, n, STREAMS)))
     assert_rejects_law(keeps_rate, {"1.5 times the rate": more.participations})
 
     def varies_as_coins_do(counts):

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import draw, draw_run
-from turnout.participation.schedule import Block, Schedule, blocks, grouped, joined
+from turnout.participation.schedule import (
+    Schedule,
+    ScheduleBlock,
+    blocks,
+    grouped,
+    joined_schedules,
+)
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -103,7 +109,7 @@ def test_schedules_keep_their_guarantees(law, streams):
 @given(law=LAWS, streams=SEEDS)
 def test_the_guarantee_of_each_spec(law, streams):
     n = population_of(law)
-    run = joined(list(draw_run(law, n, streams)))
+    run = joined_schedules(list(draw_run(law, n, streams)))
     assert run.steps == law.steps
     match law:
         case EveryStep():
@@ -172,7 +178,7 @@ def test_windows_longer_than_16_bits_and_populations_beyond_32():
 def test_runs_of_many_steps_make_their_blocks_on_demand():
     cut = blocks(PoissonSampling(0.1, 10**12))
     assert len(cut) == 10**12
-    assert cut[-1] == Block(10**12 - 1, 10**12 - 1, 1)
+    assert cut[-1] == ScheduleBlock(10**12 - 1, 10**12 - 1, 1)
 
 
 @pytest.mark.parametrize("step", [1, 5])
@@ -204,9 +210,9 @@ def test_joining_wants_consecutive_schedules():
     first = Schedule(0, np.array([0, 1]), np.array([4]))
     third = Schedule(2, np.array([0, 1]), np.array([5]))
     with pytest.raises(ParameterError, match="first_step = 2: expected 1"):
-        joined([first, third])
+        joined_schedules([first, third])
     with pytest.raises(ParameterError, match="schedules"):
-        joined([])
+        joined_schedules([])
 
 
 TRACE = np.ones((3, 4), dtype=np.bool_)
@@ -227,7 +233,15 @@ def test_a_population_that_does_not_fit_is_refused(law, population, message):
         draw(law, population, blocks(law)[0], OSRandomness())
 
 
-@pytest.mark.parametrize("block", [Block(0, 0, 3), Block(1, 0, 4), Block(2, 8, 4), Block(-1, 4, 4)])
+@pytest.mark.parametrize(
+    "block",
+    [
+        ScheduleBlock(0, 0, 3),
+        ScheduleBlock(1, 0, 4),
+        ScheduleBlock(2, 8, 4),
+        ScheduleBlock(-1, 4, 4),
+    ],
+)
 def test_a_block_of_another_law_is_refused(block):
     with pytest.raises(ParameterError, match="one of the 2 blocks of the law"):
         draw(CheckIn(4, 2), 3, block, OSRandomness())
@@ -245,4 +259,4 @@ def test_what_no_sampler_knows_is_refused():
     with pytest.raises(UnsupportedError, match="no client can draw its own steps"):
         draw(law, 5, blocks(law)[0], OSRandomness(), client=0)
     with pytest.raises(UnsupportedError, match="no normal form is known for the law object"):
-        draw(object(), 5, Block(0, 0, 1), OSRandomness())  # type: ignore[arg-type]
+        draw(object(), 5, ScheduleBlock(0, 0, 1), OSRandomness())  # type: ignore[arg-type]

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import ParameterError
 from turnout.participation.drawing import draw_run
-from turnout.participation.schedule import joined
+from turnout.participation.schedule import joined_schedules
 from turnout.participation.traces import availability_law, day_profile, trace_statistics
 from turnout.randomness import SimulationStreams
 
@@ -62,7 +62,7 @@ def test_nobody_comes_where_she_is_not_known_to_be_available(seed, clients, step
     generator = np.random.default_rng(seed)
     trace = generator.choice([1.0, 0.0, U], size=(clients, steps))
     law = availability_law(trace, min(window, steps))
-    run = joined(list(draw_run(law, clients, SimulationStreams(seed))))
+    run = joined_schedules(list(draw_run(law, clients, SimulationStreams(seed))))
     assert np.all(trace[run.clients, run.slots()] == 1)
     free_windows = sum(
         np.any(trace[:, start : start + law.window] == 1, axis=1).sum()

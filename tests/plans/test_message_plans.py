@@ -9,10 +9,10 @@ import pytest
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan, prepare
-from turnout.plans.messages import RandomizerSection
+from turnout.plans.plan import RandomizerSection
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
-from turnout.spec import BoundedVariation, RepeatedMessages, Scheme
-from turnout.spec.shuffles import shuffled
+from turnout.schemes import BoundedVariation, RepeatedMessages, Scheme
+from turnout.schemes.scheme import shuffled
 
 CLIENTS, DELTA = 1000, 1e-4
 TABLES: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan, all_keys, read_plan
 from turnout.plans.refusals import tables
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,

@@ -12,7 +12,7 @@ from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, preparation, prepare
 from turnout.plans.preparation import costliest_clients
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     GaussianNoise,

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.cli.questions import priced, solved
+from turnout.cli.accounting import answered, solved
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.plans import parse_query, solvable
-from turnout.plans.randomizers import read_pair
-from turnout.spec import (
+from turnout.plans.questions import read_pair
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     DiscreteGaussianNoise,
@@ -189,7 +189,7 @@ def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
 )
 def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
-        priced(parse_query({**NOISELESS, **flags}))
+        answered(parse_query({**NOISELESS, **flags}))
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
 
 
 def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
-    sliding = priced(parse_query({**PROMISE, "scheme": "sliding", "window": 60}))
-    fixed = priced(parse_query({**PROMISE, "scheme": "check-in", "window": 60}))
+    sliding = answered(parse_query({**PROMISE, "scheme": "sliding", "window": 60}))
+    fixed = answered(parse_query({**PROMISE, "scheme": "check-in", "window": 60}))
     assert sliding.directions == fixed.directions
 
 

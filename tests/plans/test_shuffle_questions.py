@@ -7,12 +7,12 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.cli.questions import priced, solved
+from turnout.cli.accounting import answered, solved
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import parse_query, solvable
 from turnout.plans.plan import Plan
 from turnout.plans.preparation import prepare
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,
@@ -84,12 +84,12 @@ def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
     own = {"subsampled-shuffle": {"sampled": 40}, "self-sampling-shuffle": {"rate": 0.25}}
     flags = {**ALL, "scheme": scheme, "order": "known", **own.get(scheme, {})}
     with pytest.raises(UnsupportedError, match=r"is 'known'.* use NonAdaptiveRandomizer"):
-        priced(parse_query(flags))
+        answered(parse_query(flags))
     level = parse_query({**without(flags, "epsilon0"), "epsilon": 0.5}, "epsilon0")
     with pytest.raises(UnsupportedError, match=r"is 'known'.* use NonAdaptiveRandomizer"):
         solved(level, "epsilon0")
-    fixed = priced(parse_query({**flags, "randomizer": "non-adaptive"})).epsilon.upper
-    assert fixed == priced(parse_query({**flags, "order": "hidden"})).epsilon.upper
+    fixed = answered(parse_query({**flags, "randomizer": "non-adaptive"})).epsilon.upper
+    assert fixed == answered(parse_query({**flags, "order": "hidden"})).epsilon.upper
 
 
 @pytest.mark.parametrize(

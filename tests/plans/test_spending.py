@@ -9,7 +9,7 @@ from turnout.accounting import epsilon_upper
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans import Plan, PreparedPlan, prepare
 from turnout.plans.spending import epsilon_curve
-from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 
 PLAN = Plan.from_mapping(
     {

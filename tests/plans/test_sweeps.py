@@ -8,7 +8,7 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.plans import sweep
-from turnout.spec import Relation
+from turnout.schemes import Relation
 
 NOISE = {
     "against": "noise-multiplier",

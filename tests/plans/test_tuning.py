@@ -10,7 +10,7 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan
-from turnout.plans.tuning import parse_ranges
+from turnout.plans.plan import parse_ranges
 
 PLAN = """
 [data]

@@ -3,12 +3,11 @@
 import numpy as np
 
 from turnout.core.aggregates import UpdateSum
-from turnout.protocol.clipping import Clipping
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.protocol.messages import CheckIns, Updates
 from turnout.randomness import SimulationStreams
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 
 def scheme(release=ReleaseRule.AGGREGATED, law=None, sigma=1.0):

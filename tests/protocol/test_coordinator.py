@@ -13,9 +13,8 @@ from protocol_driver import (
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.protocol.messages import CheckIns, UpdateRequests, Updates, Verdict
-from turnout.protocol.tables import CoordinatorState
-from turnout.spec import (
+from turnout.protocol.messages import CheckIns, CoordinatorState, UpdateRequests, Updates, Verdict
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

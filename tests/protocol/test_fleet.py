@@ -11,10 +11,8 @@ from protocol_driver import ids
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from turnout.participation.schedule import Schedule
-from turnout.protocol.client import Client
-from turnout.protocol.fleet import Fleet
-from turnout.protocol.messages import StepOpened, UpdateRequests
-from turnout.protocol.tables import ClientState
+from turnout.protocol.client import Client, Fleet
+from turnout.protocol.messages import ClientState, StepOpened, UpdateRequests
 
 STEPS, FIRST, CLIENTS = 4, 10, 5
 

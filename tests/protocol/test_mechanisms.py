@@ -25,11 +25,10 @@ from turnout.core.errors import (
     RemoteProtocolError,
     UnsupportedError,
 )
-from turnout.protocol.clipping import Clipping
 from turnout.protocol.lattice import Lattice
-from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.randomness import SimulationStreams
-from turnout.spec import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
+from turnout.schemes import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
 
 FALSE_ALARM = 1e-9
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule

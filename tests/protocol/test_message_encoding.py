@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.protocol import encodings
-from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
-from turnout.protocol.mechanisms.randomized import Randomized
-from turnout.randomizers.levels import level_above
+from turnout.protocol import randomized
+from turnout.protocol.randomized import HistogramEncoding, MessageEncoding, Randomized
+from turnout.randomizers.interface import level_above
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law
@@ -40,7 +39,7 @@ def test_what_a_client_sends_is_read_and_summed_as_it_is(kind, monkeypatch):
     rows = np.array([encoding.decode(body) for body in bodies])
     expected = Randomized(randomizer, 1.0).summed(rows)
     for at_once in (3, 10, 1 << 14):
-        monkeypatch.setattr(encodings, "_AT_ONCE", at_once)
+        monkeypatch.setattr(randomized, "_AT_ONCE", at_once)
         total = encoding.summed(iter(bodies))
         assert np.array_equal(total.total, expected.total)
         assert (total.count, total.noised) == (10, 10)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.protocol.tables import (
+from turnout.protocol.messages import (
     CLIENT_TABLE,
     COORDINATOR_TABLE,
     ClientEvent,

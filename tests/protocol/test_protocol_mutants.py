@@ -16,18 +16,13 @@ from protocol_driver import (
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError
-from turnout.protocol import tables
-from turnout.protocol.admissions import RULES, Admissions
+from turnout.protocol import messages
 from turnout.protocol.client import Client
-from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.mechanisms import Released
-from turnout.protocol.mechanisms.aggregated import Aggregated
-from turnout.protocol.mechanisms.averaged import Averaged
-from turnout.protocol.mechanisms.gaussian import GaussianMechanism
-from turnout.protocol.mechanisms.one_client import OneClient
+from turnout.protocol.coordinator import RULES, Admissions, Coordinator
+from turnout.protocol.mechanisms import Aggregated, Averaged, GaussianMechanism, OneClient, Released
 from turnout.protocol.messages import StepOpened, UpdateRequests, Verdict
-from turnout.spec import KSubset, ReleaseRule, SlidingWindow
-from turnout.spec.draws import KOf, Staggered
+from turnout.schemes import KSubset, ReleaseRule, SlidingWindow
+from turnout.schemes.normal_form import KOf, Staggered
 
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
@@ -211,15 +206,15 @@ def table_with(table, state, event, cell):
 
 
 def second_answer(monkeypatch):
-    answered = tables.ClientState.ANSWERED
-    broken = table_with(tables.CLIENT_TABLE, answered, tables.ClientEvent.REQUESTED, answered)
+    answered = messages.ClientState.ANSWERED
+    broken = table_with(messages.CLIENT_TABLE, answered, messages.ClientEvent.REQUESTED, answered)
     monkeypatch.setattr("turnout.protocol.client.CLIENT_TABLE", broken)
 
 
 def late_check_in(monkeypatch):
-    waiting = tables.ClientState.WAITING
-    checked_in = tables.ClientState.CHECKED_IN
-    broken = table_with(tables.CLIENT_TABLE, waiting, tables.ClientEvent.SLOT_PAST, checked_in)
+    waiting = messages.ClientState.WAITING
+    checked_in = messages.ClientState.CHECKED_IN
+    broken = table_with(messages.CLIENT_TABLE, waiting, messages.ClientEvent.SLOT_PAST, checked_in)
     monkeypatch.setattr("turnout.protocol.client.CLIENT_TABLE", broken)
 
 

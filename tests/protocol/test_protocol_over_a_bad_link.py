@@ -19,7 +19,7 @@ from turnout.protocol.client import Client
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests, Updates
 from turnout.randomness import SimulationRandomness
-from turnout.spec import CheckIn, ReleaseRule
+from turnout.schemes import CheckIn, ReleaseRule
 
 LAW = CheckIn(window=3, windows=2)
 CLIENTS = 5

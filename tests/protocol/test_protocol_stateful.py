@@ -9,9 +9,8 @@ from protocol_driver import coordinator, ids, source, std_itself
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.protocol.messages import CheckIns, Updates, Verdict
-from turnout.protocol.tables import CoordinatorState
-from turnout.spec import CheckIn, ReleaseRule
+from turnout.protocol.messages import CheckIns, CoordinatorState, Updates, Verdict
+from turnout.schemes import CheckIn, ReleaseRule
 
 LAW = CheckIn(window=3, windows=2)
 CAPACITY, EXPECTED, SIGMA, MINIBATCH = 6, 2.0, 2.0, 2

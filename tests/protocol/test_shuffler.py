@@ -12,11 +12,10 @@ import pytest
 import turnout as tn
 from turnout.auditing.confidence import rate_bounds
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
-from turnout.protocol.shuffler import Shuffler
+from turnout.protocol.randomized import HistogramEncoding, MessageEncoding, Shuffler
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
-from turnout.spec.shuffles import shuffled
+from turnout.schemes.scheme import shuffled
 from turnout.testing import assert_rejects_law
 from turnout.testing.frequencies import FALSE_ALARM
 

@@ -9,19 +9,20 @@ from protocol_driver import check_in, coordinator, ids, source, std_itself, upda
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
 from turnout.participation.schedule import Schedule
-from turnout.protocol.client import Client
-from turnout.protocol.fleet import Fleet
-from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests
-from turnout.protocol.tables import (
+from turnout.protocol.client import Client, Fleet
+from turnout.protocol.messages import (
     CLIENT_TABLE,
     COORDINATOR_TABLE,
+    CheckIns,
     ClientEvent,
     ClientState,
     CoordinatorEvent,
     CoordinatorState,
     Fault,
+    StepOpened,
+    UpdateRequests,
 )
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 C, S, E, V = ClientState, CoordinatorState, CoordinatorEvent, ClientEvent
 COORDINATOR_CELLS = list(itertools.product(S, E))

@@ -14,25 +14,25 @@ from hadamard_blocks import printed_response
 from turnout.core.errors import ParameterError
 from turnout.randomizers import (
     FrequencyRandomizer,
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LocalHashing,
     OneBitHadamard,
     SubsetSelection,
     UnaryEncoding,
 )
-from turnout.randomizers.bitmaps import BitmapRandomizer
 from turnout.randomizers.indexed import IndexedRandomizer
-from turnout.randomizers.levels import exponential_below, level_above, root_below
+from turnout.randomizers.interface import exponential_below, level_above, root_below
+from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law
 
 SMALL = [
     KaryRandomizedResponse(1.0, 2),
     KaryRandomizedResponse(0.3, 5),
-    HadamardResponse(1.0, 3),
-    HadamardResponse(0.7, 6, blocks=2),
-    HadamardResponse(3.0, 5),
+    HadamardRandomizer(1.0, 3),
+    HadamardRandomizer(0.7, 6, blocks=2),
+    HadamardRandomizer(3.0, 5),
     printed_response(2.5, 6),
     OneBitHadamard(1.0, 2),
     OneBitHadamard(2.0, 5),
@@ -78,7 +78,7 @@ def test_the_stated_ratio_is_that_of_the_law(randomizer):
     "make",
     [
         KaryRandomizedResponse,
-        HadamardResponse,
+        HadamardRandomizer,
         printed_response,
         OneBitHadamard,
         LocalHashing,
@@ -239,8 +239,8 @@ def test_sets_have_their_size_and_every_column_its_share(items):
 
 LARGE = [
     KaryRandomizedResponse(1.0, 1000),
-    HadamardResponse(1.0, 1000),
-    HadamardResponse(3.0, 1000),
+    HadamardRandomizer(1.0, 1000),
+    HadamardRandomizer(3.0, 1000),
     OneBitHadamard(1.0, 1000),
     OneBitHadamard(1.0, 1000, public=True),
     LocalHashing(1.0, 1000),
@@ -313,7 +313,7 @@ def test_other_parameters_outside_their_domain_are_refused():
 
 
 def test_the_library_chooses_better_than_as_printed():
-    ours, printed = HadamardResponse(1.0, 1000), printed_response(1.0, 1000)
+    ours, printed = HadamardRandomizer(1.0, 1000), printed_response(1.0, 1000)
     assert (ours.blocks, printed.blocks) == (1, 2)
     assert ours.mse_bound(1) < 0.86 * printed.mse_bound(1)
     for epsilon in (0.5, 1.0, 2.0, 3.0, 5.0):
@@ -322,9 +322,9 @@ def test_the_library_chooses_better_than_as_printed():
         )
         assert LocalHashing(epsilon, 50).mse_bound(1) <= optimum * (1 + 1e-12)
         uniform = np.full(100, 0.01)
-        chosen = HadamardResponse(epsilon, 100).variance(uniform, 1).mean()
+        chosen = HadamardRandomizer(epsilon, 100).variance(uniform, 1).mean()
         others = [
-            HadamardResponse(epsilon, 100, blocks=b).variance(uniform, 1).mean()
+            HadamardRandomizer(epsilon, 100, blocks=b).variance(uniform, 1).mean()
             for b in (1, 2, 4, 7, 15, 34, 100)
         ]
         assert chosen <= min(others) * 1.02
@@ -333,5 +333,5 @@ def test_the_library_chooses_better_than_as_printed():
 def test_bits_of_a_message():
     found = {names(r): r.message_bits for r in LARGE}
     assert list(found.values()) == [10, 10, 10, 11, 1, 13, 1, 1000, 77, 130]
-    assert HadamardResponse(3.0, 1000).reply_count <= 1024 * 2
+    assert HadamardRandomizer(3.0, 1000).reply_count <= 1024 * 2
     assert isinstance(SubsetSelection(1.0, 130), BitmapRandomizer)

@@ -11,8 +11,8 @@ from scipy import stats
 
 from turnout.core.errors import ParameterError
 from turnout.randomizers import GaussianRandomizer, LaplaceRandomizer
-from turnout.randomizers.laplace import _halvings, level_weights, shift_ratio
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers.interface import exponential_below
+from turnout.randomizers.numbers import _halvings, geometric_weights, shift_ratio
 from turnout.randomness import OSRandomness, SimulationStreams, Source
 from turnout.randomness.source import LARGEST_RANGE
 from turnout.testing import assert_frequencies, assert_mean, assert_rejects_law
@@ -25,7 +25,7 @@ def source(*name):
 def level_probability(halving: int, level: int) -> Fraction:
     """P(G = level) from the weights alone: a fair coin a halving."""
     whole, rest = divmod(level, halving)
-    return Fraction(int(level_weights(halving)[rest]), LARGEST_RANGE) / 2 ** (whole + 1)
+    return Fraction(int(geometric_weights(halving)[rest]), LARGEST_RANGE) / 2 ** (whole + 1)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ class Scripted(Source):
 
 def test_a_level_is_drawn_by_its_weight():
     randomizer = LaplaceRandomizer(1.0, 1.0, halving=4)
-    ends = np.cumsum(level_weights(4))
+    ends = np.cumsum(geometric_weights(4))
     for rest, (first, last) in enumerate(zip([0, *ends[:-1]], ends - 1, strict=True)):
         for drawn in (int(first), int(last)):
             for sign in (0, 1):

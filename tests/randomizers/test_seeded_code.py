@@ -10,8 +10,8 @@ from vector_truths import vectors_of_messages
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.vectors import SeededCode
-from turnout.randomizers.vectors.order_statistics import largest_normals, mean_length
-from turnout.randomizers.vectors.public import mixed_words
+from turnout.randomizers.vectors.interface import mixed_words
+from turnout.randomizers.vectors.spherical_code import largest_normals, mean_length
 from turnout.randomness import SimulationStreams
 from turnout.testing import assert_frequencies, assert_mean, assert_rejects_law
 

@@ -25,11 +25,9 @@ from turnout.randomizers.vectors import (
     best_randomizer,
     contained_radius,
 )
-from turnout.randomizers.vectors.flips import flip_probability, flip_ratio
-from turnout.randomizers.vectors.kashin import level_of
-from turnout.randomizers.vectors.public import normals
-from turnout.randomizers.vectors.sampled_bits import level_weights
-from turnout.randomizers.vectors.water_filling import printed_shares, water_filled
+from turnout.randomizers.vectors.interface import flip_probability, flip_ratio, normals
+from turnout.randomizers.vectors.rotations import level_of
+from turnout.randomizers.vectors.sampled_bits import bit_weights, printed_shares, water_filled
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.randomness.source import LARGEST_RANGE
 from turnout.testing import assert_mean, assert_rejects_law
@@ -156,7 +154,7 @@ def test_a_turned_bit_is_on_the_grid_and_private(epsilon):
 @pytest.mark.parametrize("levels", [1, 2, 4])
 def test_water_filling_is_the_best_of_all_budgets(epsilon, levels):
     def noise(shares: np.ndarray) -> np.ndarray:
-        return np.sum(level_weights(levels) ** 2 / np.tanh(shares / 2) ** 2, axis=-1)
+        return np.sum(bit_weights(levels) ** 2 / np.tanh(shares / 2) ** 2, axis=-1)
 
     best = np.array(water_filled(epsilon, levels))
     assert best.sum() == pytest.approx(epsilon, rel=1e-12)

@@ -6,11 +6,7 @@ import random
 import mpmath
 import pytest
 
-from turnout.randomness.gaussian_tails import (
-    _root_of_two_over_pi,
-    tail_and_density,
-    tail_bounds,
-)
+from turnout.randomness.lattice_noise import _root_of_two_over_pi, tail_and_density, tail_bounds
 
 FORTY_DIGITS = mpmath.mpf(10) ** -40
 

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import ParameterError
-from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.randomness import packed_coins as packed
+from turnout.randomness import OSRandomness, SimulationStreams, packed_coins
 from turnout.testing import assert_binomial, assert_rejects_law, enumerate_law
 
 
-def byte_of(law: packed.ByteLaw, u: Fraction) -> int:
+def byte_of(law: packed_coins.ByteLaw, u: Fraction) -> int:
     """The byte that U = u gives, from its definition."""
     return sum(Fraction(limit, 1 << law.unit_bits) <= u for limit in law.limits)
 
 
 @pytest.mark.parametrize(("threshold", "bits"), [(1, 1), (3, 4), (1, 7), (127, 7), (12345, 16)])
 def test_the_limits_are_those_of_eight_coins(threshold, bits):
-    law, q = packed.byte_law(threshold, bits), Fraction(threshold, 1 << bits)
+    law, q = packed_coins.byte_law(threshold, bits), Fraction(threshold, 1 << bits)
     ends = [Fraction(0), *(Fraction(limit, 1 << law.unit_bits) for limit in law.limits), 1]
     for byte in range(256):
         ones = byte.bit_count()
@@ -29,7 +28,7 @@ def test_the_limits_are_those_of_eight_coins(threshold, bits):
 
 @pytest.mark.parametrize("threshold", [1, 2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 1])
 def test_a_table_that_tells_a_byte_tells_the_right_one(threshold):
-    law = packed.byte_law(threshold, 62)
+    law = packed_coins.byte_law(threshold, 62)
     stated = law.table.astype(np.int64)
     for first in np.unique([0, 1, 2**16 - 1, *np.flatnonzero(np.diff(stated)), 31_000]):
         start, end = Fraction(int(first), 2**16), Fraction(int(first) + 1, 2**16)
@@ -50,7 +49,7 @@ class Words:
         return np.array(answer, dtype=np.uint64)
 
 
-def drawn(law: packed.ByteLaw, threshold: int, u: int) -> int:
+def drawn(law: packed_coins.ByteLaw, threshold: int, u: int) -> int:
     """The first byte of a word whose U for it begins with the bits of u (in units of 2⁻⁵¹²)."""
     first, more = u >> 496, u >> 450 & (2**46 - 1)
     told = int(law.table[0])  # The word's other bytes see U = 0.
@@ -62,13 +61,13 @@ def drawn(law: packed.ByteLaw, threshold: int, u: int) -> int:
     rest = u & (2**450 - 1)
     tail = [rest >> (450 - 64 * (place + 1)) & (2**64 - 1) for place in range(7)]
     words = Words(*answers, *([word] for word in tail), *([0] for _ in range(7 * others)))
-    coins = packed.packed_coins(words, threshold, 62, 1)
+    coins = packed_coins.packed_coins(words, threshold, 62, 1)
     return int(coins.view(np.uint8)[0])
 
 
 @pytest.mark.parametrize("threshold", [2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 2**50])
 def test_a_byte_is_the_number_of_limits_at_or_below_u(threshold):
-    law = packed.byte_law(threshold, 62)
+    law = packed_coins.byte_law(threshold, 62)
     for place in (0, 1, 77, 127, 128, 200, 254):
         limit = law.limits[place] << 16  # In units of 2⁻⁵¹².
         for u in (limit - 1, limit, limit + 1, limit + 2**440, limit - 2**440, limit + 2**480):

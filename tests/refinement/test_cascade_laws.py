@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers.interface import exponential_below
 from turnout.refinement import Cascade, Direct, MultiLevel, OneBit, Step
 from turnout.testing import enumerate_law
 

@@ -9,7 +9,7 @@ import pytest
 from limited_answers import PrintedAnswers, binary_entropy_inverse
 
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import exponential_below
+from turnout.randomizers.interface import exponential_below
 from turnout.randomness import SimulationStreams, Source
 from turnout.refinement import LimitedAnswers, enough_randomness
 from turnout.refinement.limited import binary_entropy

@@ -13,9 +13,8 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers import SubsetSelection
 from turnout.randomness import SimulationStreams
 from turnout.refinement import heavy_count, key_entropy, least_key_bits, multi_level
-from turnout.refinement.groups import Group, bent_set
-from turnout.refinement.projective import points, singer_set
-from turnout.refinement.recovery import heavy_optimum
+from turnout.refinement.cascade import heavy_optimum
+from turnout.refinement.hadamard import AbelianGroup, bent_set, points, singer_set
 
 
 def recoverable(size, epsilon, family="minimal"):
@@ -156,7 +155,7 @@ def test_shifted_bent_sets_can_be(size, epsilon):
 
 @pytest.mark.parametrize("place_bits", [2, 4, 6, 8])
 def test_bent_sets_overlap_alike(place_bits):
-    group, heavy = Group(1, place_bits), bent_set(place_bits)
+    group, heavy = AbelianGroup(1, place_bits), bent_set(place_bits)
     t = place_bits // 2
     assert heavy.size == 2 ** (2 * t - 1) - 2 ** (t - 1)
     indicator = np.zeros(group.order)
@@ -193,7 +192,7 @@ def test_projective_response_is_close_to_subset_selection():
 
 
 def test_groups_add_and_subtract():
-    group = Group(3, 2)
+    group = AbelianGroup(3, 2)
     everything = np.arange(group.order)
     for shift in everything:
         moved = group.add(everything, np.full(group.order, shift))
@@ -220,7 +219,7 @@ def test_spread_sets_are_the_same_everywhere():
         (lambda: key_entropy(2, 1.0, 3), "at most size"),
         (lambda: least_key_bits(2, 1.0, 0), "samples"),
         (lambda: bent_set(3), "even"),
-        (lambda: Group(2**25), "2\\*\\*24"),
+        (lambda: AbelianGroup(2**25), "2\\*\\*24"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, match):

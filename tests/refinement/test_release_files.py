@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.randomness import SimulationStreams
-from turnout.refinement import Key, KeyMismatchError, Release, multi_level, refine
-from turnout.refinement.container import packed
-from turnout.refinement.folder import key_name, read_key, read_release, write_release
+from turnout.refinement import Key, KeyMismatchError, LayeredRelease, multi_level, refine
+from turnout.refinement.release import key_name, pack_release, read_key, read_release, write_release
 
 VALUES = np.arange(50) % 7
 LABELS = ("ö", "b", "c", "d", "e", "f", "g")
@@ -37,7 +36,7 @@ def released(mechanism="k-ary", epsilons=(1.0, 0.5), values=VALUES, seed=1, labe
 )
 def test_files_give_back_what_was_written(mechanism, epsilons):
     release, keys = released(mechanism, epsilons, labels=LABELS)
-    again = Release.from_bytes(release.data)
+    again = LayeredRelease.from_bytes(release.data)
     assert again.levels == release.levels
     assert again.digest == release.digest
     assert again.labels == LABELS
@@ -66,7 +65,7 @@ def test_bits_are_as_stated(mechanism):
 
 def test_every_changed_byte_is_noticed():
     release, keys = released()
-    for kind, data in ((Release, release.data), (Key, keys[0].data)):
+    for kind, data in ((LayeredRelease, release.data), (Key, keys[0].data)):
         for place in range(len(data)):
             wrong = data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
             with pytest.raises(StorageError):
@@ -76,7 +75,7 @@ def test_every_changed_byte_is_noticed():
 @given(st.binary(max_size=300), st.integers(0, 300))
 def test_no_bytes_are_taken_for_a_file(noise, cut):
     release, keys = released()
-    for kind, data in ((Release, release.data), (Key, keys[0].data)):
+    for kind, data in ((LayeredRelease, release.data), (Key, keys[0].data)):
         for wrong in (noise, data[:cut], data + noise + b"x", data[: cut + 1] + noise):
             if wrong != data:
                 with pytest.raises(StorageError):
@@ -96,7 +95,7 @@ def test_no_bytes_are_taken_for_a_file(noise, cut):
 def test_errors_say_what_is_wrong(change, match):
     release, _ = released()
     with pytest.raises(StorageError, match=match):
-        Release.from_bytes(change(release.data), "public")
+        LayeredRelease.from_bytes(change(release.data), "public")
 
 
 def test_a_sound_checksum_does_not_make_nonsense_sound():
@@ -118,7 +117,9 @@ def test_a_sound_checksum_does_not_make_nonsense_sound():
         "weights": [[step.heavy, step.light] for step in release.levels.cascade.steps],
     }
     payload = bytes(19)
-    assert Release.from_bytes(packed("release", good, payload)).levels == release.levels
+    assert (
+        LayeredRelease.from_bytes(pack_release("release", good, payload)).levels == release.levels
+    )
     for change in (
         {"clients": 51},
         {"clients": -50},
@@ -131,11 +132,11 @@ def test_a_sound_checksum_does_not_make_nonsense_sound():
         {"design": {"family": "one-bit", "size": 7, "seed": "00", "variant": "default"}},
     ):
         with pytest.raises(StorageError):
-            Release.from_bytes(packed("release", good | change, payload))
+            LayeredRelease.from_bytes(pack_release("release", good | change, payload))
     with pytest.raises(StorageError):  # 7 is none of 7 values
-        Release.from_bytes(packed("release", good, b"\xff" * 19))
+        LayeredRelease.from_bytes(pack_release("release", good, b"\xff" * 19))
     with pytest.raises(StorageError, match="header"):
-        Key.from_bytes(packed("key", {"level": 0}, keys[0].noise))
+        Key.from_bytes(pack_release("key", {"level": 0}, keys[0].noise))
 
 
 def test_a_key_opens_its_own_release_only():
@@ -161,7 +162,7 @@ def test_an_altered_release_takes_no_key():
     messages = release.messages.copy()
     messages[0] = (messages[0] + 1) % 7
     with pytest.raises(KeyMismatchError):
-        Release(release.levels, messages).at(keys[0])
+        LayeredRelease(release.levels, messages).at(keys[0])
 
 
 def test_showing_a_key_does_not_show_its_secret():

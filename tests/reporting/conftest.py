@@ -11,8 +11,7 @@ from turnout.participation.traces import trace_statistics
 from turnout.plans import Plan, PreparedPlan
 from turnout.plans.spending import EpsilonCurve
 from turnout.reporting.summary import Outcome, Summary, TestSet, TraceFindings
-from turnout.simulation import History
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     GaussianNoise,
@@ -21,6 +20,7 @@ from turnout.spec import (
     Scheme,
     TrustModel,
 )
+from turnout.simulation import History
 
 STEPS = 6
 TRACE = np.array([[1, 1, 0, np.nan, 1, 0], [0, 0, 0, 0, 0, 0]])

@@ -13,25 +13,18 @@ from forked import HANGS_SECONDS
 from rich.progress import Progress
 
 from turnout.accounting import price
-from turnout.accounting.published import comparison as methods
+from turnout.accounting.published import comparison
 from turnout.accounting.published.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.api.comparisons import Comparison
 from turnout.cli.options import show
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans.sweeps import sweep
-from turnout.reporting import progress as waiting
-from turnout.reporting.comparison_picture import comparison_picture
-from turnout.reporting.comparison_tables import comparison_record
-from turnout.reporting.palette import LOOKS
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    GaussianNoise,
-    PoissonSampling,
-    Relation,
-    Scheme,
-)
+from turnout.reporting import progress
+from turnout.reporting.answer_pictures import comparison_picture
+from turnout.reporting.comparison import comparison_record
+from turnout.reporting.drawing import LOOKS
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 
 FLAGS = {
     "against": "noise-multiplier",
@@ -186,7 +179,7 @@ def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
 
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        methods, "METHODS", (NAMED["check-in"], Method("broken", "a trial", broken))
+        comparison, "METHODS", (NAMED["check-in"], Method("broken", "a trial", broken))
     )
     found = Comparison.of(sweep(FLAGS), lambda done, of: seen.append((done, of)))
     assert [
@@ -205,7 +198,7 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
         raise UnsupportedError(f"gamma = {at.noise_multiplier:.3e} is too large")
 
     monkeypatch.setattr(
-        methods, "METHODS", (NAMED["no amplif."], Method("other", "a trial", refuses))
+        comparison, "METHODS", (NAMED["no amplif."], Method("other", "a trial", refuses))
     )
     show(Comparison.of(sweep(FLAGS)), as_json=False)
     printed = capsys.readouterr().out
@@ -216,7 +209,7 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
 @pytest.mark.parametrize(("terminal", "shown"), [("1", True), ("", False)])
 def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
     started = threading.Event()
-    monkeypatch.setattr(waiting, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", terminal)
     begin = Progress.start
 
@@ -225,7 +218,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
         started.set()
 
     monkeypatch.setattr(Progress, "start", start)
-    with waiting.progress_bar("comparing") as watch:
+    with progress.progress_bar("comparing") as watch:
         assert started.wait(HANGS_SECONDS)
         watch(3, 6)
     printed = capsys.readouterr()
@@ -234,21 +227,21 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
 
 
 def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
-    assert 0 < waiting._PATIENCE_SECONDS < 60
-    monkeypatch.setattr(waiting, "_PATIENCE_SECONDS", HANGS_SECONDS)
+    assert 0 < progress._PATIENCE_SECONDS < 60
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with waiting.progress_bar("comparing") as watch:
+    with progress.progress_bar("comparing") as watch:
         watch(1, 2)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, capsys):
     started = threading.Event()
-    monkeypatch.setattr(waiting, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     begin = Progress.start
     monkeypatch.setattr(Progress, "start", lambda bar: (begin(bar), started.set()))
-    with waiting.spinner("pricing"):
+    with progress.spinner("pricing"):
         assert started.wait(HANGS_SECONDS)
     printed = capsys.readouterr()
     assert "pricing …" in printed.err
@@ -259,7 +252,7 @@ def test_a_mistake_of_ours_is_no_blank(monkeypatch):
     def broken(at):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(methods, "METHODS", (Method("broken", "a trial", broken),))
+    monkeypatch.setattr(comparison, "METHODS", (Method("broken", "a trial", broken),))
     with pytest.raises(ZeroDivisionError):
         Comparison.of(sweep(FLAGS))
 
@@ -285,7 +278,7 @@ def test_a_picture_without_any_number_of_ours_is_still_one(monkeypatch):
         raise UnsupportedError("no")
 
     monkeypatch.setattr(
-        methods, "METHODS", (replace(NAMED["check-in"], quote=refuses), NAMED["no amplif."])
+        comparison, "METHODS", (replace(NAMED["check-in"], quote=refuses), NAMED["no amplif."])
     )
     found = Comparison.of(sweep(FLAGS))
     with np.errstate(all="raise"):

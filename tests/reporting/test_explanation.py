@@ -11,6 +11,7 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.meaning.explanation import explain
 from turnout.core.errors import ParameterError, StorageError
+from turnout.reporting.answer_pictures import trade_off_picture
 from turnout.reporting.drawing import check_format
 from turnout.reporting.explanation import (
     CLAIMS,
@@ -18,8 +19,7 @@ from turnout.reporting.explanation import (
     explanation_record,
     explanation_rows,
 )
-from turnout.reporting.trade_off_picture import trade_off_picture
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     GaussianNoise,

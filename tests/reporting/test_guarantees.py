@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from turnout.accounting import Guarantee
+from turnout.cli.accounting import answered
 from turnout.cli.options import show
-from turnout.cli.questions import priced
 from turnout.core.bounds import Bounds
 from turnout.plans import parse_query
-from turnout.reporting.guarantees import bracket_rows, guarantee_record
-from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.reporting.words import bracket_rows, guarantee_record
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
 
 
 def guarantee(lower: float, upper: float, *, exact: bool) -> Guarantee:
@@ -73,9 +73,9 @@ FLAGS = {
 
 def test_the_table_has_one_line_more(capsys):
     wide = {**FLAGS, "window": 5, "relation": "replace-one"}
-    show(priced(parse_query(wide)), as_json=False)
+    show(answered(parse_query(wide)), as_json=False)
     out = " ".join(capsys.readouterr().out.split())
     assert "8.05 % wide (0.1 % asked): the analysis is not tight" in out
     narrow = {"scheme": "check-in", "noise_multiplier": 1.0, "window": 5, "delta": 1e-3}
-    show(priced(parse_query({**narrow, "relation": "add-remove"})), as_json=False)
+    show(answered(parse_query({**narrow, "relation": "add-remove"})), as_json=False)
     assert "bracket" not in capsys.readouterr().out

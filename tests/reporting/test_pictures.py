@@ -9,16 +9,17 @@ from looks import faults, legends
 from turnout.accounting import price
 from turnout.accounting.meaning.explanation import explain
 from turnout.accounting.published.comparison import METHODS, SHUFFLE_METHODS, Quote
-from turnout.estimation.private.answers import Cost, Frequencies, Mean
-from turnout.plans.comparisons import Comparison, Curve
-from turnout.plans.sweeps import sweep
-from turnout.reporting.comparison_picture import comparison_picture
-from turnout.reporting.drawing import Picture
-from turnout.reporting.estimate_pictures import frequency_picture, mean_picture
-from turnout.reporting.palette import LOOKS
+from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean
+from turnout.plans.sweeps import ComparisonCurve, SweepComparison, sweep
+from turnout.reporting.answer_pictures import (
+    comparison_picture,
+    frequency_picture,
+    mean_picture,
+    trade_off_picture,
+)
+from turnout.reporting.drawing import LOOKS, Picture
 from turnout.reporting.pictures import count_pictures, pictures
-from turnout.reporting.trade_off_picture import trade_off_picture
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 CHECK_INS = {
     **{"against": "noise-multiplier", "first": 2.0, "last": 32.0, "window": 200},
@@ -35,10 +36,10 @@ def compared(flags, methods) -> Picture:
     asked = sweep(flags)
     values = asked.values()
     curves = [
-        Curve(method, [Quote(2.0**i / value, 1.9**i / value) for value in values])
+        ComparisonCurve(method, [Quote(2.0**i / value, 1.9**i / value) for value in values])
         for i, method in enumerate(methods)
     ]
-    return comparison_picture(Comparison(asked, values, curves, 0.0))
+    return comparison_picture(SweepComparison(asked, values, curves, 0.0))
 
 
 def explained(law, relation) -> Picture:
@@ -71,7 +72,7 @@ def test_the_pictures_of_runs_are_drawn_by_the_rules(summary, traced_summary):
 
 def estimates() -> tuple[Picture, Picture]:
     """Of three values, with room for sampling beside the noise."""
-    one, cost = np.ones(3), Cost(1.0, 0.0, "pure", "replace-one", "local", "a", "b")
+    one, cost = np.ones(3), EstimateCost(1.0, 0.0, "pure", "replace-one", "local", "a", "b")
     limits = (-one, one, -2 * one, 2 * one)
     shares = Frequencies(one, one, one, 2 * one, *limits, 0.95, 10, 10.0, cost)
     about = Mean(one, one, 2 * one, "rows", 1.0, 10, 10.0, cost)

@@ -13,10 +13,11 @@ import pytest
 from scipy.stats import binomtest
 
 from turnout.core.errors import StorageError
+from turnout.core.files import write
 from turnout.reporting.drawing import Picture
-from turnout.reporting.folder import write, write_report
 from turnout.reporting.summary import Outcome, Summary
 from turnout.reporting.surroundings import TRACKED, machine, versions
+from turnout.reporting.training_report import write_report
 
 
 def table(path) -> list[dict[str, str]]:

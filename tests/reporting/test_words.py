@@ -18,7 +18,7 @@ from turnout.reporting.words import (
     rounded_up,
     sure,
 )
-from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
 
 
 @given(st.floats(1e-12, 1e6), st.integers(2, 7))

@@ -16,14 +16,14 @@ import numpy as np
 import uvicorn
 
 from turnout.protocol.lattice import Lattice
-from turnout.service.charter import Charter, Timing
-from turnout.service.signatures import SigningKey
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.ledger import SigningKey
 from turnout.service.storage.interface import Scored
 from turnout.service.storage.opening import open_storage
 from turnout.service.web.app import create_app
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.running import Running
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 PASSWORD = "correct horse battery staple"
 KEY = SigningKey(bytes(range(32)))

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from turnout.plans import example_plan
-from turnout.service.storage.interface import Event
+from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import CurvePoint, OperatorView, PublicView, StepCount
 
 FOLDER = Path(__file__).parent
@@ -76,13 +76,13 @@ def operator_view(released: int = 187, **changes: object) -> OperatorView:
         waiting_jobs=3,
         waiting_bytes=7_812,
         events=(
-            Event(start, "info", "the task was founded"),
-            Event(start + 40, "info", "1437 invitations were handed out"),
-            Event(start + 310, "info", "the coordinator is ready at step 0"),
-            Event(start + 6_700, "info", "the coordinator was asked to stop"),
-            Event(start + 6_702, "info", "all that was accepted is stored; stopped"),
-            Event(start + 6_731, "info", "the coordinator is ready at step 105"),
-            Event(start + 9_120, "warning", "the queue was full: 4 requests were put off"),
+            LogEvent(start, "info", "the task was founded"),
+            LogEvent(start + 40, "info", "1437 invitations were handed out"),
+            LogEvent(start + 310, "info", "the coordinator is ready at step 0"),
+            LogEvent(start + 6_700, "info", "the coordinator was asked to stop"),
+            LogEvent(start + 6_702, "info", "all that was accepted is stored; stopped"),
+            LogEvent(start + 6_731, "info", "the coordinator is ready at step 105"),
+            LogEvent(start + 9_120, "warning", "the queue was full: 4 requests were put off"),
         ),
     )
     return replace(view, **changes)  # type: ignore[arg-type]

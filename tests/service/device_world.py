@@ -11,9 +11,9 @@ import numpy as np
 from fake_coordinator import URL, FakeCoordinator, Wire, charter_of, invitation
 from virtual_time import virtually
 
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomness import Source
-from turnout.service.device import Device, Diary, Link, Memory, Pace, StateFile
+from turnout.service.device import Diary, Link, Memory, Pace, StateFile, TaskDevice
 from turnout.service.device.working import UnfinishedError
 
 
@@ -124,7 +124,7 @@ class World:
         with StateFile(self.path(client, name)) as file:
             diary = Diary(file, invited, source or Repeatable(self.dice))
             async with httpx.AsyncClient(transport=self.wire) as http:
-                device = Device(
+                device = TaskDevice(
                     invited,
                     diary,
                     Link(http, URL, random_bytes=self.dice.randbytes),

@@ -11,26 +11,25 @@ from functools import cache
 import httpx
 import numpy as np
 
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import Computation
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.wire import (
+from turnout.protocol.randomized import MessageEncoding
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
+from turnout.schemes.codec import scheme_to_dict
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import Computation
+from turnout.service.contract.ledger import Head, Record, SigningKey, verified
+from turnout.service.contract.wire import (
     CHARTER_PATH,
     HEADS_PATH,
     STATUS_CODES,
-    Answer,
     Invitation,
-    Phase,
-    Receipt,
     SignedHead,
     SignedRequest,
+    StepPhase,
+    WireAnswer,
+    WireReceipt,
     head_bytes,
 )
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
-from turnout.spec.codec import scheme_to_dict
 
 KEY = SigningKey(bytes(range(32)))
 URL = "http://127.0.0.1"
@@ -112,13 +111,13 @@ class FakeCoordinator:
         timing, now = self.charter.timing, max(0.0, self._clock() + self.shift)
         step, inside = divmod(now, timing.step_seconds)
         if step >= self.charter.steps:
-            return self.charter.steps, Phase.FINISHED, 0.0, 0.0
+            return self.charter.steps, StepPhase.FINISHED, 0.0, 0.0
         ends = timing.check_in_seconds, timing.check_in_seconds + timing.answer_seconds
-        for phase, end in zip((Phase.CHECK_INS, Phase.ANSWERS), ends, strict=True):
+        for phase, end in zip((StepPhase.CHECK_INS, StepPhase.ANSWERS), ends, strict=True):
             if inside < end:
                 return int(step), phase, end - inside, timing.step_seconds - inside
         left = timing.step_seconds - inside
-        return int(step), Phase.CLOSED, left, left
+        return int(step), StepPhase.CLOSED, left, left
 
     # -- the ledger ----------------------------------------------------------------------
 
@@ -199,7 +198,7 @@ class FakeCoordinator:
         assert headers["turnout-digest"] == hashlib.sha256(body).hexdigest()
         request = SignedRequest.posting(task, path, client, nonce, body, format=told, head=head)
         if not verified(key, bytes.fromhex(headers["turnout-signature"]), request.canonical()):
-            return Receipt(Answer.UNKNOWN)
+            return WireReceipt(WireAnswer.UNKNOWN)
         self.heads.append(head)
         if enrols:
             return self._enrol(client, key, json.loads(body))
@@ -208,60 +207,62 @@ class FakeCoordinator:
 
     def _enrol(self, client, key, fields):
         if bytes.fromhex(fields["secret"]) != invitation(self.charter, client).secret:
-            return Receipt(Answer.UNKNOWN)
+            return WireReceipt(WireAnswer.UNKNOWN)
         if self.keys.setdefault(client, key) != key:
-            return self._receipt(Answer.CONFLICT, client, -1, detail="the invitation was used")
-        return self._receipt(Answer.ACCEPTED, client, -1)
+            return self._receipt(WireAnswer.CONFLICT, client, -1, detail="the invitation was used")
+        return self._receipt(WireAnswer.ACCEPTED, client, -1)
 
     def _receipt(self, answer, client, step, **more):
-        return Receipt(answer, self.charter.task, client, step, **more)
+        return WireReceipt(answer, self.charter.task, client, step, **more)
 
     def _wrong_time(self, client, step, phase):
         now, current = self.at()[:2]
-        if step > now or (step == now and list(Phase).index(current) < list(Phase).index(phase)):
-            return self._receipt(Answer.EARLY, client, step)
+        if step > now or (
+            step == now and list(StepPhase).index(current) < list(StepPhase).index(phase)
+        ):
+            return self._receipt(WireAnswer.EARLY, client, step)
         late = step < now or current is not phase
-        return self._receipt(Answer.LATE, client, step) if late else None
+        return self._receipt(WireAnswer.LATE, client, step) if late else None
 
     def _updates(self, client, step, body):
         self.posts[client, step].append(body)
         digest = hashlib.sha256(body).digest()
         if (client, step) in self.rows:
             if self.rows[client, step] != body:
-                return self._receipt(Answer.CONFLICT, client, step)
-            return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+                return self._receipt(WireAnswer.CONFLICT, client, step)
+            return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
         one = self.charter.scheme.release is ReleaseRule.ONE_CLIENT
         if one and client != self._asked(step):
-            return self._receipt(Answer.REFUSED, client, step)
-        wrong = self._wrong_time(client, step, Phase.ANSWERS if one else Phase.CHECK_INS)
+            return self._receipt(WireAnswer.REFUSED, client, step)
+        wrong = self._wrong_time(client, step, StepPhase.ANSWERS if one else StepPhase.CHECK_INS)
         if wrong is not None:
             return wrong
         self.charter.encoding.decode(body)
         self.rows[client, step] = body
-        return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+        return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
     def _covered(self, client, step, body):
         self.covers[client, step].append(len(body))
-        wrong = self._wrong_time(client, step, Phase.CHECK_INS)
-        return wrong or self._receipt(Answer.ACCEPTED, client, step)
+        wrong = self._wrong_time(client, step, StepPhase.CHECK_INS)
+        return wrong or self._receipt(WireAnswer.ACCEPTED, client, step)
 
     def _check_ins(self, client, step, body):
-        wrong = self._wrong_time(client, step, Phase.CHECK_INS)
+        wrong = self._wrong_time(client, step, StepPhase.CHECK_INS)
         if wrong is not None:
             return wrong
         self.checked_in[step].add(client)
-        return self._receipt(Answer.ACCEPTED, client, step)
+        return self._receipt(WireAnswer.ACCEPTED, client, step)
 
     def _asked(self, step):
         return max(self.checked_in[step], default=None)
 
     def _requests(self, client, step, body):
         if client not in self.checked_in[step]:
-            return self._receipt(Answer.REFUSED, client, step)
+            return self._receipt(WireAnswer.REFUSED, client, step)
         now, phase = self.at()[:2]
-        undecided = step == now and phase is Phase.CHECK_INS
+        undecided = step == now and phase is StepPhase.CHECK_INS
         asked = None if undecided else client == self._asked(step)
-        return self._receipt(Answer.ACCEPTED, client, step, asked=asked)
+        return self._receipt(WireAnswer.ACCEPTED, client, step, asked=asked)
 
 
 class Wire(httpx.AsyncBaseTransport):

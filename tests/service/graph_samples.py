@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.service.computation import UPDATE_GRAPH, Artefact, Computation
+from turnout.service.contract.computation import UPDATE_GRAPH, Artefact, Computation
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 SHAPE, CLASSES, DIMENSION = (3, 2), 4, 5 * 7 + 4 * 6

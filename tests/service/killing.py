@@ -26,8 +26,8 @@ from forked import HANGS_SECONDS, Forked
 from processes import turnout
 
 from turnout.protocol.lattice import Lattice
-from turnout.service.signatures import SigningKey
-from turnout.service.wire import (
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     UPDATE_FORMAT,
     Invitation,

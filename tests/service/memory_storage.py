@@ -11,10 +11,10 @@ import numpy as np
 from turnout.core.errors import StorageError
 from turnout.service.storage.interface import (
     ConflictError,
-    Event,
-    Invitation,
+    InvitationRow,
+    LogEvent,
     Participation,
-    Release,
+    ReleaseRow,
     Scored,
 )
 
@@ -63,7 +63,7 @@ class MemoryTransaction:
     def invite(self, secret_digests):
         first = len(self.t.invitations)
         for i, digest in enumerate(secret_digests):
-            self.t.invitations[first + i] = Invitation(first + i, digest, None)
+            self.t.invitations[first + i] = InvitationRow(first + i, digest, None)
         return first
 
     def invitation(self, client):
@@ -156,7 +156,7 @@ class MemoryTransaction:
             del self.t.bodies[key]
         return len(old)
 
-    def last_release(self) -> Release | None:
+    def last_release(self) -> ReleaseRow | None:
         return self.t.releases[max(self.t.releases)] if self.t.releases else None
 
     def release_at(self, step):
@@ -185,7 +185,7 @@ class MemoryTransaction:
     def scores(self):
         return iter(self.t.scores[k] for k in sorted(self.t.scores))
 
-    def log(self, event: Event):
+    def log(self, event: LogEvent):
         self.t.events[len(self.t.events)] = event
 
     def events(self, last):

@@ -9,7 +9,7 @@ from fake_coordinator import charter_of
 
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams, Source
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 CASES = (
     ("a coordinate's bit", LInfRandomizer(6, 2.0, 0.5), [0.1, -2.0, 0.3, 0.0, 0.45, -0.2]),

@@ -10,10 +10,10 @@ import asyncio
 import json
 from pathlib import Path
 
+from turnout.schemes import ReleaseRule
+from turnout.service.contract.wire import StepPhase
 from turnout.service.web import server
 from turnout.service.web.running import Running
-from turnout.service.wire import Phase
-from turnout.spec import ReleaseRule
 
 _LOOK_SECONDS = 0.02
 _OPEN = ("waiting", "checked in")
@@ -64,12 +64,12 @@ class DevicesClock:
 
     def _nothing_is_left_to_do(self) -> bool:
         shown = self._running.shown
-        if shown.phase is Phase.FINISHED:
+        if shown.phase is StepPhase.FINISHED:
             return self._left.exists()
         turns = self._slots.of_step(shown.step)
         open_ones = {client for client, turn in turns.items() if not _is_through(turn)}
         asks_one = self._running.charter.scheme.release is ReleaseRule.ONE_CLIENT
-        if asks_one and shown.phase is Phase.CHECK_INS and open_ones:
+        if asks_one and shown.phase is StepPhase.CHECK_INS and open_ones:
             with self._running.storage.snapshot() as view:
                 open_ones -= set(view.arrived(shown.step).tolist())  # they hear later
         return not open_ones

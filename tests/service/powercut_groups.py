@@ -11,7 +11,7 @@ import numpy as np
 from storage_samples import START, TASK, block_end, body, create_task, digest, key, release
 
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Event, Participation, Scored
+from turnout.service.storage.interface import LogEvent, Participation, Scored
 from turnout.service.storage.writes import Transaction
 
 QUOTA, BLOCK_STEPS = 2, 4
@@ -139,7 +139,7 @@ class Author:
 
     def _other(self, group: Group) -> None:
         text = self._rng.randbytes(12).hex()
-        group.add(lambda tx: tx.log(Event(0.0, "info", text)), ("event", text))
+        group.add(lambda tx: tx.log(LogEvent(0.0, "info", text)), ("event", text))
         steps = self._head.steps
         if steps not in self._scored:
             group.add(lambda tx: tx.score(Scored(steps, 0.5, 1.0)), ("score", steps))

@@ -23,7 +23,7 @@ from powercut_groups import Author, Fact, Facts, Group
 from storage_samples import START, TASK, digest
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Head, require_chain
+from turnout.service.contract.ledger import Head, require_chain
 from turnout.service.storage import sqlite
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writer import Writer

@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 import numpy as np
 
-from turnout.service.charter import Charter
+from turnout.service.contract.charter import Charter
 
 CANDIDATES, RECORDS = 200, 8
 

@@ -16,16 +16,15 @@ from web_world import Adding, Ends, ManualClock, charter_of, task_storage
 
 from turnout.cli.main import main
 from turnout.core.errors import StorageError
-from turnout.service.engine import SetBackError
+from turnout.service.contract.wire import HEADS_PATH
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage.opening import open_storage
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.heads import HeadFile
-from turnout.service.web.newer_heads import HeadsRoute
 from turnout.service.web.running import Running
-from turnout.service.wire import HEADS_PATH
-from turnout.service.witness.app import create_app
+from turnout.service.web.signed import HeadsRoute
+from turnout.service.witness.app import WitnessStore, create_witness_app
 from turnout.service.witness.client import Witness
-from turnout.service.witness.store import WitnessStore
 
 DATABASE, HEAD_FILE, WITNESS = "database", "head file", "witness"
 STAGES = (
@@ -176,7 +175,7 @@ class Task:
         store = WitnessStore(self.files.witness)
         undo.callback(store.close)
         self.key = self.key or store.key.public
-        transport = httpx.ASGITransport(app=create_app(store))
+        transport = httpx.ASGITransport(app=create_witness_app(store))
         return Witness("http://127.0.0.1", self.key, transport=transport)
 
     async def run(self, until: int, at=lambda point, steps: None, tell: str = "") -> tuple:

@@ -23,13 +23,13 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.randomness import SimulationRandomness
-from turnout.service import learner as learning
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine
-from turnout.service.ledger import Head, require_chain
+from turnout.schemes import FixedAssignment, KSubset, ReleaseRule
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, require_chain
+from turnout.service.contract.wire import StepPhase, WireAnswer, WireReceipt
+from turnout.service.coordinator import releases as learning
+from turnout.service.coordinator.engine import Engine
 from turnout.service.storage.interface import Participation
-from turnout.service.wire import Answer, Phase, Receipt
-from turnout.spec import FixedAssignment, KSubset, ReleaseRule
 
 written = cache(Charter.canonical)
 
@@ -146,10 +146,10 @@ class World:
 
     def run(self) -> World:
         for _ in range(400):
-            if self.engine.phase is Phase.FINISHED and not self.network:
+            if self.engine.phase is StepPhase.FINISHED and not self.network:
                 break
             self.happen()
-        while self.engine.phase is not Phase.FINISHED:
+        while self.engine.phase is not StepPhase.FINISHED:
             self.advance(crash=False)
         self.check()
         return self
@@ -241,7 +241,7 @@ class World:
         if receipt is not None and self.dice.random() > 0.3 * self.lossy:
             self.answered(message, receipt)
 
-    def handle(self, message: Message, *, dies_before_commit: bool) -> Receipt | None:
+    def handle(self, message: Message, *, dies_before_commit: bool) -> WireReceipt | None:
         engine = self.engine
         try:
             upload = engine.inspect(message.body) if message.kind == "update" else None
@@ -256,10 +256,10 @@ class World:
                 raise KilledError
         return receipt
 
-    def answered(self, message: Message, receipt: Receipt) -> None:
+    def answered(self, message: Message, receipt: WireReceipt) -> None:
         key = (message.client, message.step)
         self.story.append(f"{message.kind} {key}: {receipt.answer}")
-        if receipt.answer is Answer.ACCEPTED:
+        if receipt.answer is WireAnswer.ACCEPTED:
             if receipt.digest is not None or key not in self.acknowledged:
                 self.acknowledged[key] = receipt.digest
             if self.honest_bodies.get(key) == message.body:
@@ -268,13 +268,13 @@ class World:
     def advance(self, *, crash: bool) -> None:
         """The phase ends; the coordinator may die before the commit, or before it publishes."""
         engine = self.engine
-        if engine.phase is Phase.FINISHED:
+        if engine.phase is StepPhase.FINISHED:
             return
         with self.storage.snapshot() as view:
             came = list(view.participations(engine.step))
         try:
             with self.storage.transaction() as tx:
-                if self.asks_one and engine.phase is Phase.CHECK_INS:
+                if self.asks_one and engine.phase is StepPhase.CHECK_INS:
                     engine.close_check_ins(tx)
                 else:
                     engine.close_step(tx)
@@ -288,7 +288,7 @@ class World:
         if crash:
             self.story.append("killed after a release")
             self.start()
-        elif engine.phase is Phase.CLOSED:
+        elif engine.phase is StepPhase.CLOSED:
             published = engine.publish()
             self.see(published.head, published.parameters)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.service.ledger import Head, Record
+from turnout.service.contract.ledger import Head, Record
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Participation, Release
+from turnout.service.storage.interface import Participation, ReleaseRow
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.writes import Transaction
 
@@ -49,14 +49,14 @@ def check_in(tx: Transaction, client: int, step: int, *, quota: int = 1) -> None
     tx.check_in(with_update(client, step), body(client, step), quota)
 
 
-def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) -> Release:
+def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) -> ReleaseRow:
     """The next release after a head; other noise where the salt is another one."""
     step = before.steps
     parameters = np.full(4, step, "<f4").tobytes() + salt
     spent = 0.1 * (step + 1) if epsilon is None else epsilon
     sum_digest = digest(b"sum %d" % step + salt)
     record = Record(TASK, step, sum_digest, digest(parameters), spent, 1e-6, before.digest)
-    return Release(record, parameters, b"state", b"mechanism", 2, 1)
+    return ReleaseRow(record, parameters, b"state", b"mechanism", 2, 1)
 
 
 def released(tx: Transaction, steps: int, before: Head = START, *, block_steps: int = 100) -> Head:

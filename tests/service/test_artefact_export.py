@@ -9,11 +9,10 @@ from fake_coordinator import charter_of
 from small_model import ModuleModel
 
 from turnout.core.errors import UnsupportedError
-from turnout.learning.lora import Adapters
-from turnout.learning.module_building import build_module
-from turnout.service.artefacts.updates import GraphUpdates
-from turnout.service.computation import Computation
-from turnout.spec import CheckIn
+from turnout.learning.modules import Adapters, build_module
+from turnout.schemes import CheckIn
+from turnout.service.contract.computation import Computation
+from turnout.service.graphs.updates import GraphUpdates
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -59,7 +58,7 @@ def charter(computation, dimension):
 
 def by_graph(model, inputs, labels, parameters, features):
     """The clipped update of a device that fetched the graph."""
-    from turnout.service.artefacts.of_model import as_graph
+    from turnout.service.graphs.task_graphs import as_graph
 
     computation = Computation("logistic-1", "pixels-1", inputs.shape[1:], 5)
     example = features(torch.from_numpy(inputs[:1]))[0]
@@ -118,7 +117,7 @@ def test_what_is_fixed_is_in_the_graph():
 
 
 def test_a_layer_that_no_graph_can_say_is_named():
-    from turnout.service.artefacts.exporting import update_graph
+    from turnout.service.graphs.exporting import update_graph
 
     grouped = ModuleModel(
         torch.nn.Unflatten(1, (2, 1)),

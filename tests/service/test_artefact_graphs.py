@@ -20,9 +20,15 @@ from graph_samples import (
 )
 
 from turnout.core.errors import RemoteProtocolError
-from turnout.service.artefacts.graphs import MOST_NODES, Port, read_graph
-from turnout.service.artefacts.operators import OPERATORS, SHAPE_READERS, SHAPING_INPUTS
-from turnout.service.artefacts.updates import require_features_face, require_update_face
+from turnout.service.graphs.format import (
+    MOST_NODES,
+    OPERATORS,
+    SHAPE_READERS,
+    SHAPING_INPUTS,
+    Port,
+    read_graph,
+)
+from turnout.service.graphs.updates import require_features_face, require_update_face
 
 
 def attribute(name, kind, filled, value):

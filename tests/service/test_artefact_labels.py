@@ -11,13 +11,12 @@ from web_world import TIMING
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.plans import Plan
-from turnout.service.charter import Charter
-from turnout.service.computation import Computation
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Computation, Labels, checked_labels
+from turnout.service.coordinator.new_task import new_task
 from turnout.service.device.trainer import trainer_on
-from turnout.service.labels import Labels, checked_labels
-from turnout.service.new_task import new_task
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 PLAN = """
 [data]
@@ -189,16 +188,16 @@ def test_a_charter_says_what_labels_are():
 def test_a_graph_and_vectors_of_classes_are_not_those_of_other_labels():
     from graph_samples import COMPUTATION, DIMENSION, GRAPH, VECTORS
 
-    from turnout.service.artefacts import vectors
-    from turnout.service.artefacts.graphs import read_graph
-    from turnout.service.artefacts.updates import require_update_face
+    from turnout.service.graphs import task_graphs
+    from turnout.service.graphs.format import read_graph
+    from turnout.service.graphs.updates import require_update_face
 
     labels, graph = Labels("numbers", 1), read_graph(GRAPH)
     require_update_face(graph, DIMENSION)
     with pytest.raises(RemoteProtocolError, match="does not take"):
         require_update_face(graph, DIMENSION, labels)
     with pytest.raises(RemoteProtocolError, match="update-vectors-2"):
-        vectors.decoded(VECTORS, labels)
+        task_graphs.decode_vectors(VECTORS, labels)
     with pytest.raises(ParameterError, match="onnx-update-2 alone"):
         replace(COMPUTATION, labels=labels)
     made = replace(COMPUTATION, architecture="onnx-update-2", labels=labels)

@@ -11,15 +11,15 @@ from web_world import TIMING, world
 from turnout.core.errors import MissingExtraError, ParameterError
 from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
-from turnout.service import new_task as founding
-from turnout.service.artefacts.updates import GraphUpdates
-from turnout.service.charter import Charter
-from turnout.service.device.trainer import _task, own_records, trainer_on
-from turnout.service.new_task import new_task
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import artefact_path
+from turnout.service.coordinator import new_task as founding
+from turnout.service.coordinator.new_task import new_task
+from turnout.service.device.trainer import _task, npz_records, trainer_on
+from turnout.service.graphs.updates import GraphUpdates
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import artefact_path
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -155,14 +155,14 @@ def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
         raise MissingExtraError(what, "onnx", extras)
 
     monkeypatch.setattr(founding, "require", missing)
-    with pytest.raises(MissingExtraError, match=r"turnout\[export\]"):
+    with pytest.raises(MissingExtraError, match=r"\[export\]"):
         new_task(PLAN, tmp_path, TIMING, graph=True)
 
 
 def test_a_file_of_records_is_what_a_device_trains_on(new, tmp_path):
     np.savez(tmp_path / "mine.npz", inputs=np.zeros((2, 8, 8), np.uint8), labels=np.array([1, 10]))
     with pytest.raises(ParameterError, match="classes 0 to 9"):
-        trainer_on(own_records(tmp_path / "mine.npz"), 7)(new.charter)
+        trainer_on(npz_records(tmp_path / "mine.npz"), 7)(new.charter)
     names = json.loads(new.charter.canonical())["model"]
     assert names["architecture"]["format"] == "onnx-update-1"
     assert names["features"] == {"format": "standardized-1", "input_shape": [8, 8]}

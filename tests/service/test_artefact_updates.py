@@ -30,14 +30,14 @@ from hurried import shortened
 from served_fake import ServedFake
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
-from turnout.service.artefacts.updates import GraphUpdates
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device import Device, Diary, Link, Pace, StateFile, connection
+from turnout.schemes import CheckIn
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
+from turnout.service.device import Diary, Link, Pace, StateFile, TaskDevice, connection
 from turnout.service.device.trainer import trainer_on
 from turnout.service.device.working import UnfinishedError, in_a_process
-from turnout.spec import CheckIn
+from turnout.service.graphs.sandbox import ExhaustedError, GraphLimits, Sandbox
+from turnout.service.graphs.updates import GraphUpdates
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 
@@ -171,7 +171,7 @@ def test_a_graph_is_stopped_when_its_time_is_over():
     }
     with (
         pytest.raises(ExhaustedError, match="took more than 1 seconds"),
-        Sandbox(hours, Bounds(seconds=1.0)) as sandbox,
+        Sandbox(hours, GraphLimits(seconds=1.0)) as sandbox,
     ):
         sandbox.run(arrays, 4 * DIMENSION)
 
@@ -281,7 +281,7 @@ def take_part(tmp_path, change=lambda served: None):
         async with connection(None) as http:
             trainer_of = trainer_on((INPUTS_HELD, LABELS), told.client)
             pace = Pace(sleep=shortened)
-            return await Device(told, diary, Link(http, url), trainer_of, pace=pace).run()
+            return await TaskDevice(told, diary, Link(http, url), trainer_of, pace=pace).run()
 
     with ServedFake(terms, 1, tmp_path) as served:
         served.coordinator.artefacts = named()[1]

@@ -10,8 +10,8 @@ import pytest
 
 from turnout.accounting.meaning import membership
 from turnout.core.errors import NumericalError
-from turnout.service.web.certainties import EVEN, Certainties
-from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
+from turnout.service.web.views import EVEN, Certainties
 
 DELTA = 1e-3
 

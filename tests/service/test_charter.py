@@ -20,26 +20,24 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import features_expression, features_format
-from turnout.service.device.remote import charter_of as charter_at_the_device
-from turnout.service.engine import Engine
-from turnout.service.ledger import Head, Record, require_chain
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.storage.opening import open_storage
-from turnout.service.web.opening import stored_charter
-from turnout.service.wire import (
-    Answer,
+from turnout.schemes import ReleaseRule
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import features_expression, features_format
+from turnout.service.contract.ledger import Head, Record, SigningKey, require_chain, verified
+from turnout.service.contract.wire import (
     Invitation,
-    Receipt,
     SignedHead,
     SignedRequest,
+    WireAnswer,
+    WireReceipt,
     covers_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
-from turnout.verification.document import DamagedError
-from turnout.verification.terms import decoded
+from turnout.service.coordinator.engine import Engine
+from turnout.service.device.remote import charter_of as charter_at_the_device
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.server import stored_charter
+from turnout.verification.document import DamagedError, decode_terms
 
 CHARTER = charter_of(*SCENES[0])
 
@@ -127,7 +125,7 @@ def test_a_charter_in_other_words_is_refused_by_its_reader_and_the_verifier(said
     with pytest.raises(StorageError):
         Charter.from_canonical(changed)
     with pytest.raises(DamagedError):
-        decoded(changed)
+        decode_terms(changed)
 
 
 EARLIER = Path(__file__).parents[1] / "verification" / "ledger-of-charter-1.jsonl"
@@ -332,19 +330,19 @@ def test_an_invitation_reads_back_and_hides_its_secret():
 
 
 @given(
-    st.sampled_from([a for a in Answer if a is not Answer.UNKNOWN]),
+    st.sampled_from([a for a in WireAnswer if a is not WireAnswer.UNKNOWN]),
     st.integers(0, 100),
     st.one_of(st.none(), st.binary(min_size=32, max_size=32)),
     st.one_of(st.none(), st.booleans()),
 )
 def test_receipts_read_back(answer, step, digest, asked):
-    receipt = Receipt(answer, CHARTER.task, 1, step, digest, "", asked)
-    assert Receipt.decoded(receipt.encoded()) == receipt
+    receipt = WireReceipt(answer, CHARTER.task, 1, step, digest, "", asked)
+    assert WireReceipt.decoded(receipt.encoded()) == receipt
 
 
 def test_who_is_not_known_learns_nothing():
-    one = Receipt(Answer.UNKNOWN, CHARTER.task, 1, 2, bytes(32), "why")
-    assert one.encoded() == Receipt(Answer.UNKNOWN).encoded()
+    one = WireReceipt(WireAnswer.UNKNOWN, CHARTER.task, 1, 2, bytes(32), "why")
+    assert one.encoded() == WireReceipt(WireAnswer.UNKNOWN).encoded()
     assert json.loads(one.encoded()) == {"answer": "unknown"}
 
 

@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from turnout.service.dashboard import headers, pages
+from turnout.service.dashboard import mounting, pages
 from turnout.service.dashboard.mounting import mount
 
 FLAGS = [
@@ -63,7 +63,7 @@ def application(views: sample.FakeViews) -> Starlette:
         form = await request.form()
         if (form["token"], form["password"]) != ("the-token", PASSWORD):
             page = pages.login_page("the-token", refused=True)
-            return Response(page, 403, headers.PAGE, "text/html")
+            return Response(page, 403, mounting.PAGE, "text/html")
         answer = RedirectResponse("/operator", 303)
         answer.set_cookie("session", "yes", httponly=True, samesite="strict")
         return answer

@@ -19,12 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 
-from turnout.service.dashboard import charts, headers, pages
+from turnout.service.dashboard import charts, mounting, pages
 from turnout.service.dashboard.charts import band
-from turnout.service.dashboard.facts import public_facts
 from turnout.service.dashboard.mounting import mount
-from turnout.service.dashboard.supervision import operator_facts
-from turnout.service.storage.interface import Event
+from turnout.service.dashboard.pages import operator_facts, public_facts
+from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, StepCount
 
 STATIC = Path(str(resources.files("turnout.service.dashboard").joinpath("static")))
@@ -39,13 +38,13 @@ class Visitor:
         mount(self.app, views, lambda _request: "the-token")
 
     def get(self, path: str, *, session: str = "", background: bool = False) -> httpx.Response:
-        headers = {"Cookie": f"session={session}"} if session else {}
-        headers |= {"HX-Request": "true"} if background else {}
+        mounting = {"Cookie": f"session={session}"} if session else {}
+        mounting |= {"HX-Request": "true"} if background else {}
 
         async def asked() -> httpx.Response:
             transport = httpx.ASGITransport(self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-                return await client.get(path, headers=headers)
+                return await client.get(path, headers=mounting)
 
         return asyncio.run(asked())
 
@@ -171,7 +170,7 @@ def with_sentinels() -> tuple[OperatorView, list[str]]:
         counts=tuple(StepCount(i, next(s), next(s), 100.0) for i in range(2)),
         waiting_jobs=next(s),
         waiting_bytes=0,
-        events=(Event(0.0, "error", "sentinel event"),),
+        events=(LogEvent(0.0, "error", "sentinel event"),),
     )
     forms = [f for n in sentinels for f in (str(n), f"{n:,}")]
     return view, [*forms, "sentinel event", "Check-ins a step", "checked_in", "served", "enrolled"]
@@ -253,7 +252,7 @@ def test_every_answer_has_the_security_headers() -> None:
         client.get("/static/vendor/htmx.min.js"),
     ]
     for answer in answers:
-        for name, value in headers.SECURITY.items():
+        for name, value in mounting.SECURITY.items():
             assert answer.headers[name] == value, (answer.url, name)
     for answer in answers[:5]:
         assert answer.headers["cache-control"] == "no-store"
@@ -261,11 +260,11 @@ def test_every_answer_has_the_security_headers() -> None:
 
 
 def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere() -> None:
-    rules = dict(rule.split(" ", 1) for rule in headers.POLICY.split("; "))
+    rules = dict(rule.split(" ", 1) for rule in mounting.POLICY.split("; "))
     assert rules["default-src"] == rules["base-uri"] == rules["frame-ancestors"] == "'none'"
     assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
-    assert "unsafe" not in headers.POLICY
-    assert ":" not in headers.POLICY
+    assert "unsafe" not in mounting.POLICY
+    assert ":" not in mounting.POLICY
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -287,10 +286,10 @@ def test_pages_keep_to_the_policy(number: int) -> None:
 def test_hostile_texts_stay_texts() -> None:
     plain = sample.operator_view()
     public = sample.public_view(title=HOSTILE, plan=HOSTILE, phase=HOSTILE, head=f"1:{HOSTILE}")
-    events = (Event(0.0, HOSTILE, HOSTILE),)
+    events = (LogEvent(0.0, HOSTILE, HOSTILE),)
     view = replace(plain, public=public, events=events)
     quiet_public = sample.public_view(title="a", plan="b", phase="c", head="1:d")
-    quiet = replace(plain, public=quiet_public, events=(Event(0.0, "info", "e"),))
+    quiet = replace(plain, public=quiet_public, events=(LogEvent(0.0, "info", "e"),))
     for hostile, calm in zip(all_pages(view), all_pages(quiet), strict=True):
         assert "<img" not in hostile
         assert "49" not in set(re.findall(r"\d+", hostile)) - set(re.findall(r"\d+", calm))

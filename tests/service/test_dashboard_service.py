@@ -14,7 +14,7 @@ import pytest
 from dashboard_real import CAME, PASSWORD, Allowed, service
 from forked import HANGS_SECONDS
 
-from turnout.service.dashboard import headers
+from turnout.service.dashboard import mounting
 from turnout.service.web.views import CurvePoint, PublicView
 
 
@@ -80,7 +80,7 @@ def test_the_page_says_what_the_service_published(address: str) -> None:
     (record,) = httpx.get(last).json()["records"]
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
     assert hashlib.sha256(canonical).hexdigest() == digest[1]
-    for name, value in headers.PAGE.items():
+    for name, value in mounting.PAGE.items():
         assert page.headers[name] == value
 
 
@@ -101,7 +101,7 @@ def test_a_form_needs_its_token_and_the_password(address: str) -> None:
         refused = client.post("/operator/login", data={"token": token, "password": "wrong"})
         assert refused.status_code == 403
         assert "That was not it." in refused.text
-        assert refused.headers["content-security-policy"] == headers.POLICY
+        assert refused.headers["content-security-policy"] == mounting.POLICY
         assert client.get("/operator").status_code == 303
         assert client.get("/operator/summary.json").status_code == 401
 

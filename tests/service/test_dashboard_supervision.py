@@ -11,13 +11,13 @@ import pytest
 from dashboard_sample import Seen
 
 from turnout.core.errors import ParameterError
-from turnout.participation.expectations import expected_check_ins
+from turnout.participation.drawing import expected_check_ins
+from turnout.schemes import AvailabilityCheckIn, CheckIn, SlidingWindow
 from turnout.service.dashboard import pages
 from turnout.service.dashboard.charts import DEVIATIONS, band
-from turnout.service.dashboard.supervision import operator_facts
-from turnout.service.storage.interface import Event
+from turnout.service.dashboard.pages import operator_facts
+from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, StepCount
-from turnout.spec import AvailabilityCheckIn, CheckIn, SlidingWindow
 
 
 def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:
@@ -76,7 +76,7 @@ def counted(*last: tuple[int, int]) -> OperatorView:
         (counted((0, 0)), "Nobody came in 1 of the last 20 steps."),
         (sample.operator_view(enrolled=3), "3 of the plan's 1,437 clients are enrolled"),
         (
-            sample.operator_view(events=(Event(0.0, "error", "a commit failed"),)),
+            sample.operator_view(events=(LogEvent(0.0, "error", "a commit failed"),)),
             "The log has 1 error.",
         ),
     ],

@@ -16,12 +16,12 @@ from paced import by_its_devices
 from processes import done, free_port, turnout, waited_for
 
 from turnout.plans import Plan, prepare
-from turnout.service.charter import Charter
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import Invitation
 from turnout.service.device import Memory
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Invitation
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 PLAN = """
 [data]
@@ -164,7 +164,7 @@ class Outcome:
 
 def records_of(text: str, client: int) -> tuple[np.ndarray, np.ndarray]:
     """What the simulation's client with that number holds."""
-    from turnout.datasets import deal
+    from turnout.data import deal
     from turnout.randomness import SimulationStreams
 
     plan = Plan.from_toml(text)

@@ -9,14 +9,14 @@ from hurried import hurry_fleet
 from served_fake import ServedFake
 from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.core.installation import install_line
 from turnout.randomizers.vectors import L1Randomizer
+from turnout.schemes import CheckIn
+from turnout.service.contract.wire import WireAnswer, WireReceipt
 from turnout.service.device.fleet import tokens_from
-from turnout.service.wire import Answer, Receipt
-from turnout.spec import CheckIn
 
 CHARTER = charter_of(
     CheckIn(2),
@@ -169,8 +169,8 @@ def test_a_fleet_that_slept_through_the_end_says_so_and_ends(tmp_path, capsys, t
 
 def test_a_fleet_is_warned_where_its_turns_come_late(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 6, tmp_path / "states") as served:
-        served.coordinator._wrong_time = lambda client, step, phase: Receipt(
-            Answer.LATE, CHARTER.task, client, step
+        served.coordinator._wrong_time = lambda client, step, phase: WireReceipt(
+            WireAnswer.LATE, CHARTER.task, client, step
         )
         arguments = ("--tokens", tokens, "--folder", tmp_path / "states")
         code, out, err = ran(capsys, "fleet", served.url, *arguments)

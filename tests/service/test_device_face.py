@@ -12,8 +12,8 @@ from served_fake import ServedFake
 
 from turnout.core.errors import ParameterError
 from turnout.device import Device
-from turnout.service.device.clipping import clipped
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
+from turnout.service.graphs.updates import clip_update
 
 CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=3600.0)
 HERE = str(Path(__file__).parent)
@@ -84,7 +84,7 @@ def test_records_are_checked_before_contact():
     ],
 )
 def test_an_update_is_clipped(update, norm):
-    made = clipped(update, 3, 2.0)
+    made = clip_update(update, 3, 2.0)
     assert np.linalg.norm(made) == pytest.approx(norm, rel=2e-6)
     assert np.linalg.norm(made) <= 2.0
 
@@ -92,4 +92,4 @@ def test_an_update_is_clipped(update, norm):
 @pytest.mark.parametrize("update", [np.zeros(4), np.zeros((3, 1)), np.array(["a"] * 3), None, 1j])
 def test_what_is_no_update(update):
     with pytest.raises(ParameterError, match="3 real numbers"):
-        clipped(update, 3, 2.0)
+        clip_update(update, 3, 2.0)

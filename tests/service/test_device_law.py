@@ -8,8 +8,8 @@ from device_world import World
 from fake_coordinator import charter_of, invitation
 
 from turnout.randomness import OSRandomness
+from turnout.schemes import CheckIn, FixedAssignment, KSubset, SlidingWindow
 from turnout.service.device import Memory, drawn_slots
-from turnout.spec import CheckIn, FixedAssignment, KSubset, SlidingWindow
 from turnout.testing import assert_frequencies, assert_rejects_law
 
 DEVICES = 2000

@@ -5,12 +5,12 @@ from device_world import Killed, Repeatable, World, accepted_once_each
 from fake_coordinator import charter_of, invitation
 
 from turnout.core.errors import ParameterError
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams
+from turnout.schemes import CheckIn, EveryStep
 from turnout.service.device import Memory
 from turnout.service.device.turns import Turns
-from turnout.spec import CheckIn, EveryStep
 
 DIMENSION = 6
 MESSAGES = {

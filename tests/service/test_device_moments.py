@@ -20,11 +20,11 @@ from test_device_messages import of as message_charter
 from virtual_time import virtually
 
 from turnout.core.errors import ParameterError
-from turnout.service.artefacts.sandbox import Sandbox
-from turnout.service.charter import Timing
+from turnout.schemes import CheckIn, EveryStep, ReleaseRule
+from turnout.service.contract.charter import Timing
 from turnout.service.device import Pace
 from turnout.service.device.working import UnfinishedError, in_a_process
-from turnout.spec import CheckIn, EveryStep, ReleaseRule
+from turnout.service.graphs.sandbox import Sandbox
 
 TIMING = Timing(60.0, 30.0, 20.0, 8.0)
 RULES = [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT]

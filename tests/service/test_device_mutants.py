@@ -15,8 +15,8 @@ from fake_coordinator import charter_of, invitation
 
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
 from turnout.randomness import SimulationStreams
-from turnout.service.device import device, diary, link, memory, remote, turns
-from turnout.spec import CheckIn, ReleaseRule
+from turnout.schemes import CheckIn, ReleaseRule
+from turnout.service.device import device, link, memory, remote, turns
 
 STEP = 8.0
 
@@ -141,20 +141,20 @@ UNLOCKED = "os.open(lock_path, os.O_RDWR | os.O_CREAT)"
 MUTANTS = {
     "draws after the first contact": (
         slots_are_durable_before_the_first_contact,
-        (device.Device, "run", REDRAW, REDRAW
+        (device.TaskDevice, "run", REDRAW, REDRAW
          + "\n    from turnout.service.device import Memory"
          "\n    self._diary.memory = Memory.drawn(self._invitation)\n    self._diary.keep()"),
     ),
     "contacts before the draw is stored": (
         slots_are_durable_before_the_first_contact,
-        (diary.Diary, "__init__", "self.keep()", "pass"),
+        (memory.Diary, "__init__", "self.keep()", "pass"),
     ),
     "draws again on restart": (
-        slots_survive_a_restart, (diary.Diary, "__init__", "if data is None:", "if True:"),
+        slots_survive_a_restart, (memory.Diary, "__init__", "if data is None:", "if True:"),
     ),
     "draws again where the file is damaged": (
         states.test_a_damaged_file_is_refused_and_never_drawn_anew,
-        (diary.Diary, "__init__", DECODE,
+        (memory.Diary, "__init__", DECODE,
          f"try:\n            {DECODE}\n        except StorageError:"
          "\n            self.memory = Memory.drawn(invitation, source)"),
     ),
@@ -167,19 +167,19 @@ MUTANTS = {
     ),
     "writes in place": (
         a_kill_while_storing_leaves_it_whole,
-        (diary.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
+        (memory.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
     ),
     "syncs nothing": (
         states.test_contents_are_synced_before_the_rename_and_the_folder_after_it,
-        (diary, "_write", "os.fsync(file.fileno())", "pass"),
+        (memory, "_write", "os.fsync(file.fileno())", "pass"),
     ),
     "does not lock": (
         states.test_one_process_at_a_time,
-        (diary.StateFile, "__enter__", "lock_file(lock_path, wait=False)", UNLOCKED),
+        (memory.StateFile, "__enter__", "lock_file(lock_path, wait=False)", UNLOCKED),
     ),
     "lets others read": (
         states.test_only_the_owner_reads_it,
-        (diary, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
+        (memory, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
     ),
     "sends before it is stored": (
         she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_store", KEEP, "pass"),
@@ -193,7 +193,7 @@ MUTANTS = {
     ),
     "sleeps by an old status": (
         turning.test_an_update_that_arrives_late_is_lost_and_that_is_all,
-        (device.Device, "_step", "elif after is After.DONE:", "else:"),
+        (device.TaskDevice, "_step", "elif after is After.DONE:", "else:"),
     ),
     "covers its own step as well": (
         turning.test_with_cover_every_step_looks_alike,
@@ -275,7 +275,7 @@ MUTANTS = {
     ),
     "takes part without being enrolled": (
         one_invitation_one_key,
-        (device.Device, "_enrol", "receipt.answer is not Answer.ACCEPTED", "False"),
+        (device.TaskDevice, "_enrol", "receipt.answer is not WireAnswer.ACCEPTED", "False"),
     ),
 }  # fmt: skip
 GUARANTEES = {function.__name__: function for function, *_ in MUTANTS.values()}

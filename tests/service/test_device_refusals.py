@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, ProtocolError, RemoteProtocolError
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
+from turnout.schemes import CheckIn, ReleaseRule
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import HEADS_PATH, SignedHead, head_bytes
 from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
-from turnout.service.device.remote import Status, records_of
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey
-from turnout.service.wire import HEADS_PATH, SignedHead, head_bytes
-from turnout.spec import CheckIn, ReleaseRule
+from turnout.service.device.remote import CoordinatorStatus, records_of
 
 STEP = 8.0
 
@@ -282,7 +281,7 @@ GOOD = {
 
 @given(st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_what_is_no_status_and_no_record_is_refused(data):
-    for read in (lambda: Status.parsed(data, "ab", 5), lambda: records_of(data)):
+    for read in (lambda: CoordinatorStatus.parsed(data, "ab", 5), lambda: records_of(data)):
         with suppress(RemoteProtocolError):
             assert read() == []
 
@@ -291,7 +290,7 @@ def test_what_is_no_status_and_no_record_is_refused(data):
 def test_a_status_with_one_wrong_field_is_refused_or_means_what_it_says(field, value):
     data = json.dumps(GOOD | {field: value}).encode()
     try:
-        status = Status.parsed(data, "ab", 5)
+        status = CoordinatorStatus.parsed(data, "ab", 5)
     except RemoteProtocolError:
         return
     assert 0 <= status.step <= 5
@@ -301,11 +300,11 @@ def test_a_status_with_one_wrong_field_is_refused_or_means_what_it_says(field, v
 
 
 def test_a_status_without_a_field_is_refused():
-    Status.parsed(json.dumps(GOOD).encode(), "ab", 5)
+    CoordinatorStatus.parsed(json.dumps(GOOD).encode(), "ab", 5)
     for field in FIELDS:
         data = json.dumps({key: value for key, value in GOOD.items() if key != field}).encode()
         with pytest.raises(RemoteProtocolError, match="status is none"):
-            Status.parsed(data, "ab", 5)
+            CoordinatorStatus.parsed(data, "ab", 5)
 
 
 # -- the link --------------------------------------------------------------------------------

@@ -11,10 +11,19 @@ from fake_coordinator import charter_of, invitation
 
 from turnout.core import files
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomness import SimulationStreams
-from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots
-from turnout.spec import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
+from turnout.schemes import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
+from turnout.service.device import (
+    Diary,
+    Memory,
+    StateFile,
+    default_place,
+    drawn_slots,
+)
+from turnout.service.device import (
+    memory as diary,
+)
 
 WIDE = charter_of(CheckIn(10**6, 2))
 """A law under which no two draws agree."""

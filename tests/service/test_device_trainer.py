@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from fake_coordinator import charter_of
 
-from turnout import datasets
+from turnout import data as datasets
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.protocol.lattice import Lattice
-from turnout.service.computation import Computation
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
+from turnout.schemes import CheckIn
+from turnout.service.contract.computation import Computation
 from turnout.service.device.trainer import (
     checked_records,
-    own_records,
+    npz_records,
     trainer_on,
     trainer_on_dealt,
     trainer_on_file,
 )
-from turnout.spec import CheckIn
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 
 PLAN = """
 [data]
@@ -132,7 +132,7 @@ def test_a_file_of_records_reads_back(tmp_path):
     path = tmp_path / "mine.npz"
     inputs, labels = np.ones((3, 8, 8), np.uint8), np.array([1, 2, 3], np.int32)
     np.savez(path, inputs=inputs, labels=labels)
-    own, classes = own_records(path)
+    own, classes = npz_records(path)
     assert np.array_equal(own, inputs)
     assert classes.tolist() == [1, 2, 3]
 
@@ -140,9 +140,9 @@ def test_a_file_of_records_reads_back(tmp_path):
 def test_a_file_that_holds_something_else_is_refused(tmp_path):
     path = tmp_path / "mine.npz"
     with pytest.raises(ParameterError, match="that exists"):
-        own_records(path)
+        npz_records(path)
     with pytest.raises(StorageError, match="cannot be read"):
-        own_records(tmp_path)
+        npz_records(tmp_path)
     good = np.ones((2, 8, 8), np.float32)
     for arrays in (
         {"inputs": good},
@@ -154,11 +154,11 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
     ):
         np.savez(path, **arrays)
         with pytest.raises(ParameterError):
-            own_records(path)
+            npz_records(path)
     for content in (b"", b"nothing", path.read_bytes()[:-30]):
         path.write_bytes(content)
         with pytest.raises(ParameterError, match="inputs and labels"):
-            own_records(path)
+            npz_records(path)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeyp
     with pytest.raises(ParameterError, match=rf"model\.{key} = .*no code that a coordinator names"):
         trainer_on(records(simulated, 3), 3)(charter(text))
     # What a plan's owner runs, runs it.
-    with pytest.raises(SystemExit, match="it ran"):
+    with pytest.raises(ParameterError, match="SystemExit: it ran"):
         build_algorithm(gather(Plan.from_toml(text), tmp_path))
 
 

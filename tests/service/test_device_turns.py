@@ -16,10 +16,10 @@ from device_world import (
 from fake_coordinator import charter_of
 
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
-from turnout.protocol.tables import ClientState
-from turnout.service.charter import Timing
-from turnout.service.wire import Phase, SignedHead
-from turnout.spec import CheckIn, EveryStep, ReleaseRule, SlidingWindow
+from turnout.protocol.messages import ClientState
+from turnout.schemes import CheckIn, EveryStep, ReleaseRule, SlidingWindow
+from turnout.service.contract.charter import Timing
+from turnout.service.contract.wire import SignedHead, StepPhase
 
 ONE = ReleaseRule.ONE_CLIENT
 STEP = 8.0
@@ -101,10 +101,10 @@ def test_who_comes_after_her_slot_missed_it(tmp_path):
 
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
-@pytest.mark.parametrize("phase", [Phase.ANSWERS, Phase.CLOSED])
+@pytest.mark.parametrize("phase", [StepPhase.ANSWERS, StepPhase.CLOSED])
 def test_who_comes_when_her_slot_takes_nothing_any_more_missed_it(tmp_path, rule, phase):
     world = World(tmp_path, charter_of(CheckIn(4), rule))
-    world._elapsed = STEP + (0.75 * STEP if phase is Phase.ANSWERS else 0.95 * STEP)
+    world._elapsed = STEP + (0.75 * STEP if phase is StepPhase.ANSWERS else 0.95 * STEP)
     assert world.start(source=Chosen(1)) == {"missed": 1}
     assert world.coordinator.posts == {}
     assert not world.coordinator.checked_in
@@ -326,9 +326,9 @@ def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what,
     def refuse(client, step, body):
         return world.coordinator._receipt(world_answer, client, step)
 
-    from turnout.service.wire import Answer
+    from turnout.service.contract.wire import WireAnswer
 
-    for world_answer in (Answer.REFUSED, Answer.LATE, Answer.CONFLICT):
+    for world_answer in (WireAnswer.REFUSED, WireAnswer.LATE, WireAnswer.CONFLICT):
         world = World(tmp_path / world_answer, charter_of(CheckIn(2, 2), ONE))
         monkeypatch.setattr(world.coordinator, f"_{what}", refuse)
         assert world.start() == {world_answer.value: 2}

@@ -8,7 +8,7 @@ from fake_coordinator import charter_of, invitation
 from processes import environment
 from served_fake import ServedFake
 
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=3600.0)
 
@@ -24,8 +24,8 @@ class WithoutTraining:
 sys.meta_path.insert(0, WithoutTraining())
 
 import numpy as np
-from turnout.service.device import Device, Diary, Link, StateFile, connection
-from turnout.service.wire import Invitation
+from turnout.service.device import Diary, TaskDevice, Link, StateFile, connection
+from turnout.service.contract.wire import Invitation
 
 
 class TowardsZero:
@@ -41,7 +41,7 @@ class TowardsZero:
 
 async def take_part(url, diary, invitation):
     async with connection(None) as http:
-        return await Device(invitation, diary, Link(http, url), TowardsZero).run()
+        return await TaskDevice(invitation, diary, Link(http, url), TowardsZero).run()
 
 
 url, token, state, tests = sys.argv[1:]

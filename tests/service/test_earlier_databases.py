@@ -16,12 +16,12 @@ import pytest
 from simulated_world import Momentum
 
 from turnout.randomness import SimulationRandomness
-from turnout.service.engine import Engine
-from turnout.service.export import ledger_lines
+from turnout.service.contract.wire import StepPhase
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.export import ledger_lines
 from turnout.service.storage import sqlite
+from turnout.service.storage.database import migrations
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations
-from turnout.service.wire import Phase
 
 EARLIER = sorted(Path(__file__).with_name("earlier").glob("*.json"))
 
@@ -61,7 +61,10 @@ def start(storage):
 
 def asks(engine):
     """Whether check-ins come first, and then the answer of the one client who is asked."""
-    return engine.phase is Phase.CHECK_INS and '"one-client"' in engine.charter.canonical().decode()
+    return (
+        engine.phase is StepPhase.CHECK_INS
+        and '"one-client"' in engine.charter.canonical().decode()
+    )
 
 
 def send(storage, engine, clients):
@@ -89,7 +92,7 @@ def close(storage, engine, clients):
 
 def go_on(storage, engine, slots):
     """Every step that is left, with the clients who drew it."""
-    while engine.phase is not Phase.FINISHED:
+    while engine.phase is not StepPhase.FINISHED:
         clients = slots[engine.step]
         send(storage, engine, clients)
         close(storage, engine, clients)

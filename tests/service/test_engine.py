@@ -11,10 +11,10 @@ from world_scenes import EPSILON_A_STEP, charter_of
 
 from turnout.core.errors import BudgetExceededError, RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
-from turnout.service.engine import Engine, SetBackError
-from turnout.service.ledger import Head
-from turnout.service.wire import Answer, Phase, SignedHead
-from turnout.spec import CheckIn, ReleaseRule
+from turnout.schemes import CheckIn, ReleaseRule
+from turnout.service.contract.ledger import Head
+from turnout.service.contract.wire import SignedHead, StepPhase, WireAnswer
+from turnout.service.coordinator.engine import Engine, SetBackError
 
 LAW = CheckIn(3, 2)
 LATTICE = Lattice(1 / 64, 1.0, 2)
@@ -53,7 +53,7 @@ def close(engine, storage):
 def test_a_repeated_update_gets_the_same_receipt_until_the_next_release(storage):
     engine = opened(storage)
     first = update(engine, storage, 1, 0)
-    assert first.answer is Answer.ACCEPTED
+    assert first.answer is WireAnswer.ACCEPTED
     assert update(engine, storage, 1, 0) == first
     engine = opened(storage)
     assert update(engine, storage, 1, 0) == first  # the storage has it while the step is open
@@ -62,11 +62,11 @@ def test_a_repeated_update_gets_the_same_receipt_until_the_next_release(storage)
     assert update(engine, storage, 1, 0) == first
     engine.publish()
     assert update(engine, storage, 1, 0) == first  # from memory
-    assert update(engine, storage, 1, 0, (0, 0)).answer is Answer.CONFLICT
-    assert update(engine, storage, 2, 0).answer is Answer.LATE
-    assert update(opened(storage), storage, 1, 0).answer is Answer.LATE  # a restart forgets
+    assert update(engine, storage, 1, 0, (0, 0)).answer is WireAnswer.CONFLICT
+    assert update(engine, storage, 2, 0).answer is WireAnswer.LATE
+    assert update(opened(storage), storage, 1, 0).answer is WireAnswer.LATE  # a restart forgets
     close(engine, storage)
-    assert update(engine, storage, 1, 0).answer is Answer.LATE  # so does the next release
+    assert update(engine, storage, 1, 0).answer is WireAnswer.LATE  # so does the next release
 
 
 def test_nothing_stored_joins_a_client_to_a_released_step(storage):
@@ -88,29 +88,29 @@ def test_nothing_stored_joins_a_client_to_a_released_step(storage):
 def test_another_update_in_the_same_window_is_a_conflict(storage):
     engine = opened(storage)
     update(engine, storage, 1, 0)
-    assert update(engine, storage, 1, 0, (0, 0)).answer is Answer.CONFLICT
+    assert update(engine, storage, 1, 0, (0, 0)).answer is WireAnswer.CONFLICT
     close(engine, storage)
-    assert update(engine, storage, 1, 1).answer is Answer.CONFLICT
-    assert update(opened(storage), storage, 1, 1).answer is Answer.CONFLICT
+    assert update(engine, storage, 1, 1).answer is WireAnswer.CONFLICT
+    assert update(opened(storage), storage, 1, 1).answer is WireAnswer.CONFLICT
 
 
 def test_the_steps_counter_decides_what_is_early_and_late(storage):
     engine = opened(storage)
-    assert update(engine, storage, 1, 1).answer is Answer.EARLY
-    assert update(engine, storage, 1, 10**9).answer is Answer.EARLY
+    assert update(engine, storage, 1, 1).answer is WireAnswer.EARLY
+    assert update(engine, storage, 1, 10**9).answer is WireAnswer.EARLY
     close(engine, storage)
-    assert update(engine, storage, 1, 0).answer is Answer.LATE
+    assert update(engine, storage, 1, 0).answer is WireAnswer.LATE
     with storage.transaction() as tx:
         engine.close_step(tx)
-    assert engine.phase is Phase.CLOSED
-    assert update(engine, storage, 2, 1).answer is Answer.LATE
+    assert engine.phase is StepPhase.CLOSED
+    assert update(engine, storage, 2, 1).answer is WireAnswer.LATE
 
 
 def test_a_restart_in_the_middle_of_a_step_changes_nothing(storage):
     engine = opened(storage)
     update(engine, storage, 1, 0, (5, 5))
     again = opened(storage)
-    assert update(again, storage, 2, 0, (1, -1)).answer is Answer.ACCEPTED
+    assert update(again, storage, 2, 0, (1, -1)).answer is WireAnswer.ACCEPTED
     close(again, storage)
     with storage.snapshot(whole=True) as view:
         release = view.release_at(0)
@@ -126,7 +126,7 @@ def test_what_is_released_is_charged_and_chained(storage):
         assert published.head.steps == step + 1
         assert published.head != head
         head = published.head
-    assert engine.phase is Phase.FINISHED
+    assert engine.phase is StepPhase.FINISHED
     with storage.snapshot(whole=True) as view:
         epsilons = [record.epsilon for record in view.records()]
     assert epsilons == [EPSILON_A_STEP * (s + 1) for s in range(LAW.steps)]
@@ -171,12 +171,12 @@ def test_an_invitation_is_for_one_key(storage):
     with storage.transaction() as tx:
         tx.invite([hashlib.sha256(secret).digest()])
     with storage.transaction() as tx:
-        assert engine.enrol(tx, 0, b"wrong" * 6, b"k" * 32).answer is Answer.UNKNOWN
-        assert engine.enrol(tx, 7, secret, b"k" * 32).answer is Answer.UNKNOWN
+        assert engine.enrol(tx, 0, b"wrong" * 6, b"k" * 32).answer is WireAnswer.UNKNOWN
+        assert engine.enrol(tx, 7, secret, b"k" * 32).answer is WireAnswer.UNKNOWN
         first = engine.enrol(tx, 0, secret, b"k" * 32)
-        assert first.answer is Answer.ACCEPTED
+        assert first.answer is WireAnswer.ACCEPTED
         assert engine.enrol(tx, 0, secret, b"k" * 32) == first
-        assert engine.enrol(tx, 0, secret, b"x" * 32).answer is Answer.CONFLICT
+        assert engine.enrol(tx, 0, secret, b"x" * 32).answer is WireAnswer.CONFLICT
         assert tx.invitation(0).public_key == b"k" * 32
 
 
@@ -235,17 +235,17 @@ class TestOneClient:
         with storage.transaction() as tx:
             assert engine.check_in(tx, 0, 0) == first
             assert engine.requested(tx, 0, 0).asked is False
-            assert engine.requested(tx, 1, 0).answer is Answer.LATE
+            assert engine.requested(tx, 1, 0).answer is WireAnswer.LATE
         again = opened(storage)
         with storage.transaction() as tx:
-            assert again.check_in(tx, 0, 0).answer is Answer.LATE
-            assert again.requested(tx, 0, 0).answer is Answer.LATE
+            assert again.check_in(tx, 0, 0).answer is WireAnswer.LATE
+            assert again.requested(tx, 0, 0).answer is WireAnswer.LATE
 
     def test_one_of_those_who_came_is_asked_and_only_she_is_heard(self, storage):
         engine = opened(storage)
         with storage.transaction() as tx:
             for client in (0, 2, 5):
-                assert engine.check_in(tx, client, 0).answer is Answer.ACCEPTED
+                assert engine.check_in(tx, client, 0).answer is WireAnswer.ACCEPTED
                 assert engine.requested(tx, client, 0).asked is None
         with storage.transaction() as tx:
             engine.close_check_ins(tx)
@@ -255,7 +255,7 @@ class TestOneClient:
         assert len(asked) == 1
         for client in (0, 2, 5):
             answer = update(engine, storage, client, 0).answer
-            assert answer is (Answer.ACCEPTED if client in asked else Answer.REFUSED)
+            assert answer is (WireAnswer.ACCEPTED if client in asked else WireAnswer.REFUSED)
         close(engine, storage)
         with storage.snapshot(whole=True) as view:
             assert (view.release_at(0).checked_in, view.release_at(0).served) == (3, 1)
@@ -279,6 +279,6 @@ class TestOneClient:
 
     def test_a_check_in_with_an_update_is_not_how_this_rule_goes(self, storage):
         engine = opened(storage)
-        assert update(engine, storage, 0, 0).answer is Answer.EARLY
+        assert update(engine, storage, 0, 0).answer is WireAnswer.EARLY
         with storage.transaction() as tx:
-            assert engine.requested(tx, 0, 0).answer is Answer.REFUSED
+            assert engine.requested(tx, 0, 0).answer is WireAnswer.REFUSED

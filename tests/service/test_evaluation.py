@@ -10,8 +10,8 @@ from web_world import Adding, world
 
 from turnout.core.errors import ParameterError
 from turnout.service.storage.opening import open_storage
-from turnout.service.web import evaluation
-from turnout.service.web.evaluation import Evaluator
+from turnout.service.web import conductor
+from turnout.service.web.conductor import Evaluator
 
 
 async def until(condition):
@@ -57,7 +57,7 @@ def test_the_operator_is_told_that_models_are_not_evaluated(tmp_path, error):
 @pytest.mark.parametrize("where", ["prepare", "evaluate", "snapshot"])
 def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, where):
     failures = [OSError(errno.EMFILE, "too many open files"), MemoryError()]
-    monkeypatch.setattr(evaluation, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(conductor, "FIRST_PAUSE_SECONDS", 0.001)
 
     def maybe(place):
         if place == where and failures:

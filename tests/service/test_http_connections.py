@@ -16,14 +16,15 @@ from web_world import charter_of, signed, task_storage, world
 
 from turnout.core.errors import ParameterError
 from turnout.service import dashboard
-from turnout.service.web import accepting, descriptors
+from turnout.service.contract.wire import updates_path
+from turnout.service.web import connections
+from turnout.service.web import server as descriptors
 from turnout.service.web.bounded_server import BoundedServer, listening_at
 from turnout.service.web.connections import Awaits, Connections, proxies
 from turnout.service.web.server import _server
 from turnout.service.web.settings import Settings
-from turnout.service.wire import updates_path
-from turnout.service.witness.app import create_app as witness_app
-from turnout.service.witness.store import WitnessStore
+from turnout.service.witness.app import WitnessStore
+from turnout.service.witness.app import create_witness_app as witness_app
 
 
 class Served:
@@ -222,7 +223,7 @@ def test_all_who_wait_are_accepted_in_a_few_turns_of_the_loop(tmp_path):
             waiting = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(30)]
             for _ in range(3):
                 await asyncio.sleep(0)
-            assert len(s.server.table) == before + 30 < accepting.ACCEPTED_AT_ONCE
+            assert len(s.server.table) == before + 30 < connections.ACCEPTED_AT_ONCE
             for connection in waiting:
                 connection.close()
             while len(s.server.table) > before:

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from turnout.service.web.bodies import Bodies
 from turnout.service.web.bounded_server import BoundedServer
 from turnout.service.web.connections import HEAD, READER, Connections
-from turnout.service.web.http_connection import (
-    HEAD_BYTES,
-    UNREAD_BYTES,
-    HttpConnection,
-)
+from turnout.service.web.http_connection import HEAD_BYTES, UNREAD_BYTES, HttpConnection
 from turnout.service.web.http_request import MalformedError, request_of
 
 

@@ -32,11 +32,11 @@ from killing import (
 )
 from processes import done, free_port, turnout
 
-from turnout.service.charter import Charter
-from turnout.service.ledger import Head, Record, require_chain
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, Record, require_chain
+from turnout.service.contract.wire import Invitation, SignedHead
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Invitation, SignedHead
-from turnout.service.witness.store import WitnessStore
+from turnout.service.witness.app import WitnessStore
 
 KILLS = int(os.environ.get("TURNOUT_KILLS", "120"))
 RELEASES = 0.3 * KILLS

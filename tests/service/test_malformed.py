@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from web_world import DIMENSION, POPULATION, secret_of, signed, world
 
-from turnout.service.wire import enrolments_path, model_path
+from turnout.service.contract.wire import enrolments_path, model_path
 
 BODIES = int(os.environ.get("TURNOUT_BODIES", "2500"))
 BATCH = 25

@@ -18,15 +18,15 @@ from test_storage_upgrades import Shell
 from world_scenes import charter_of
 
 from turnout.core.errors import StorageError
-from turnout.protocol.mechanisms.aggregated import Aggregated
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine
-from turnout.service.releases import _packed, _unpacked
+from turnout.protocol.mechanisms import Aggregated
+from turnout.schemes import CheckIn, ReleaseRule
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import WireAnswer
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.releases import _packed, _unpacked
 from turnout.service.storage import postgres, sqlite
+from turnout.service.storage.database import migrations
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations
-from turnout.service.wire import Answer
-from turnout.spec import CheckIn, ReleaseRule
 
 TASKS = json.loads(Path(__file__).with_name("tasks_of_schema_3.json").read_text())
 
@@ -59,12 +59,12 @@ def go_on(engine: Engine, storage, came: bool) -> None:
     with storage.transaction() as tx:
         if engine.charter.asks_one:
             if not came:
-                assert engine.check_in(tx, client, step).answer is Answer.ACCEPTED
+                assert engine.check_in(tx, client, step).answer is WireAnswer.ACCEPTED
             engine.close_check_ins(tx)
         elif came:
             assert tx.arrived(step).tolist() == [client]
     with storage.transaction() as tx:
-        assert engine.update(tx, client, step, upload).answer is Answer.ACCEPTED
+        assert engine.update(tx, client, step, upload).answer is WireAnswer.ACCEPTED
         engine.close_step(tx)
     engine.publish()
 

@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
-from turnout.protocol.mechanisms.randomized import Randomized
+from turnout.protocol.randomized import MessageEncoding, Randomized
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
-from turnout.service.charter import Charter
-from turnout.spec import CheckIn, ReleaseRule, TrustModel
-from turnout.verification.document import DamagedError
-from turnout.verification.terms import decoded
+from turnout.schemes import CheckIn, ReleaseRule, TrustModel
+from turnout.service.contract.charter import Charter
+from turnout.verification.document import DamagedError, decode_terms
 
 DIMENSION = 20
 KINDS = {
@@ -45,7 +43,7 @@ def test_a_charter_of_messages_reads_back_as_it_was_written(name):
     update = json.loads(charter.canonical())["messages"]["update"]
     assert update["format"] == name == charter.update_format
     assert update["message_bits"] == KINDS[name].message_bits
-    terms = decoded(charter.canonical())
+    terms = decode_terms(charter.canonical())
     assert (terms.dimension, terms.scheme.trust) == (DIMENSION, TrustModel.LOCAL)
 
 
@@ -133,4 +131,4 @@ def test_the_verifier_refuses_messages_under_another_trust(said, instead):
     text = of().canonical().decode()
     assert text.count(said) == 1
     with pytest.raises(DamagedError, match="not sent under"):
-        decoded(text.replace(said, instead).encode())
+        decode_terms(text.replace(said, instead).encode())

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from test_service_mutants import noticed
 
-from turnout.protocol.encodings import MessageEncoding
-from turnout.protocol.mechanisms.randomized import Randomized
+from turnout.protocol.randomized import MessageEncoding, Randomized
 
 
 def _first_message_twice(right):

@@ -12,22 +12,22 @@ from memory_storage import MemoryStorage
 
 from turnout.accounting import price
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
-from turnout.device import priced, require_price
+from turnout.device import require_price, within_promise
 from turnout.learning.tasks import SupervisedTask
 from turnout.participation.drawing import draw_run
 from turnout.plans import Plan, prepare
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams, Source
-from turnout.service import learner as learning
-from turnout.service.charter import Timing
+from turnout.runs.building import build_algorithm
+from turnout.runs.workload import gather
+from turnout.schemes import CheckIn, EveryStep, KSubset
+from turnout.service.contract.charter import Timing
+from turnout.service.contract.wire import WireAnswer
+from turnout.service.coordinator import releases
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.new_task import new_task
 from turnout.service.device.trainer import Trainer, trainer_on_dealt
-from turnout.service.engine import Engine
-from turnout.service.new_task import new_task
-from turnout.service.wire import Answer
 from turnout.simulation import Simulation
-from turnout.spec import CheckIn, EveryStep, KSubset
-from turnout.training.building import build_algorithm
-from turnout.training.workload import gather
 from turnout.verification.cost import least_bound
 
 PLAN = """
@@ -123,7 +123,7 @@ def simulated(norm, monkeypatch):
             evaluate_every=prepared.scheme.participation.steps,
             messages=prepared.messages(algorithm.dimension),
         ).run()
-    return learning.to_bytes(run.last), sent
+    return releases.to_bytes(run.last), sent
 
 
 class Served:
@@ -144,10 +144,10 @@ class Served:
         def no_noise(deviation, size):
             raise AssertionError("a coordinator adds no noise to messages")
 
-        self.engine = Engine.open(self.storage, learning.Learner, noise=no_noise)
+        self.engine = Engine.open(self.storage, releases.Learner, noise=no_noise)
 
     def message(self, client, step):
-        parameters = learning.from_bytes(self.engine.published.parameters)
+        parameters = releases.from_bytes(self.engine.published.parameters)
         update = self.trainer.update(parameters, client)
         return self.charter.encoding.packed(update, Told(step, client))
 
@@ -160,7 +160,7 @@ class Served:
         for client in schedule.at(step).tolist():
             body = self.message(client, step)
             self.sent[step][body] += 1
-            assert self.send(client, step, body).answer is Answer.ACCEPTED
+            assert self.send(client, step, body).answer is WireAnswer.ACCEPTED
         self.close()
 
     def close(self):
@@ -206,16 +206,16 @@ def test_messages_are_refused_or_counted_once():
         with pytest.raises(RemoteProtocolError):
             served.engine.inspect(wrong)
     receipt = served.send(1, 0, body)
-    assert receipt.answer is Answer.ACCEPTED
+    assert receipt.answer is WireAnswer.ACCEPTED
     assert served.send(1, 0, body) == receipt
     other = bytes([body[0] ^ 1]) + body[1:]
-    assert served.send(1, 0, other).answer is Answer.CONFLICT
+    assert served.send(1, 0, other).answer is WireAnswer.CONFLICT
     served.open()
-    assert served.send(1, 0, other).answer is Answer.CONFLICT
-    assert served.send(1, 1, other).answer is Answer.EARLY
+    assert served.send(1, 0, other).answer is WireAnswer.CONFLICT
+    assert served.send(1, 1, other).answer is WireAnswer.EARLY
     served.close()
-    assert served.send(1, 1, other).answer is Answer.CONFLICT  # once a window
-    assert served.send(2, 0, body).answer is Answer.LATE
+    assert served.send(1, 1, other).answer is WireAnswer.CONFLICT  # once a window
+    assert served.send(2, 0, body).answer is WireAnswer.LATE
     with served.storage.snapshot(whole=True) as view:
         release = view.release_at(0)
     total = randomizer.mean(randomizer.total(randomizer.unpack(body, 1)), 1)
@@ -294,9 +294,9 @@ def test_a_device_works_its_price_out_itself():
         require_price(liar)
     built = []
     with pytest.raises(RemoteProtocolError, match="are worth"):
-        priced(built.append)(liar)
+        within_promise(built.append)(liar)
     assert built == []
-    assert priced(lambda given: given)(charter) is charter
+    assert within_promise(lambda given: given)(charter) is charter
 
 
 @pytest.mark.parametrize("norm", KINDS)

@@ -8,7 +8,7 @@ from message_vectors import CASES, DRAWN, message_of
 from test_vectors import PAGE, PLACE
 
 from turnout.core.errors import RemoteProtocolError
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
 
 VECTORS = {v["name"]: v for v in json.loads(PLACE.read_text()).get("messages", [])}
 

@@ -19,13 +19,9 @@ from web_world import (
 )
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey
-from turnout.service.storage.opening import open_storage
-from turnout.service.web import heads
-from turnout.service.web.heads import HeadFile
-from turnout.service.web.running import SET_BACK, Running
-from turnout.service.wire import (
+from turnout.schemes import ReleaseRule
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import (
     CLIENT_HEADER,
     DIGEST_HEADER,
     FORMAT_HEADER,
@@ -39,7 +35,10 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
+from turnout.service.storage.opening import open_storage
+from turnout.service.web import heads
+from turnout.service.web.heads import HeadFile
+from turnout.service.web.running import SET_BACK, Running
 
 UNKNOWN = b'{"answer":"unknown"}'
 TOOK_PART, ENROLLED, INVITED, NOBODY = 1, 2, 25, 35
@@ -76,7 +75,7 @@ def forgeries(w, path, other_path, client, body):
         "another format": good | {FORMAT_HEADER: "int32-lattice-9"},
         "no format's name": good | {FORMAT_HEADER: "A format"},
         "an empty head": good | {HEAD_HEADER: ""},
-        "another head": good | {HEAD_HEADER: str(heads.signed(task, Head(0, bytes(32)), KEY))},
+        "another head": good | {HEAD_HEADER: str(heads.signed_head(task, Head(0, bytes(32)), KEY))},
         "capitals": good | {SIGNATURE_HEADER: good[SIGNATURE_HEADER].upper() + ""},
         "a sign": good | {CLIENT_HEADER: f"+{client}"},
         "zeros before it": good | {CLIENT_HEADER: f"0{client}"},
@@ -136,18 +135,18 @@ def test_headers_that_come_twice_identify_nobody(tmp_path):
 
 def test_the_same_work_is_done_for_nobody(monkeypatch):
     """A signature is verified whoever it is said to be from."""
-    from turnout.service import signatures
+    from turnout.service.contract import ledger
 
-    source = inspect.getsource(signatures.verified)
+    source = inspect.getsource(ledger.verified)
     assert source.count("from_public_bytes") == 1
     assert source.count(".verify(") == 1
-    assert not signatures.verified(None, bytes(64), b"")
+    assert not ledger.verified(None, bytes(64), b"")
 
 
 def test_sybils_need_invitations(tmp_path):
     """One-time secrets of the operator, one key a device, a cap on their number."""
     from turnout.core.errors import ParameterError
-    from turnout.service.new_task import invite
+    from turnout.service.coordinator.new_task import invite
 
     async def main():
         async with world(tmp_path) as w:
@@ -303,7 +302,7 @@ def test_a_model_is_published_on_the_schedule_and_not_before(tmp_path, rule):
 def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
     async def main():
         async with world(tmp_path) as w:
-            later = str(heads.signed(w.task, Head(3, bytes(range(32))), KEY))
+            later = str(heads.signed_head(w.task, Head(3, bytes(range(32))), KEY))
             answer = await w.update(1, 0, head=later)
             assert answer.status_code == 503
             assert [code for code, _ in w.ends.calls] == [SET_BACK]

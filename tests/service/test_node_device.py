@@ -25,12 +25,12 @@ from processes import done, free_port, turnout, waited_for
 from served_fake import MomentsNoted, ServedFake
 from test_deployed import records_of
 
-from turnout.service.charter import Charter, Timing
-from turnout.service.computation import Computation
+from turnout.schemes import CheckIn
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.computation import Computation
+from turnout.service.contract.wire import Invitation
 from turnout.service.device.trainer import trainer_on_dealt
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Invitation
-from turnout.spec import CheckIn
 
 PLAN = """
 [data]

@@ -25,8 +25,8 @@ from graph_samples import (
 from node_devices import memory
 from served_fake import MomentsNoted, ServedFake
 
-from turnout.service.charter import Timing
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
+from turnout.service.contract.charter import Timing
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from turnout.service.storage.promises import Promised, Settled
+from turnout.service.storage.writer import Promised, Settled
 
 
 def in_a_thread(job):

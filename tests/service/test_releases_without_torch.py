@@ -14,8 +14,8 @@ from pathlib import Path
 
 from web_world import charter_of, task_storage
 
-from turnout.service.engine import Engine
-from turnout.service.learner import Learner
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.releases import Learner
 
 OPTIMIZERS = ["", 'name = "adam"', "momentum = 0.5", 'averaging = "ema"', 'averaging = "tail"']
 for number, optimizer in enumerate(OPTIMIZERS):

@@ -14,13 +14,13 @@ from reidentification import CANDIDATES, Finding, attack, data_set, update_of
 from storage_samples import START, check_in, create_task, digest, key, released, served
 from web_world import charter_of, world
 
-from turnout.service.engine import Upload
+from turnout.schemes import CheckIn
+from turnout.service.contract.wire import WireAnswer
+from turnout.service.coordinator.engine import Upload
 from turnout.service.storage import sqlite
 from turnout.service.storage.interface import Participation
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.heads import HeadFile
-from turnout.service.wire import Answer
-from turnout.spec import CheckIn
 
 LAW, CLIENTS, OPEN = CheckIn(4, 4), 20, 6
 CHARTER = charter_of(dimension=64, law=LAW, population=CLIENTS)
@@ -54,7 +54,7 @@ class Task:
                     tx, client, step, upload
                 )
             )
-            assert receipt.answer is Answer.ACCEPTED
+            assert receipt.answer is WireAnswer.ACCEPTED
 
     async def run(self, steps: int, w) -> None:
         for _ in range(steps):

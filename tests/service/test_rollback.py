@@ -28,15 +28,14 @@ from rollback import (
 )
 from web_world import KEY, PLAN, charter_of, task_storage, world
 
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import HEADS_PATH
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage import reads
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import SET_BACK
-from turnout.service.wire import HEADS_PATH
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "rollback.md"
 GUARDS = {
@@ -202,7 +201,7 @@ def test_a_head_file_that_changes_under_a_coordinator_stops_it(tmp_path, how):
                 path.unlink()
             else:
                 other = Head(2, bytes(range(32)))
-                path.write_text(f"{w.task} {heads.signed(w.task, other, KEY)}\n\n")
+                path.write_text(f"{w.task} {heads.signed_head(w.task, other, KEY)}\n\n")
             conducting = asyncio.create_task(w.conductor.run())
             while not conducting.done():
                 await asyncio.sleep(0.001)
@@ -224,7 +223,7 @@ def test_two_coordinators_that_write_one_head_file_at_once_do_so_one_after_the_o
         file = HeadFile(path)
         together.wait()
         try:
-            file.export("0" * 64, heads.signed("0" * 64, Head(1, bytes([name] * 32)), KEY))
+            file.export("0" * 64, heads.signed_head("0" * 64, Head(1, bytes([name] * 32)), KEY))
             ended.append("written")
         except SetBackError:
             ended.append("stopped")
@@ -279,7 +278,7 @@ def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
                 head = list(view.records())[-1].head
                 file = HeadFile(here, **how)
                 file.require_current(charter.task, charter.coordinator_key, view, head)
-                file.export(charter.task, heads.signed(charter.task, head, KEY))
+                file.export(charter.task, heads.signed_head(charter.task, head, KEY))
                 return head
 
     head = opened(begin=True)
@@ -288,9 +287,11 @@ def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
         opened(begin=True)
     here.unlink()
     task = charter_of().task
-    former.write_text(f"{task} {heads.signed(task, head, KEY)}\n")  # as earlier versions wrote it
+    former.write_text(
+        f"{task} {heads.signed_head(task, head, KEY)}\n"
+    )  # as earlier versions wrote it
     opened(former=former)
-    former.write_text(f"{task} {heads.signed(task, Head(9, bytes(32)), KEY)}\n")
+    former.write_text(f"{task} {heads.signed_head(task, Head(9, bytes(32)), KEY)}\n")
     with pytest.raises(heads.StorageError, match="old copy"):
         opened(former=former)
 
@@ -300,7 +301,7 @@ def test_an_emptied_database_is_known_by_its_address(tmp_path):
     heads.require_none_exported(None, database)
     task = charter_of().task
     HeadFile(folder / "a.head", heads.address_of(database)).export(
-        task, heads.signed(task, Head(0, bytes.fromhex(task)), KEY)
+        task, heads.signed_head(task, Head(0, bytes.fromhex(task)), KEY)
     )
     (folder / "other.head").write_text("something else")
     with pytest.raises(heads.StorageError, match="lost or replaced"):
@@ -313,7 +314,7 @@ def test_an_emptied_database_is_known_by_its_address(tmp_path):
 def test_whoever_tells_nothing_stops_nobody(tmp_path, body):
     async def main():
         async with world(tmp_path) as w:
-            forged = heads.signed(w.task, Head(9, bytes(32)), SigningKey.new())
+            forged = heads.signed_head(w.task, Head(9, bytes(32)), SigningKey.new())
             held = str(w.running.shown.head)
             for content, status in ((body, 413 if len(body) > 256 else 422),
                                     (str(forged).encode(), 422), (held.encode(), 200)):  # fmt: skip
@@ -336,7 +337,7 @@ def test_a_head_that_is_newer_ends_the_process_with_71_whoever_brings_it(tmp_pat
     try:
         waited_for(f"http://127.0.0.1:{port}/readyz", process, log)
         task = charter_of().task
-        newer = str(heads.signed(task, Head(3, bytes(range(32))), KEY))
+        newer = str(heads.signed_head(task, Head(3, bytes(range(32))), KEY))
         with contextlib.suppress(httpx.TransportError):
             httpx.post(f"http://127.0.0.1:{port}{HEADS_PATH}", content=newer, trust_env=False)
         assert process.wait(HANGS_SECONDS) == SET_BACK

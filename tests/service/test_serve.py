@@ -17,8 +17,8 @@ from processes import environment, fresh, waited_for
 from web_world import charter_of, signed, task_storage
 
 from turnout.cli.main import main
+from turnout.service.contract.wire import Invitation, updates_path
 from turnout.service.storage.opening import holds_nothing
-from turnout.service.wire import Invitation, updates_path
 
 PLAN = charter_of().plan
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 import pytest
 
-from turnout.cli.serve import serve
+from turnout.cli.service import serve
 from turnout.core.errors import ParameterError
-from turnout.service.charter import Timing
+from turnout.service.contract.charter import Timing
 from turnout.service.web import heads
-from turnout.service.web.opening import head_file, witness
+from turnout.service.web.server import head_file, witness_of
 from turnout.service.web.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
@@ -108,13 +108,13 @@ def test_where_heads_go(db, tmp_path, monkeypatch):
 )
 def test_a_witness_is_named_as_a_whole(given, reason):
     with pytest.raises(ParameterError, match=reason):
-        witness(gathered(**given))
+        witness_of(gathered(**given))
 
 
 def test_a_witness_on_this_machine_needs_no_certificate():
     for url in ("http://127.0.0.1:8100", "http://[::1]:8100/", "https://w.example.org"):
-        assert witness(gathered(witness=url, witness_key="ab" * 32)).key == bytes([0xAB] * 32)
-    assert witness(gathered()) is None
+        assert witness_of(gathered(witness=url, witness_key="ab" * 32)).key == bytes([0xAB] * 32)
+    assert witness_of(gathered()) is None
 
 
 def test_a_certificate_needs_its_key(tmp_path):

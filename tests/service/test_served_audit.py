@@ -11,11 +11,11 @@ from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan
 from turnout.protocol.messages import Updates
-from turnout.service.charter import Timing
-from turnout.service.engine import Engine
-from turnout.service.new_task import new_task
-from turnout.service.releases import Releases
-from turnout.service.served_game import ServedGame
+from turnout.service.contract.charter import Timing
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.new_task import new_task
+from turnout.service.coordinator.releases import Releases
+from turnout.service.coordinator.served_game import ServedGame
 
 PLAN = {
     "data": {"name": "digits"},
@@ -76,8 +76,8 @@ def test_updates_that_count_twice_after_a_restart_are_found(charter, stated, mon
             super()._resume_step(view)
             self._releases.restarted = self._step > 0 or view.arrived(0).size > 0
 
-    monkeypatch.setattr("turnout.service.engine.Releases", CountsAgain)
-    monkeypatch.setattr("turnout.service.served_game._RESTARTED", 0.5)
+    monkeypatch.setattr("turnout.service.coordinator.engine.Releases", CountsAgain)
+    monkeypatch.setattr("turnout.service.coordinator.served_game._RESTARTED", 0.5)
     assert not played(ServedGame(charter, engine=Restarted), stated, trials=6000).consistent
 
 

@@ -10,13 +10,12 @@ from memory_storage import MemoryStorage, MemoryTransaction
 from simulated_world import World, promise
 
 from turnout.core.aggregates import IntegerSum
-from turnout.protocol.mechanisms.aggregated import Aggregated
-from turnout.protocol.mechanisms.one_client import OneClient
+from turnout.protocol.mechanisms import Aggregated, OneClient
 from turnout.protocol.messages import CheckIns, Verdict
-from turnout.service.engine import Engine, Upload
-from turnout.service.releases import Releases
+from turnout.service.contract.wire import StepPhase, WireAnswer, WireReceipt
+from turnout.service.coordinator.engine import Engine, Upload
+from turnout.service.coordinator.releases import Releases
 from turnout.service.storage.interface import Participation
-from turnout.service.wire import Answer, Phase, Receipt
 
 ENOUGH = 400
 """Worlds in which a mutant must be noticed; nearly all are within the first twenty.
@@ -42,14 +41,14 @@ def noticed(**parts) -> bool:
 class TakesLateUpdates(Engine):
     def _wrong_time(self, client, step, phase):
         late = super()._wrong_time(client, step, phase)
-        return None if late and late.answer is Answer.LATE else late
+        return None if late and late.answer is WireAnswer.LATE else late
 
 
 class TakesEarlyUpdates(Engine):
     def update(self, tx, client, step, upload):
         if step > self._step and not self._asks_one:
             tx.check_in(Participation(client, step, upload.digest), upload.body, self._quota)
-            return Receipt(Answer.ACCEPTED, self.task, client, step, upload.digest)
+            return WireReceipt(WireAnswer.ACCEPTED, self.task, client, step, upload.digest)
         return super().update(tx, client, step, upload)
 
 
@@ -73,13 +72,13 @@ class ConfirmsAnything(Engine):
     """A second update gets the first one's receipt with its own digest."""
 
     def _repeated(self, stored, upload):
-        return self._receipt(Answer.ACCEPTED, stored.client, stored.step, digest=upload.digest)
+        return self._receipt(WireAnswer.ACCEPTED, stored.client, stored.step, digest=upload.digest)
 
 
 class AnswersBeforeItStores(Engine):
     def _admit(self, tx, client, step, upload):
-        receipt = Receipt(
-            Answer.ACCEPTED, self.task, client, step, upload.digest if upload else None
+        receipt = WireReceipt(
+            WireAnswer.ACCEPTED, self.task, client, step, upload.digest if upload else None
         )
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict == Verdict.ACCEPTED:
@@ -93,7 +92,7 @@ class AdmitsTwice(Engine):
     def _admit(self, tx, client, step, upload):
         digest, body = (upload.digest, upload.body) if upload else (None, None)
         tx.check_in(Participation(client, step, digest), body, 10**4)
-        return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+        return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
 
 class LooksAtNothing(Engine):
@@ -110,7 +109,7 @@ class AsksAgain(Engine):
 
     def close_check_ins(self, tx):
         self._chosen = tuple(self._coordinator.close_check_ins(self._source).clients)
-        self._phase = Phase.ANSWERS
+        self._phase = StepPhase.ANSWERS
 
     def requested(self, tx, client, step):
         return replace(super().requested(tx, client, step), asked=client in self._chosen)
@@ -119,7 +118,7 @@ class AsksAgain(Engine):
         stored = tx.participation_at(client, step)
         if client in self._chosen and stored.digest is None:
             tx.answer(client, step, upload.digest, upload.body)
-            return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
+            return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
         return super()._answered(tx, client, step, upload)
 
 
@@ -128,7 +127,7 @@ class TakesUnaskedAnswers(Engine):
         stored = tx.participation_at(client, step)
         if stored is not None and stored.digest is None and step == self._step:
             tx.answer(client, step, upload.digest, upload.body)
-            return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
+            return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
         return super()._answered(tx, client, step, upload)
 
 
@@ -276,7 +275,7 @@ def test_mutant_noise(monkeypatch, wrong):
 @pytest.mark.parametrize("late", [0, 2])
 def test_mutant_charge(monkeypatch, late):
     """The ε of another number of steps than are released."""
-    from turnout.service.charter import Charter
+    from turnout.service.contract.charter import Charter
 
     right = Charter.spent
     monkeypatch.setattr(Charter, "spent", lambda self, steps: right(self, max(steps - late, 0)))

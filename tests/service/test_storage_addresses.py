@@ -11,7 +11,8 @@ from storage_samples import create_task, served
 
 from turnout.cli.main import main
 from turnout.core.errors import StorageError
-from turnout.service.storage.opening import open_storage, place_of
+from turnout.service.storage.addresses import place_of
+from turnout.service.storage.opening import open_storage
 from turnout.service.web.settings import Settings
 
 

@@ -24,10 +24,10 @@ from storage_samples import (
 from turnout.core.errors import StorageError
 from turnout.service.storage.interface import (
     ConflictError,
-    Event,
-    Invitation,
+    InvitationRow,
+    LogEvent,
     Participation,
-    Release,
+    ReleaseRow,
     Scored,
     WitnessReceipt,
 )
@@ -35,11 +35,11 @@ from turnout.service.storage.opening import open_storage
 from turnout.service.storage.reads import SHARD_CLIENTS
 
 
-def same(left: Release | None, right: Release | None) -> bool:
+def same(left: ReleaseRow | None, right: ReleaseRow | None) -> bool:
     return left is not None and right is not None and vars_of(left) == vars_of(right)
 
 
-def vars_of(release: Release) -> tuple:
+def vars_of(release: ReleaseRow) -> tuple:
     return tuple(getattr(release, field.name) for field in dataclasses.fields(release))
 
 
@@ -71,7 +71,7 @@ def test_invitations_have_rising_ids_and_are_used_once(empty):
         assert tx.invite([]) == 2
         assert tx.invite(secrets[2:]) == 2
         assert (tx.invited(), tx.enrolled()) == (5, 0)
-        assert tx.invitation(3) == Invitation(3, secrets[3], None)
+        assert tx.invitation(3) == InvitationRow(3, secrets[3], None)
         assert tx.invitation(5) is None
         tx.enrol(3, key(3))
         tx.enrol(3, key(3))
@@ -79,7 +79,7 @@ def test_invitations_have_rising_ids_and_are_used_once(empty):
             tx.enrol(3, key(4))
         with pytest.raises(ConflictError, match="no such"):
             tx.enrol(5, key(5))
-        assert tx.invitation(3) == Invitation(3, secrets[3], key(3))
+        assert tx.invitation(3) == InvitationRow(3, secrets[3], key(3))
         assert (tx.invited(), tx.enrolled()) == (5, 1)
 
 
@@ -346,7 +346,7 @@ def test_scores_keep_the_first_and_survive_a_diverged_model(storage):
 
 def test_the_log_gives_its_last_lines(storage):
     lines = [
-        Event(0.5 + n, level, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n % ? $1")
+        LogEvent(0.5 + n, level, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n % ? $1")
         for n, level in enumerate(("info", "warning", "error"))
     ]
     with storage.transaction() as tx:

@@ -16,10 +16,9 @@ from storage_samples import CHARTER, START, TASK, check_in, create_task, release
 from turnout.core.errors import MissingExtraError, StorageError
 from turnout.core.installation import install_line
 from turnout.service.storage import postgres, sqlite
-from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Event, Participation, Scored, WitnessReceipt
+from turnout.service.storage.database import Storage, migrations, pending
+from turnout.service.storage.interface import LogEvent, Participation, Scored, WitnessReceipt
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations, pending
 
 FOR_EVER = ("task", "invitations", "enrolments", "releases", "models", "counts", "scores")
 FOR_EVER += ("receipts", "publications")
@@ -49,7 +48,7 @@ def filled(url: str) -> Storage:
         tx.answer(2, 1, bytes(32), b"x")
         tx.request(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))
-        tx.log(Event(0.0, "info", "filled"))
+        tx.log(LogEvent(0.0, "info", "filled"))
         tx.publish(1, WitnessReceipt(bytes(32), 1, bytes(64)))
     return storage
 
@@ -275,7 +274,7 @@ def test_a_database_file_is_its_owners_alone(path):
     filled(str(path)).close()
     storage = served(path)
     with storage.transaction() as tx:
-        tx.log(Event(0.0, "info", ""))
+        tx.log(LogEvent(0.0, "info", ""))
     beside = list(path.parent.iterdir())
     assert len(beside) == 4
     for file in beside:

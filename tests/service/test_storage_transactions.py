@@ -22,9 +22,9 @@ from storage_samples import (
 )
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import require_chain
+from turnout.service.contract.ledger import require_chain
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import ConflictError, Event, Scored
+from turnout.service.storage.interface import ConflictError, LogEvent, Scored
 from turnout.service.storage.opening import open_storage
 
 
@@ -79,7 +79,7 @@ def test_a_snapshot_cannot_write(storage):
         for write in (
             lambda: check_in(reads, 1, 0),
             lambda: reads.invite([bytes(32)]),
-            lambda: reads.log(Event(0.0, "info", "")),
+            lambda: reads.log(LogEvent(0.0, "info", "")),
             lambda: reads.release(release(START), 9),
         ):
             with pytest.raises(StorageError, match="may not write"):
@@ -169,7 +169,7 @@ def test_a_second_coordinator_is_refused_but_not_an_enroller(storage, url, monke
     enroller = open_storage(url, serving=False)
     with enroller.transaction() as tx:
         assert tx.invite([digest(b"a"), digest(b"b")]) == 8
-        tx.log(Event(0.0, "info", "2 invitations"))
+        tx.log(LogEvent(0.0, "info", "2 invitations"))
     for forbidden in (
         lambda tx: check_in(tx, 1, 0),
         lambda tx: tx.enrol(8, key(8)),
@@ -212,7 +212,7 @@ def test_who_waits_too_long_for_his_turn_gives_up_and_may_try_again(storage, url
         monkeypatch.setattr(f"turnout.service.storage.{kind}.BUSY_SECONDS", 0.05)
     enroller = open_storage(url, serving=False)
     with storage.transaction() as tx:
-        tx.log(Event(0.0, "info", "busy"))
+        tx.log(LogEvent(0.0, "info", "busy"))
         with pytest.raises(StorageError, match=r"(?i)locked|timeout"), enroller.transaction():
             pass
     with enroller.transaction() as tx:

@@ -11,11 +11,11 @@ import pytest
 from storage_samples import KEY, PARAMETERS, digest, key
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Head, Record
+from turnout.service.contract.ledger import Head, Record
 from turnout.service.storage import postgres, sqlite
-from turnout.service.storage.locking import FileLock
+from turnout.service.storage.database import migrations
 from turnout.service.storage.opening import open_storage
-from turnout.service.storage.schema import migrations
+from turnout.service.storage.sqlite import FileLock
 
 STEPS = 2
 CHARTER = json.dumps({"format": "turnout-charter-1", "charged_steps": [1, STEPS]}).encode()

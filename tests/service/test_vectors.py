@@ -23,20 +23,19 @@ from fake_coordinator import charter_of, invitation
 
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice
-from turnout.protocol.tables import CLIENT_TABLE, Fault
-from turnout.service.charter import Charter
-from turnout.service.device import drawn_slots
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import SigningKey
-from turnout.service.wire import (
+from turnout.protocol.messages import CLIENT_TABLE, Fault
+from turnout.schemes import CheckIn, FixedAssignment, KSubset, SlidingWindow
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, Record, SigningKey
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     STATUS_CODES,
     UPDATE_FORMAT,
-    Answer,
     Invitation,
-    Receipt,
     SignedHead,
     SignedRequest,
+    WireAnswer,
+    WireReceipt,
     check_ins_path,
     covers_path,
     enrolments_path,
@@ -44,7 +43,7 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import CheckIn, FixedAssignment, KSubset, SlidingWindow
+from turnout.service.device import drawn_slots
 
 PLACE = Path(__file__).parents[1] / "vectors" / "device-protocol.json"
 PAGE = Path(__file__).parents[2] / "docs" / "device-protocol.md"
@@ -177,13 +176,13 @@ def _requests(head, invited):
 def _receipts():
     about = CHARTER.task, 3, 2
     cases = [
-        Receipt(Answer.ACCEPTED, *about, digest=bytes([7]) * 32),
-        Receipt(Answer.ACCEPTED, *about, asked=True),
-        Receipt(Answer.LATE, *about, detail="this step is over"),
-        Receipt(Answer.EARLY, *about),
-        Receipt(Answer.CONFLICT, *about, detail="another update is stored"),
-        Receipt(Answer.REFUSED, *about, detail="an update has 3 bytes, not 16"),
-        Receipt(Answer.UNKNOWN),
+        WireReceipt(WireAnswer.ACCEPTED, *about, digest=bytes([7]) * 32),
+        WireReceipt(WireAnswer.ACCEPTED, *about, asked=True),
+        WireReceipt(WireAnswer.LATE, *about, detail="this step is over"),
+        WireReceipt(WireAnswer.EARLY, *about),
+        WireReceipt(WireAnswer.CONFLICT, *about, detail="another update is stored"),
+        WireReceipt(WireAnswer.REFUSED, *about, detail="an update has 3 bytes, not 16"),
+        WireReceipt(WireAnswer.UNKNOWN),
     ]
     return [{"status": STATUS_CODES[r.answer], "body": r.encoded().decode()} for r in cases]
 
@@ -413,7 +412,7 @@ def test_the_code_reads_its_vectors():
     assert charter.task == VECTORS["charter"]["task"]
     assert Invitation.decoded(VECTORS["invitation"]["token"]).client == 3
     for receipt in VECTORS["receipts"]:
-        decoded = Receipt.decoded(receipt["body"].encode())
+        decoded = WireReceipt.decoded(receipt["body"].encode())
         assert STATUS_CODES[decoded.answer] == receipt["status"]
 
 

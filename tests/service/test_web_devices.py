@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from web_world import DIMENSION, KEY, key_of, secret_of, signed, world
 
-from turnout.service.charter import Charter
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.wire import (
-    Receipt,
+from turnout.schemes import ReleaseRule
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head, SigningKey, verified
+from turnout.service.contract.wire import (
     SignedHead,
+    WireReceipt,
     check_ins_path,
     covers_path,
     enrolments_path,
@@ -22,7 +22,6 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
 
 UNKNOWN = b'{"answer":"unknown"}'
 
@@ -82,7 +81,7 @@ def test_an_update_gets_a_receipt_the_same_for_every_copy(tmp_path):
             answers = await asyncio.gather(*(w.update(1, 0) for _ in range(100)))
             assert {answer.status_code for answer in answers} == {200}
             assert len({answer.content for answer in answers}) == 1
-            receipt = Receipt.decoded(answers[0].content)
+            receipt = WireReceipt.decoded(answers[0].content)
             assert receipt.digest == hashlib.sha256(w.body()).digest()
             with w.running.storage.snapshot() as view:
                 assert view.arrived(0).tolist() == [1]
@@ -183,13 +182,13 @@ def test_one_client_is_asked_and_answers(tmp_path):
             for client in range(3):
                 assert (await w.post(check_ins_path(0), client)).status_code == 200
             undecided = await w.post(requests_path(0), 0)
-            assert Receipt.decoded(undecided.content).asked is None
+            assert WireReceipt.decoded(undecided.content).asked is None
             await asyncio.sleep(0)
             w.clock.advance(40)
             await w.until_shown(lambda shown: shown.phase == "answers")
             asked = []
             for client in range(3):
-                receipt = Receipt.decoded((await w.post(requests_path(0), client)).content)
+                receipt = WireReceipt.decoded((await w.post(requests_path(0), client)).content)
                 answer = await w.update(client, 0)
                 assert answer.status_code == (200 if receipt.asked else 422)
                 asked.append(receipt.asked)
@@ -245,7 +244,7 @@ def test_no_body_is_read_for_a_stranger_or_of_an_unknown_format(tmp_path):
                 answer = await w.http.post(path, content=body(content), headers=headers)
                 assert (answer.status_code, read) == (status, [])
                 if status == 422:
-                    receipt = Receipt.decoded(answer.content)
+                    receipt = WireReceipt.decoded(answer.content)
                     assert (receipt.client, receipt.step) == (1, 0)
                     assert "int32-lattice-1" in receipt.detail
             answer = await w.http.post(path, content=body(content), headers=own)

@@ -9,9 +9,15 @@ from forked import HANGS_SECONDS
 from test_web_operators import answered, ask, login, token_in
 from web_world import PASSWORD, world
 
-from turnout.service.web import guesses
-from turnout.service.web.guesses import MOST_WAITING, MOST_WRONG, WRONG_SECONDS, source_of
-from turnout.service.web.operators import COOKIE, SESSION_SECONDS
+from turnout.service.web import operators
+from turnout.service.web.operators import (
+    COOKIE,
+    MOST_WAITING,
+    MOST_WRONG,
+    SESSION_SECONDS,
+    WRONG_SECONDS,
+    source_of,
+)
 
 ROUTES = ("/operator/summary.json", "/metrics", "/operator", "/operator/login")
 """Every route that asks who somebody is; all take the password with a request, too."""
@@ -117,7 +123,7 @@ async def lets_in(w, door, host):
     async with from_address(w, host) as http, asyncio.timeout(HANGS_SECONDS):
         answer = await DOORS[door](http, PASSWORD)
     assert answer.status_code == (303 if door.endswith(("form", "login")) else 200)
-    w.clock.advance(guesses.WRONG_WINDOW_SECONDS)
+    w.clock.advance(operators.WRONG_WINDOW_SECONDS)
     await asyncio.gather(*guessed)
 
 
@@ -141,7 +147,7 @@ async def guess(w, http, times, header=bearer):
 
 
 def test_a_source_that_guesses_too_often_is_not_compared_for_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr(guesses, "WRONG_WINDOW_SECONDS", 1000.0)  # above what they wait
+    monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)  # above what they wait
 
     async def main():
         async with world(tmp_path) as w, from_address(w, "203.0.113.7") as http:
@@ -170,8 +176,8 @@ def test_who_knew_the_password_is_not_locked_out_by_guesses_from_the_same_source
 
 def test_nobody_guesses_without_a_limit_through_a_proxy_on_this_machine(tmp_path, monkeypatch):
     """A proxy that forwards no addresses makes the whole network this machine."""
-    monkeypatch.setattr(guesses, "WRONG_WINDOW_SECONDS", 1000.0)
-    monkeypatch.setattr(guesses, "MOST_WRONG_TRUSTED", 40)
+    monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)
+    monkeypatch.setattr(operators, "MOST_WRONG_TRUSTED", 40)
 
     async def main():
         async with world(tmp_path) as w, from_address(w, "127.0.0.1") as http:
@@ -204,7 +210,7 @@ def test_a_source_is_an_address_or_its_network(client, source):
 
 
 def test_sources_are_forgotten_where_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(guesses, "_MOST_SOURCES", 4)
+    monkeypatch.setattr(operators, "_MOST_SOURCES", 4)
 
     async def main():
         async with world(tmp_path) as w:

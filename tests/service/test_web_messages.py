@@ -10,9 +10,9 @@ from web_world import PLAN, signed, world
 
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import OSRandomness
-from turnout.service.web.openapi import document
-from turnout.service.wire import Receipt, covers_path, updates_path
-from turnout.spec import CheckIn
+from turnout.schemes import CheckIn
+from turnout.service.contract.wire import WireReceipt, covers_path, updates_path
+from turnout.service.web.app import document
 
 DIMENSION = 5
 RANDOMIZER = LInfRandomizer(DIMENSION, 2.0, 0.5)
@@ -39,7 +39,9 @@ def test_messages_are_taken_refused_and_summed(tmp_path):
         async with world(tmp_path, charter=CHARTER) as w:
             receipt = await post(w, 1, message(1))
             assert receipt.status_code == 200
-            assert Receipt.decoded(receipt.content).digest == hashlib.sha256(message(1)).digest()
+            assert (
+                WireReceipt.decoded(receipt.content).digest == hashlib.sha256(message(1)).digest()
+            )
             assert (await post(w, 1, message(1))).content == receipt.content
             assert (await post(w, 1, message(0))).status_code == 409  # a second message
             refused = {

@@ -7,15 +7,15 @@ from forked import HANGS_SECONDS
 from web_world import KEY, Adding, charter_of, task_storage, world
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Head
+from turnout.schemes import ReleaseRule
+from turnout.service.contract.ledger import Head
+from turnout.service.contract.wire import SignedHead
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
-from turnout.service.web.evaluation import Evaluator
+from turnout.service.web.conductor import Evaluator
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import STORAGE_FAILED
-from turnout.service.wire import SignedHead
-from turnout.spec import ReleaseRule
 
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
@@ -219,16 +219,16 @@ def test_heads_are_read_strictly(tmp_path):
         for text, reason in (
             ("", "does not hold"),
             (f"{task} 5:x", "does not hold"),
-            (f"{'0' * 64} {heads.signed(task, zero, KEY)}", "another task"),
+            (f"{'0' * 64} {heads.signed_head(task, zero, KEY)}", "another task"),
             (f"{task} {SignedHead(zero, bytes(64))}", "signature"),
-            (f"{task} {heads.signed(task, Head(1, bytes(32)), KEY)}", "old copy"),
-            (f"{task} {heads.signed(task, Head(0, bytes(32)), KEY)}", "old copy"),
+            (f"{task} {heads.signed_head(task, Head(1, bytes(32)), KEY)}", "old copy"),
+            (f"{task} {heads.signed_head(task, Head(0, bytes(32)), KEY)}", "old copy"),
         ):
             path.write_text(text)
             with pytest.raises(StorageError, match=reason):
                 check()
         path.unlink()
-        HeadFile(path).export(task, heads.signed(task, zero, KEY))
+        HeadFile(path).export(task, heads.signed_head(task, zero, KEY))
         check()
         with pytest.raises(StorageError, match="empty"):
             heads.require_none_exported(path, str(tmp_path / "other"))

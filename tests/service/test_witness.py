@@ -15,26 +15,25 @@ from storage_samples import KEY, START, TASK, release
 from web_world import world
 
 from turnout.core.errors import StorageError
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey, verified
+from turnout.service.contract.ledger import Head, SigningKey, verified
+from turnout.service.contract.wire import SignedHead, StepPhase
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.web import heads
 from turnout.service.web.running import SET_BACK, STORAGE_FAILED
-from turnout.service.wire import Phase, SignedHead
-from turnout.service.witness.app import create_app
-from turnout.service.witness.client import UnreachableError, Witness, WitnessError
-from turnout.service.witness.messages import (
-    KEY_PATH,
-    MOST_BYTES,
-    RECEIPTS_PATH,
-    Shown,
-    receipt_bytes,
-)
-from turnout.service.witness.store import (
+from turnout.service.witness.app import (
     FullError,
     OtherHeadError,
     UnknownTaskError,
     WitnessStore,
+    create_witness_app,
+)
+from turnout.service.witness.client import Witness, WitnessError, WitnessUnreachableError
+from turnout.service.witness.messages import (
+    KEY_PATH,
+    MOST_BYTES,
+    RECEIPTS_PATH,
+    ShownHead,
+    receipt_bytes,
 )
 
 COORDINATOR = SigningKey(KEY)
@@ -53,12 +52,12 @@ def chain(steps, salt=b""):
 
 def shown(record, key=COORDINATOR, begins=False):
     head = START if record is None else record.head
-    return Shown(TASK, key.public, heads.signed(TASK, head, key), record, begins)
+    return ShownHead(TASK, key.public, heads.signed_head(TASK, head, key), record, begins)
 
 
 def beginning(message):
     """The same from a coordinator that has no receipt yet."""
-    return Shown(message.task, message.key, message.head, message.record, True)
+    return ShownHead(message.task, message.key, message.head, message.record, True)
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_it_takes_so_many_tasks_and_no_more(tmp_path):
         for number in range(3):
             task = bytes([number] * 32)
             head = SignedHead(Head(0, task), bytes(64))
-            message = Shown(task.hex(), COORDINATOR.public, head, None, True)
+            message = ShownHead(task.hex(), COORDINATOR.public, head, None, True)
             with pytest.raises(FullError) if number == 2 else contextlib.nullcontext():
                 store.receipt(message)
 
@@ -183,7 +182,7 @@ def asked(store, *requests, token=None):
     """Answers of a witness: (status, body)."""
 
     async def ask():
-        transport = httpx.ASGITransport(app=create_app(store, token))
+        transport = httpx.ASGITransport(app=create_witness_app(store, token))
         async with httpx.AsyncClient(transport=transport, base_url="http://witness") as http:
             answers = [await http.request(*args, **how) for args, how in requests]
             return [(answer.status_code, answer.content) for answer in answers]
@@ -280,7 +279,7 @@ def test_a_page_that_is_no_receipt_says_nothing_about_the_witness(store):
         (
             409,
             b'{"reason":"x","head":"%s"}'
-            % str(heads.signed(TASK, Head(9, bytes(32)), SigningKey(bytes(32)))).encode(),
+            % str(heads.signed_head(TASK, Head(9, bytes(32)), SigningKey(bytes(32)))).encode(),
             WitnessError,
             "did not sign",
         ),
@@ -306,7 +305,7 @@ def test_a_witness_that_does_not_answer_is_asked_again(store):
             raise AttributeError("'NoneType' object has no attribute 'getpeername'")
         if len(calls) == 4:
             return 200, bytes(2 * MOST_BYTES)
-        signature = store.receipt(Shown.decoded(request.content))
+        signature = store.receipt(ShownHead.decoded(request.content))
         return 200, b'{"receipt":"%s"}' % signature.hex().encode()
 
     receipt = judged(answer, message, store.key.public)
@@ -321,7 +320,7 @@ class Switch(httpx.AsyncBaseTransport):
     """A witness that can be out of reach."""
 
     def __init__(self, store):
-        self._inside = httpx.ASGITransport(app=create_app(store))
+        self._inside = httpx.ASGITransport(app=create_witness_app(store))
         self.reachable, self.asked = True, 0
 
     async def handle_async_request(self, request):
@@ -345,7 +344,7 @@ def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, monkeypa
     async def run():
         witness = Witness("http://127.0.0.1", store.key.public, transport=Switch(store))
         monkeypatch.setattr(store, "_keep", full)
-        with pytest.raises(UnreachableError, match=r"HTTP 503 .*FullError: .*disk is full"):
+        with pytest.raises(WitnessUnreachableError, match=r"HTTP 503 .*FullError: .*disk is full"):
             await witness._asked(beginning(shown(None)))
         await witness.close()
 
@@ -373,7 +372,7 @@ def test_nothing_is_shown_before_the_witness_has_signed_for_it(tmp_path, store):
                 await asyncio.sleep(0.002)
             assert w.running.engine.published.head.steps == 0  # released, and not shown
             status = (await w.http.get("/v1/status")).json()
-            assert (status["phase"], status["model_steps"]) == (Phase.CLOSED.value, 0)
+            assert (status["phase"], status["model_steps"]) == (StepPhase.CLOSED.value, 0)
             assert (await w.http.get("/v1/models/1")).status_code == 404
             with w.running.storage.snapshot(whole=True) as view:
                 assert len(list(view.records())) == 1
@@ -437,7 +436,7 @@ def test_a_witness_is_changed_or_left_only_where_that_is_said(tmp_path):
 
 def test_a_witness_that_refuses_ends_the_process_with_70(tmp_path, store):
     async def run():
-        transport = httpx.ASGITransport(app=create_app(store, TOKEN))
+        transport = httpx.ASGITransport(app=create_witness_app(store, TOKEN))
         witness = Witness("http://127.0.0.1", store.key.public, transport=transport)
         async with world(tmp_path, witness=witness) as w:
             with pytest.raises(WitnessError, match="asks for its token"):

@@ -11,10 +11,8 @@ from processes import turnout
 from storage_samples import KEY
 
 from turnout.cli.main import main
-from turnout.service.signatures import SigningKey
-from turnout.service.witness.messages import (
-    KEY_PATH,
-)
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.witness.messages import KEY_PATH
 
 COORDINATOR = SigningKey(KEY)
 TOKEN = "a token of the operator"

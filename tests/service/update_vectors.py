@@ -13,7 +13,7 @@ from turnout.learning.local_updates import LocalTraining
 from turnout.learning.models import build_model
 from turnout.learning.tasks import SupervisedTask
 from turnout.protocol.lattice import Lattice
-from turnout.service.computation import ARCHITECTURES, FEATURES, Computation
+from turnout.service.contract.computation import ARCHITECTURES, FEATURES, Computation
 
 UNCLIPPED = 1e6
 """The largest clip norm: nothing below is touched by it."""

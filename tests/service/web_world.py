@@ -11,13 +11,10 @@ from forked import HANGS_SECONDS
 
 from turnout.protocol.lattice import Lattice
 from turnout.randomness import OSRandomness
-from turnout.service.charter import Charter, Timing
-from turnout.service.signatures import SigningKey
-from turnout.service.storage.opening import open_storage
-from turnout.service.web.app import create_app
-from turnout.service.web.conductor import Conductor
-from turnout.service.web.running import Running
-from turnout.service.wire import (
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     NONCE_BYTES,
     UPDATE_FORMAT,
@@ -25,7 +22,10 @@ from turnout.service.wire import (
     enrolments_path,
     updates_path,
 )
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.app import create_app
+from turnout.service.web.conductor import Conductor
+from turnout.service.web.running import Running
 
 DIMENSION = 8
 POPULATION = 40

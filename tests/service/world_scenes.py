@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
+from turnout.protocol.randomized import MessageEncoding
 from turnout.randomizers.vectors import SeededCode
-from turnout.service.charter import Charter, Timing
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     FixedAssignment,
     GaussianNoise,
@@ -20,6 +19,7 @@ from turnout.spec import (
     SlidingWindow,
     TrustModel,
 )
+from turnout.service.contract.charter import Charter, Timing
 
 DEVICES, DIMENSION = 6, 2
 MESSAGES = SeededCode(DIMENSION, 2.0, directions=2, preferred=1)

@@ -10,8 +10,8 @@ import sys
 from numpy_task import MeanTask
 from simulation_cases import POPULATION, simulation
 
+from turnout.schemes import CheckIn, ReleaseRule
 from turnout.simulation import FileCheckpoints
-from turnout.spec import CheckIn, ReleaseRule
 
 
 def build():

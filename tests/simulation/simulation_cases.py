@@ -3,9 +3,8 @@
 import numpy as np
 from numpy_task import MeanTask, Momentum
 
-from turnout.learning.fedsgd import FedSGD
-from turnout.simulation import Simulation
-from turnout.spec import (
+from turnout.learning.algorithm import FedSGD
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -19,6 +18,7 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
+from turnout.simulation import Simulation
 
 POPULATION = 60
 LAWS = {

@@ -8,11 +8,11 @@ from numpy_task import MeanTask, MemoryCheckpoints, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
-from turnout.learning.fedsgd import FedSGD
-from turnout.protocol.clipping import Clipping
+from turnout.learning.algorithm import FedSGD
+from turnout.protocol.mechanisms import Clipping
+from turnout.schemes import EveryStep, FixedAssignment, ReleaseRule
 from turnout.simulation import FileCheckpoints
 from turnout.simulation.clients import clipped
-from turnout.spec import EveryStep, FixedAssignment, ReleaseRule
 
 COVERED = ["every step", "poisson", "self-sampling", "check-in", "sliding", "availability"]
 OTHERS = ["fixed size", "k-subset"]

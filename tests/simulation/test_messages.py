@@ -15,16 +15,14 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
+from turnout.learning.algorithm import FedSGD, RecordSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
-from turnout.learning.local_updates import LocalTraining, VmappedUpdates
+from turnout.learning.local_updates import LocalTraining, SingleUpdates, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
-from turnout.learning.record_sgd import RecordSGD
-from turnout.learning.single_updates import SingleUpdates
 from turnout.learning.tasks import SupervisedTask
-from turnout.protocol.mechanisms.randomized import Randomized
+from turnout.protocol.randomized import Randomized
 from turnout.randomizers.vectors import (
     L1Randomizer,
     L2Randomizer,
@@ -34,10 +32,10 @@ from turnout.randomizers.vectors import (
     VectorRandomizer,
 )
 from turnout.randomness import SimulationStreams
+from turnout.schemes import RepeatedMessages, Scheme
+from turnout.schemes.scheme import shuffled
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.simulation.messages import MessagingClients
-from turnout.spec import RepeatedMessages, Scheme
-from turnout.spec.shuffles import shuffled
+from turnout.simulation.clients import MessagingClients
 
 CLIENTS, FEATURES, CLASSES = 40, 3, 2
 DIMENSION = (FEATURES + 1) * CLASSES

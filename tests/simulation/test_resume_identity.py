@@ -12,23 +12,22 @@ import pytest
 from numpy_task import MeanTask, MemoryCheckpoints, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
-from turnout import training
+from turnout import runs as training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
-from turnout.datasets import ClientData, Records, digits
-from turnout.learning.compute import Compute, Precision
+from turnout.data import ClientData, Records, digits
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
+from turnout.learning.gradients import Compute, Precision
 from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import SGD, Constant
 from turnout.learning.tasks import SupervisedTask
-from turnout.reporting.folder import SIMULATOR
+from turnout.reporting.training_report import SIMULATOR
+from turnout.runs.workload import UnseenPhase
+from turnout.schemes import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
-from turnout.training.workload import UnseenPhase
 
 CLIENTS, FEATURES = 30, 6
 LAW = CheckIn(window=4, windows=2)
@@ -312,7 +311,7 @@ def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path
     pixels[700, 4, 4] += 1
     with monkeypatch.context() as patched:
         other = ClientData(data.name, Records(pixels, data.train.labels), data.test)
-        patched.setattr("turnout.datasets.load", lambda name: other)
+        patched.setattr("turnout.data.load_images", lambda name: other)
         with pytest.raises(StorageError, match=OTHER_DATA):
             training.resume(folder, Quiet())
     with pytest.raises(training.InterruptedRunError, match="after step 8 of 8; go on with"):

@@ -6,8 +6,8 @@ from numpy_task import MeanTask
 from scipy import stats
 from simulation_cases import simulation
 
-from turnout.participation.expectations import expected_empty_steps
-from turnout.spec import CheckIn, KSubset, ReleaseRule, SlidingWindow
+from turnout.participation.drawing import expected_empty_steps
+from turnout.schemes import CheckIn, KSubset, ReleaseRule, SlidingWindow
 
 FALSE_ALARM = 1e-9
 REPETITIONS = 60

@@ -5,12 +5,10 @@ from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.learning.fedsgd import FedSGD
-from turnout.participation.drawing import draw_run
-from turnout.participation.expectations import expected_check_ins
+from turnout.learning.algorithm import FedSGD
+from turnout.participation.drawing import draw_run, expected_check_ins
 from turnout.randomness import SimulationStreams
-from turnout.simulation import Simulation
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedSize,
@@ -20,6 +18,7 @@ from turnout.spec import (
     ReleaseRule,
     Scheme,
 )
+from turnout.simulation import Simulation
 
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 

@@ -5,15 +5,13 @@ import pytest
 from numpy_task import MemoryCheckpoints
 from simulation_cases import same_run
 
-from turnout.learning.averaging import Averaged, ExponentialAverage
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import Adam
-from turnout.learning.schedules import Constant
+from turnout.learning.optimizers import Adam, AveragedOptimizer, Constant, ExponentialAverage
 from turnout.learning.tasks import SupervisedTask
+from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 FEATURES, CLASSES = 12, 3
 
@@ -30,7 +28,7 @@ def simulation(release=ReleaseRule.AGGREGATED):
     model = build_model("logistic", (FEATURES,), CLASSES)
     task = SupervisedTask(model, examples(400, 1), examples(200, 2))
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=10, windows=4), Relation.ADD_REMOVE, release)
-    optimizer = Averaged(Adam(Constant(0.1)), ExponentialAverage(0.8))
+    optimizer = AveragedOptimizer(Adam(Constant(0.1)), ExponentialAverage(0.8))
     return Simulation(scheme, FedSGD(task, optimizer, 0.5), seed=3, evaluate_every=10)
 
 

@@ -8,8 +8,8 @@ from simulation_cases import simulation
 
 from turnout.core.aggregates import UpdateSum
 from turnout.randomness import SimulationStreams
-from turnout.simulation import stepper
-from turnout.spec import EveryStep, ReleaseRule
+from turnout.schemes import EveryStep, ReleaseRule
+from turnout.simulation import engine
 
 FALSE_ALARM = 1e-9
 STEPS, SIGMA, CLIP, POPULATION, WIDE = 6, 2.5, 0.6, 4, 4096
@@ -105,7 +105,7 @@ def variance_for_deviation(self, step):
 
 @pytest.mark.parametrize("mutant", [same_stream, no_noise, variance_for_deviation])
 def test_engines_with_other_noise_are_noticed(mutant, monkeypatch):
-    monkeypatch.setattr(stepper.Setup, "noise", mutant)
+    monkeypatch.setattr(engine.Setup, "noise", mutant)
     for release in ReleaseRule:
         sample = noises(release)
         assert not (standard(sample) and fresh(sample))

@@ -17,8 +17,8 @@ from numpy_task import MeanTask, MemoryCheckpoints, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.errors import StorageError
+from turnout.schemes import ReleaseRule
 from turnout.simulation import FileCheckpoints
-from turnout.spec import ReleaseRule
 
 OPTIMIZER = ["optimizer.velocity", "optimizer.moves", "optimizer.sum"]
 CHILD = Path(__file__).with_name("killed_run.py")

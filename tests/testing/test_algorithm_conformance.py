@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from turnout.core.aggregates import UpdateSum
-from turnout.learning.averaging import Averaged, ExponentialAverage
+from turnout.learning.algorithm import FedSGD
 from turnout.learning.examples import Examples
-from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
 from turnout.learning.models import build_model
-from turnout.learning.optimizers import SGD, Adam
+from turnout.learning.optimizers import SGD, Adam, AveragedOptimizer, ExponentialAverage
 from turnout.learning.tasks import SupervisedTask
 from turnout.testing import assert_algorithm
 
@@ -99,7 +98,7 @@ def test_federated_sgd_conforms():
             Examples(np.eye(FEATURES, dtype=np.float32), np.array([0, 1, 0])),
             holdings=Holdings.from_owners(owners, len(data)),
         )
-        return FedSGD(task, Averaged(Adam(0.1), ExponentialAverage(0.8)), 0.25)
+        return FedSGD(task, AveragedOptimizer(Adam(0.1), ExponentialAverage(0.8)), 0.25)
 
     rows = [RANDOM.normal(size=(EXAMPLES, FEATURES)) for _ in range(CLIENTS)]
     hostile = [np.full((EXAMPLES, FEATURES), value) for value in (1e30, np.nan, np.inf)]

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from turnout.accounting import shuffled_price
 from turnout.cli.main import turnout
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -77,8 +77,10 @@ def command(begin: str) -> str:
 
 
 IMPORTED = "import rested_check_in"
-IN_PLACE = "import turnout.spec.laws\nturnout.spec.laws.__path__.append('.')"
-"""A file of `turnout.spec.laws`: nothing else names it."""
+IN_PLACE = (
+    "import turnout.schemes.participation\nturnout.schemes.participation.__path__.append('.')"
+)
+"""A file of `turnout.schemes.participation`: nothing else names it."""
 QUESTION = "account --scheme rested --window 4 --pairs 2 --probability 0.5 --noise-multiplier 2"
 PROMISE = "--delta 1e-5 --relation add-remove --json"
 
@@ -114,12 +116,12 @@ def test_a_plan_with_it_is_trained(folder):
 SERVED = """
 import numpy as np
 from turnout.randomness import OSRandomness
-from turnout.spec.codec import law_from_dict
-from turnout.spec import GaussianNoise, Scheme
+from turnout.schemes.codec import law_from_dict
+from turnout.schemes import GaussianNoise, Scheme
 from turnout.participation.schedule import blocks
 from turnout.participation.drawing import draw
-from turnout.protocol.admissions import Admissions
-from turnout.verification.terms import _rebuilt
+from turnout.protocol.coordinator import Admissions
+from turnout.verification.document import _rebuilt
 law = law_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
 slots = [s for block in blocks(law)
          for s in draw(law, 5, block, OSRandomness(), client=2).slots().tolist()]

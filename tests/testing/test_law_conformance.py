@@ -10,11 +10,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from turnout.accounting.laws import neighbour_bounds
-from turnout.participation import drawing, expectations
+from turnout.accounting.participation import neighbours
+from turnout.participation import drawing
 from turnout.participation.drawing import one_of
-from turnout.protocol import admissions
-from turnout.spec import (
+from turnout.protocol import coordinator
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -26,8 +26,8 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.spec.draws import KOf, OneOf
-from turnout.spec.registry import all_laws
+from turnout.schemes.normal_form import KOf, OneOf
+from turnout.schemes.registry import all_laws
 from turnout.testing import assert_law, client_law
 from turnout.verification import cost
 
@@ -93,44 +93,44 @@ class _Given:
 MUTANTS = {
     "expectations of twice as many": (
         lambda patch: patch.setitem(
-            expectations._CANDIDATES.rows, OneOf, lambda draw, n: (n, 2 / draw.steps)
+            drawing._CANDIDATES.rows, OneOf, lambda draw, n: (n, 2 / draw.steps)
         ),
         CheckIn(3),
     ),
     "nobody is admitted": (
         lambda patch: patch.setitem(
-            admissions.RULES.rows,
+            coordinator.RULES.rows,
             OneOf,
             replace(
-                admissions.RULES.rows[OneOf], eligible=lambda d, ids, t: np.zeros(len(ids), bool)
+                coordinator.RULES.rows[OneOf], eligible=lambda d, ids, t: np.zeros(len(ids), bool)
             ),
         ),
         CheckIn(3),
     ),
     "one pick too many is admitted": (
         lambda patch: patch.setitem(
-            admissions.RULES.rows,
+            coordinator.RULES.rows,
             KOf,
-            replace(admissions.RULES.rows[KOf], quota=lambda draw: draw.picks + 1),
+            replace(coordinator.RULES.rows[KOf], quota=lambda draw: draw.picks + 1),
         ),
         KSubset(3, 1),
     ),
     "priced as a longer window": (
         lambda patch: patch.setitem(
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows,
+            neighbours.NEIGHBOUR_BOUNDS.rows,
             OneOf,
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
-                run=lambda draw, *rest: neighbour_bounds._one_of(OneOf(2 * draw.steps), *rest)
+            neighbours.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
+                run=lambda draw, *rest: neighbours._one_of(OneOf(2 * draw.steps), *rest)
             ),
         ),
         CheckIn(3),
     ),
     "priced as a shorter window": (
         lambda patch: patch.setitem(
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows,
+            neighbours.NEIGHBOUR_BOUNDS.rows,
             OneOf,
-            neighbour_bounds.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
-                run=lambda draw, *rest: neighbour_bounds._one_of(OneOf(1), *rest)
+            neighbours.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
+                run=lambda draw, *rest: neighbours._one_of(OneOf(1), *rest)
             ),
         ),
         CheckIn(3),

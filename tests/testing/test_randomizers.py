@@ -9,23 +9,22 @@ import pytest
 
 from turnout.core.errors import UnsupportedError
 from turnout.randomizers import (
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LaplaceRandomizer,
     LocalHashing,
     OneBitHadamard,
     SubsetSelection,
 )
-from turnout.randomizers.levels import law_within
-from turnout.randomizers.registry import all_mechanisms, mechanism
+from turnout.randomizers.interface import all_mechanisms, law_within, mechanism
 from turnout.randomizers.vectors import BinaryVectorRandomizer, L1Randomizer, LInfRandomizer
-from turnout.spec import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
+from turnout.schemes import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
 
 ITEMS = [
     *(make(1.0, 4) for make in all_mechanisms().values()),
     KaryRandomizedResponse(3.0, 2),
-    HadamardResponse(2.5, 4, blocks=2),
+    HadamardRandomizer(2.5, 4, blocks=2),
     OneBitHadamard(1.0, 3, public=True),
     LocalHashing(1.0, 3, public=True),
     SubsetSelection(2.0, 4, size=2),

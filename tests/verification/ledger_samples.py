@@ -12,13 +12,12 @@ import numpy as np
 
 from turnout.accounting import spent
 from turnout.protocol.lattice import Lattice
-from turnout.service.charter import Charter, Timing
-from turnout.service.export import ledger_lines
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import SigningKey
-from turnout.service.storage.interface import Release
-from turnout.service.wire import head_bytes
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.ledger import Head, Record, SigningKey
+from turnout.service.contract.wire import head_bytes
+from turnout.service.coordinator.export import ledger_lines
+from turnout.service.storage.interface import ReleaseRow
 
 KEY = SigningKey(bytes(range(32)))
 OTHER_KEY = SigningKey(bytes(range(1, 33)))
@@ -93,9 +92,9 @@ class FakeTransaction:
             if step >= first_step:
                 yield record
 
-    def release_at(self, step: int) -> Release | None:
+    def release_at(self, step: int) -> ReleaseRow | None:
         record = list(self.records())[step]
-        return Release(record, self.model(step), b"", b"", 3, 3)
+        return ReleaseRow(record, self.model(step), b"", b"", 3, 3)
 
 
 def exported(transaction: FakeTransaction) -> bytes:

@@ -20,10 +20,10 @@ from ledger_samples import (
 
 from turnout.cli.main import main
 from turnout.core.installation import install_line
-from turnout.service.export import export_models
-from turnout.service.storage.interface import Release
+from turnout.schemes import AvailabilityCheckIn, GaussianNoise
+from turnout.service.coordinator.export import export_models
+from turnout.service.storage.interface import ReleaseRow
 from turnout.service.storage.opening import open_storage
-from turnout.spec import AvailabilityCheckIn, GaussianNoise
 
 
 def ended(*arguments: object) -> int:
@@ -97,7 +97,7 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
         transaction.create_task(charter().canonical(), KEY.private, parameters(-1))
     for record in fake.records():
         with storage.transaction() as transaction:
-            release = Release(record, parameters(record.step), b"", b"", 3, 3)
+            release = ReleaseRow(record, parameters(record.step), b"", b"", 3, 3)
             transaction.release(release, block_ends=record.step + 1)
             transaction.publish(record.step + 1, None)
     out, models = tmp_path / "task.ledger", tmp_path / "models"
@@ -110,14 +110,14 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
     assert ended("export", "--db", tmp_path / "missing.sqlite") == 4
 
 
-def test_verifying_imports_nothing_of_turnout_but_spec_and_core(file):
+def test_verifying_imports_nothing_of_turnout_but_schemes_and_core(file):
     script = (
         "import sys\n"
         "from turnout.verification import verify\n"
         "verdict = verify(open(sys.argv[1], 'rb').read())\n"
         "assert verdict.costs and not verdict.faults\n"
         "packages = {name.split('.')[1] for name in sys.modules if name.startswith('turnout.')}\n"
-        "assert packages == {'verification', 'spec', 'core'}, packages\n"
+        "assert packages == {'verification', 'schemes', 'core', '_version'}, packages\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=False

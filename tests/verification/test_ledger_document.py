@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ledger_samples import FakeTransaction, charter, exported
 
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
-from turnout.verification import Outcome, verify
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.verification import VerificationOutcome, verify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
 
@@ -24,11 +24,11 @@ def test_the_example_is_what_is_written_and_verifies():
     shown = PAGE.split("```json\n")[1].split("```")[0].encode("ascii")
     assert shown == example()
     verdict = verify(shown)
-    assert verdict.outcome is Outcome.GOOD
+    assert verdict.outcome is VerificationOutcome.GOOD
     assert verdict.steps == 2
     assert verdict.epsilon == 1.5
 
 
 def test_the_exit_codes_are_those_of_the_command():
     told = set(map(int, re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)))
-    assert told == {outcome.value for outcome in Outcome} | {2}
+    assert told == {outcome.value for outcome in VerificationOutcome} | {2}

@@ -8,10 +8,10 @@ import pytest
 from ledger_samples import OTHER_KEY, FakeTransaction, charter, exported, parameters
 
 from turnout.core.errors import StorageError
-from turnout.service.charter import public_terms
+from turnout.service.contract.charter import public_terms
+from turnout.service.coordinator.export import export_ledger, export_models, ledger_lines
 from turnout.service.device.remote import records_of
-from turnout.service.export import export_ledger, export_models, ledger_lines
-from turnout.verification import Outcome, verify
+from turnout.verification import VerificationOutcome, verify
 
 EARLIER = Path(__file__).with_name("ledger-of-charter-1.jsonl")
 
@@ -41,7 +41,7 @@ def test_a_ledger_of_the_charter_s_format_before_is_exported_and_verifies():
     written = exported(EarlierTransaction())
     assert written == EARLIER.read_bytes()
     verdict = verify(written)
-    assert (verdict.outcome, verdict.steps, verdict.epsilon) == (Outcome.GOOD, 2, 1.5)
+    assert (verdict.outcome, verdict.steps, verdict.epsilon) == (VerificationOutcome.GOOD, 2, 1.5)
     with pytest.raises(StorageError, match="damaged"):
         public_terms(EarlierTransaction().charter() + b" ")
     with pytest.raises(StorageError, match="not the charter's"):
@@ -134,4 +134,4 @@ def test_models_are_written_once_and_kept(tmp_path):
 def test_the_file_says_nothing_of_the_private_key():
     written = b"".join(ledger_lines(FakeTransaction()))
     assert FakeTransaction().key.private.hex().encode() not in written
-    assert verify(written).outcome is Outcome.GOOD
+    assert verify(written).outcome is VerificationOutcome.GOOD

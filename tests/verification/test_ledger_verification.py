@@ -25,8 +25,7 @@ from ledger_samples import (
 )
 
 from turnout.core.errors import ParameterError
-from turnout.service.export import export_models
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     GaussianNoise,
@@ -34,7 +33,8 @@ from turnout.spec import (
     Relation,
     Scheme,
 )
-from turnout.verification import KnownHead, Outcome, verify
+from turnout.service.coordinator.export import export_models
+from turnout.verification import KnownHead, VerificationOutcome, verify
 
 HONEST = exported(FakeTransaction())
 TOO_LITTLE = replace(SCHEME, randomizer=GaussianNoise(0.01))
@@ -48,7 +48,7 @@ def joined(lines: list[bytes]) -> bytes:
 def told(data: bytes, **arguments) -> str:
     """All faults, one line each; none of them may be missed by the verdict."""
     verdict = verify(data, **arguments)
-    assert (verdict.outcome is Outcome.BAD) == bool(verdict.faults)
+    assert (verdict.outcome is VerificationOutcome.BAD) == bool(verdict.faults)
     return "\n".join(map(str, verdict.faults))
 
 
@@ -86,7 +86,7 @@ def test_an_honest_ledger_is_good(scheme):
     terms = charter(scheme)
     data = exported(FakeTransaction(terms))
     verdict = verify(data, known(data))
-    assert verdict.outcome is Outcome.GOOD
+    assert verdict.outcome is VerificationOutcome.GOOD
     assert verdict.faults == ()
     assert verdict.steps == 8
     assert verdict.epsilon == terms.spent(8)
@@ -99,7 +99,7 @@ def test_an_honest_ledger_is_good(scheme):
 @pytest.mark.parametrize("released", [0, 1, 12])
 def test_a_ledger_may_end_after_any_step(released):
     verdict = verify(exported(FakeTransaction(released=released)))
-    assert verdict.outcome is Outcome.GOOD
+    assert verdict.outcome is VerificationOutcome.GOOD
     assert verdict.steps == released
 
 
@@ -111,7 +111,7 @@ def test_a_ledger_may_continue_an_older_head():
 def test_a_claim_above_the_upper_bound_is_allowed_and_noted():
     generous = charter(charged=tuple(1.5 * e for e in curve(SCHEME, (0, 3, 6, 9, 12))))
     verdict = verify(exported(FakeTransaction(generous, 6)))
-    assert verdict.outcome is Outcome.GOOD
+    assert verdict.outcome is VerificationOutcome.GOOD
     assert "safe side" in verdict.remarks[0]
     assert verdict.costs[-1].loose
 
@@ -303,7 +303,7 @@ def test_every_byte_counts():
     for place in range(len(HONEST)):
         changed = bytearray(HONEST)
         changed[place] ^= 1
-        assert verify(bytes(changed)).outcome is Outcome.BAD, place
+        assert verify(bytes(changed)).outcome is VerificationOutcome.BAD, place
 
 
 @settings(max_examples=300)
@@ -314,7 +314,7 @@ def test_every_byte_counts():
     )
 )
 def test_no_file_breaks_the_verifier(data):
-    assert data == HONEST or verify(data).outcome is Outcome.BAD
+    assert data == HONEST or verify(data).outcome is VerificationOutcome.BAD
 
 
 # What a key that is the coordinator's own can forge
@@ -430,7 +430,7 @@ def test_a_model_that_is_none_is_found_though_its_digest_is_right(tmp_path, brok
 def test_a_cost_that_is_not_recomputed_is_said_so(scheme):
     terms = charter(scheme, charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     verdict = verify(exported(FakeTransaction(terms)))
-    assert verdict.outcome is Outcome.COST_NOT_RECOMPUTED
+    assert verdict.outcome is VerificationOutcome.COST_NOT_RECOMPUTED
     assert verdict.not_recomputed
     assert verdict.costs == ()
 
@@ -438,5 +438,5 @@ def test_a_cost_that_is_not_recomputed_is_said_so(scheme):
 def test_a_wrong_ledger_stays_wrong_where_its_cost_is_not_recomputed():
     terms = charter(TOO_LITTLE, charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     data = exported(FakeTransaction(terms))
-    assert verify(data.replace(b'"step":3', b'"step":4')).outcome is Outcome.BAD
+    assert verify(data.replace(b'"step":3', b'"step":4')).outcome is VerificationOutcome.BAD
     assert KEY.public == terms.coordinator_key

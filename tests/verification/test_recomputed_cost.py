@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,
@@ -29,10 +29,16 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.verification import ratios
+from turnout.verification import windows
 from turnout.verification.cost import least, recomputed
-from turnout.verification.ratios import Law, Side, added, multiplied
-from turnout.verification.windows import epsilon, remove_delta
+from turnout.verification.windows import (
+    Law,
+    OrderSide,
+    added,
+    epsilon_of_windows,
+    multiplied,
+    remove_delta,
+)
 
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 
@@ -85,8 +91,10 @@ def test_two_accountants_overlap_where_it_is_not(noise, law, relation, release, 
     assert other.lower <= found.upper
     assert found.relative_width < width
     if release is ReleaseRule.ONE_CLIENT and isinstance(law, CheckIn):
-        # The same sensitivities and hops stand behind both upper bounds.
-        assert found.upper == pytest.approx(other.upper, rel=0.01)
+        # The same sensitivities and hops stand behind both upper bounds; under zero-out the
+        # accountant has the closed form of one sensitivity besides.
+        same = pytest.approx(found.upper, rel=0.01)
+        assert other.upper == same if relation is ADD else other.upper < found.upper
 
 
 def test_blocks_of_a_subset_use_all_steps():
@@ -224,7 +232,7 @@ def prices(law: Law, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return law.masses @ np.maximum(gaps, 0) + law.infinity_mass, law.masses @ np.maximum(-gaps, 0)
 
 
-def bracketed(joined, operation, one, other, lower=Side.LOWER, upper=Side.UPPER) -> bool:
+def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderSide.UPPER) -> bool:
     values = operation.outer(one.values, other.values).ravel()
     truth = Law(values, np.multiply.outer(one.masses, other.masses).ravel())
     thresholds = np.linspace(0, values.max() + 1, 97)
@@ -245,7 +253,7 @@ def bracketed(joined, operation, one, other, lower=Side.LOWER, upper=Side.UPPER)
 @given(one=atoms, other=atoms)
 def test_joined_laws_are_below_and_above_in_convex_order(joined, operation, one, other):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ratios, "CELLS", 12)  # far fewer than there are atoms
+        patch.setattr(windows, "CELLS", 12)  # far fewer than there are atoms
         assert bracketed(joined, operation, law_of(one), law_of(other))
 
 
@@ -253,18 +261,18 @@ def test_laws_on_the_wrong_side_are_noticed():
     rng = np.random.default_rng(5)
     law = law_of(zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ratios, "CELLS", 12)
+        patch.setattr(windows, "CELLS", 12)
         for joined, operation in ((added, np.add), (multiplied, np.multiply)):
             assert bracketed(joined, operation, law, law)
-            assert not bracketed(joined, operation, law, law, lower=Side.UPPER)
-            assert not bracketed(joined, operation, law, law, upper=Side.LOWER)
+            assert not bracketed(joined, operation, law, law, lower=OrderSide.UPPER)
+            assert not bracketed(joined, operation, law, law, upper=OrderSide.LOWER)
 
 
 def test_rounding_and_what_tells_for_sure_are_charged():
-    plain = ratios.gaussian(1.0, Side.UPPER)
-    for side, sign in ((Side.UPPER, 1), (Side.LOWER, -1)):
+    plain = windows.gaussian(1.0, OrderSide.UPPER)
+    for side, sign in ((OrderSide.UPPER, 1), (OrderSide.LOWER, -1)):
         free, values, both = (
-            epsilon(dataclasses.replace(plain, value_error=v, mass_error=m), side, 1e-6)
+            epsilon_of_windows(dataclasses.replace(plain, value_error=v, mass_error=m), side, 1e-6)
             for v, m in ((0.0, 0.0), (0.01, 0.0), (0.01, 0.1))
         )
         assert sign * (values - free) == pytest.approx(0.01)
@@ -273,9 +281,9 @@ def test_rounding_and_what_tells_for_sure_are_charged():
 
 
 def test_rounding_is_counted():
-    one = ratios.gaussian(1.0, Side.UPPER)
+    one = windows.gaussian(1.0, OrderSide.UPPER)
     assert 0 < one.value_error < 1e-8
-    two = multiplied(one, one, Side.UPPER, 1e-15)
+    two = multiplied(one, one, OrderSide.UPPER, 1e-15)
     assert two.value_error > 2 * one.value_error
     assert two.mass_error > 2 * one.mass_error
     assert abs(one.masses.sum() - 1) < one.mass_error

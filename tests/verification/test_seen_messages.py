@@ -10,9 +10,9 @@ from scipy.stats import multinomial
 
 from turnout.accounting import price
 from turnout.core.errors import UnsupportedError
-from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.randomized import MessageEncoding
 from turnout.randomizers.vectors import LInfRandomizer, SeededCode
-from turnout.spec import (
+from turnout.schemes import (
     AttainedVariation,
     AvailabilityCheckIn,
     BoundedVariation,
@@ -29,9 +29,9 @@ from turnout.spec import (
     SelfSampling,
     TrustModel,
 )
-from turnout.verification import seen_messages
+from turnout.verification import cost
 from turnout.verification.cost import least, recomputed
-from turnout.verification.verdict import Outcome
+from turnout.verification.document import VerificationOutcome
 from turnout.verification.verifying import verify
 
 DELTA = 1e-4
@@ -72,7 +72,7 @@ def test_it_encloses_the_sum_over_all_ratios_closely(randomizer, law, rate, mess
     truth = brentq(lambda e: delta_of(randomizer, rate, messages, e) - DELTA, 0.0, 60.0)
     assert found.lower <= truth <= found.upper
     assert found.relative_width < 1e-3
-    assert method == seen_messages.METHOD
+    assert method == cost.METHOD
 
 
 @pytest.mark.parametrize("law", [CheckIn(4, 3, 0.5), SelfSampling(0.3, 9), KSubset(4, 2, 2)])
@@ -117,12 +117,12 @@ def told(randomizer, law=WINDOWS, **changes):
 def test_a_ledger_of_messages_is_verified_and_one_that_claims_too_little_is_not(kind):
     honest = told(kind)
     found = verify(exported(FakeTransaction(honest, released=12)))
-    assert found.outcome is Outcome.GOOD, found.faults
-    assert found.method == seen_messages.METHOD
+    assert found.outcome is VerificationOutcome.GOOD, found.faults
+    assert found.method == cost.METHOD
     assert "local trust" in found.relation
     less = tuple(0.97 * e for e in honest.charged)
     found = verify(exported(FakeTransaction(told(kind, charged=less), released=12)))
-    assert found.outcome is Outcome.BAD
+    assert found.outcome is VerificationOutcome.BAD
     assert "claims too little" in str(found.faults[0])
 
 
@@ -130,5 +130,5 @@ def test_a_cost_under_a_law_without_an_analysis_is_not_recomputed():
     law = AvailabilityCheckIn(np.ones((20, 12), bool), 6)
     terms = told(LInfRandomizer(5, 0.8), law, charged=(0.0, 1.0, 2.0, 3.0))
     found = verify(exported(FakeTransaction(terms)))
-    assert found.outcome is Outcome.COST_NOT_RECOMPUTED
+    assert found.outcome is VerificationOutcome.COST_NOT_RECOMPUTED
     assert "AvailabilityCheckIn" in found.not_recomputed

@@ -30,7 +30,7 @@ from turnout.core import checks
 
 if TYPE_CHECKING:
     from turnout.accounting.published.renyi import RenyiFormula
-    from turnout.accounting.shuffling.blanket.pair import BlanketPair
+    from turnout.accounting.shuffling.blanket_pairs import BlanketPair
 
 FloatArray = np.ndarray
 _DEVIATIONS = 9.0  # of a count around where it counts
@@ -82,7 +82,7 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
     Raises:
         NumericalError: neutral messages whose v₃/β₃ is so small that they take too long.
 
-    >>> from turnout.accounting.shuffling.blanket.pair import clones_pair
+    >>> from turnout.accounting.shuffling.blanket_pairs import clones_pair
     >>> rounds = blanket_renyi_formula(clones_pair(0.5), 10**6).composed(1000)
     >>> round(rounds.epsilon(1e-8), 4)
     0.0972

@@ -34,7 +34,7 @@ from shuffled_renyi.ratio_laws import (
     log_binomial_law,
     nodes,
 )
-from turnout.accounting.shuffling.blanket.pair import BlanketPair
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray

@@ -36,10 +36,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.integrations.flower import CheckInMod, CheckInStrategy, _shaped
-from turnout.integrations.flower_accountant import CheckedAccountant
+from turnout.integrations.flower import CheckedAccountant, CheckInMod, CheckInStrategy, _shaped
 from turnout.learning.optimizers import SGD
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "flower"

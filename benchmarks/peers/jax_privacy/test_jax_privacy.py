@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from turnout.accounting import price
 from turnout.integrations.jax_privacy import participation, scheme
-from turnout.spec import CheckIn, EveryStep, FixedAssignment, FixedSize, PoissonSampling
+from turnout.schemes import CheckIn, EveryStep, FixedAssignment, FixedSize, PoissonSampling
 
 INDEPENDENT = batches.PartitionType.INDEPENDENT
 FALSE_ALARM, RUNS = 1e-6, 4000

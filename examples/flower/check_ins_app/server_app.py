@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from turnout.integrations.flower import CheckInStrategy
 from turnout.learning.optimizers import SGD
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 
 app = ServerApp()
 

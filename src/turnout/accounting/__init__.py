@@ -1,26 +1,27 @@
-"""Accounting: upper and lower bounds on what a scheme costs in privacy.
+"""Accounting: upper and lower bounds on the ε of a scheme.
 
-``price`` answers "what ε do I really have", ``calibrate_noise`` "how much noise do I need",
-``calibrate`` the same of any other parameter, ``spent`` "how much is gone after so many steps".
+`price` returns the ε of a scheme, `calibrate_noise` the noise that meets a target, `calibrate` the
+value of any other parameter, `spent` the ε after some of the steps.
 
-Rooms, from the lowest: ``divergence`` (pairs, curves, composition), ``laws`` and ``shuffling``
-(blocks of participation laws and of shuffled messages), ``decomposition`` (from a scheme to its
-blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε says about a person),
-``published`` (the papers' bounds by name), ``privacy_curve`` (composition by + and ×) and
-``budgets``. Other packages import from here, ``calibration``, ``meaning`` and ``published`` alone.
+Parts, from the lowest: ``divergence`` (pairs, curves, composition), ``participation`` and
+``shuffling`` (blocks of participation and of shuffled messages), ``decomposition`` (from a scheme
+to its blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε means for a person),
+``published`` (the papers' bounds by name), ``privacy_curve`` (composition by + and ×),
+``selection`` (the best of several runs) and ``budgets``. Other packages import from here,
+``calibration``, ``meaning`` and ``published`` alone.
 """
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.accounting.budgets import (
+        BudgetTerms,
         Ledger,
         Odometer,
         Remaining,
         RenyiFilter,
-        Terms,
         remaining,
         running,
         spent,
@@ -35,14 +36,15 @@ if TYPE_CHECKING:
     )
     from turnout.accounting.divergence.curves import Side
     from turnout.accounting.divergence.pairs import MonotonePair, Pair, pair_of_table
-    from turnout.accounting.guarantee import ClientGuarantees, Guarantee
-    from turnout.accounting.laws.released_counts import with_released_counts
+    from turnout.accounting.guarantee import ClientGuarantees, Guarantee, with_released_counts
     from turnout.accounting.pricing import (
         client_guarantees,
         epsilon_upper,
         gaussian_epsilon,
         price,
         published_epsilon,
+        shuffled_method,
+        shuffled_price,
     )
     from turnout.accounting.privacy_curve import PrivacyCurve
     from turnout.accounting.selection import (
@@ -52,26 +54,27 @@ if TYPE_CHECKING:
         selected_deltas,
         selection_epsilon,
     )
-    from turnout.accounting.shuffled_messages import shuffled_method, shuffled_price
 
 __getattr__ = loaded_on_demand(
     __name__,
     {
-        "budgets": "Ledger Odometer Remaining RenyiFilter Terms remaining running spent",
-        "calibration": "UNKNOWNS Calibration Unknown calibrate calibrate_delta calibrate_noise",
+        "budgets": "Ledger Odometer Remaining RenyiFilter BudgetTerms remaining running spent",
+        "calibration": "Calibration UNKNOWNS Unknown calibrate calibrate_delta calibrate_noise",
         "divergence.curves": "Side",
         "divergence.pairs": "MonotonePair Pair pair_of_table",
-        "guarantee": "ClientGuarantees Guarantee",
-        "laws.released_counts": "with_released_counts",
-        "pricing": "client_guarantees epsilon_upper gaussian_epsilon price published_epsilon",
+        "guarantee": "ClientGuarantees Guarantee with_released_counts",
+        "pricing": (
+            "client_guarantees epsilon_upper gaussian_epsilon price published_epsilon "
+            "shuffled_method shuffled_price"
+        ),
         "privacy_curve": "PrivacyCurve",
         "selection": "Stopping calibrate_selection selected selected_deltas selection_epsilon",
-        "shuffled_messages": "shuffled_method shuffled_price",
     },
 )
 
 __all__ = [
     "UNKNOWNS",
+    "BudgetTerms",
     "Calibration",
     "ClientGuarantees",
     "Guarantee",
@@ -84,7 +87,6 @@ __all__ = [
     "RenyiFilter",
     "Side",
     "Stopping",
-    "Terms",
     "Unknown",
     "calibrate",
     "calibrate_delta",

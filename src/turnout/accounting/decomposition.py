@@ -1,6 +1,11 @@
-"""From a scheme to its blocks: which dominating pair, how often, under which relation.
+"""From a scheme to its blocks: the dominating pair, the number of steps, the relation.
 
-docs/design/protocols.md derives the sensitivities that stand here.
+`decompose` returns the `Decomposition` of the first steps of a scheme, `published` the one by the
+smallest bound in print. `steps_of`, `require_central` and `is_per_client` are checks for callers.
+The module picks among the blocks of `participation` and `shuffling`; `pricing`, `privacy_curve`,
+`meaning.profile` and `budgets` compose what it returns.
+
+docs/design/protocols.md derives the sensitivities used here.
 """
 
 from __future__ import annotations
@@ -14,15 +19,15 @@ from turnout.accounting.divergence.blocks import (
     FixedSizeBlock,
     NeighbourBound,
     PairBlock,
-    joined,
+    joined_decompositions,
 )
 from turnout.accounting.divergence.dominating_pairs import closed_form, dominating
 from turnout.accounting.divergence.unhidden import Turn, Unhidden
-from turnout.accounting.laws.neighbour_bounds import blocks_of, repeated
-from turnout.accounting.laws.turns import Drawn, turns_of
+from turnout.accounting.participation.neighbours import blocks_of, repeated
+from turnout.accounting.participation.turns import Drawn, turns_of
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AttainedVariation,
     DiscreteGaussianNoise,
@@ -40,7 +45,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.draws import (
+from turnout.schemes.normal_form import (
     Always,
     Bernoulli,
     Cohort,
@@ -49,14 +54,16 @@ from turnout.spec.draws import (
     KOf,
     OneOf,
     OneOfOwn,
+    ReleasedSteps,
     Staggered,
+    normal_form,
 )
-from turnout.spec.forms import Released, normal_form
-from turnout.spec.randomizers import is_adaptive
+from turnout.schemes.randomizers import is_adaptive
 
-# What only some schemes need is imported where it is needed: an answer is waited for.
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.messages import PublishedRandomizer
+
+# What only some schemes need is imported where it is needed: an answer is waited for.
 
 
 _MOST_COUPLED = 1_000_000
@@ -76,7 +83,7 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     return _in_a_row([_capped(scheme, part, _of_draw(scheme, part)) for part in parts])
 
 
-def _capped(scheme: Scheme, part: Released, found: Decomposition) -> Decomposition:
+def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
     """The blocks with what the releases would cost if nothing hid them."""
     return replace(found, unhidden=unhidden(scheme, turns_of(part)))
 
@@ -110,12 +117,12 @@ def unhidden(scheme: Scheme, drawn: Sequence[Drawn]) -> Unhidden:
     return Unhidden(above, below)
 
 
-def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
+def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """The blocks of the steps that one draw decided, which are independent of all others."""
     if scheme.trust is TrustModel.SHUFFLED:
-        from turnout.accounting.shuffling.schemes import shuffled
+        from turnout.accounting.shuffling.schemes import shuffled_blocks
 
-        return shuffled(scheme, part, scheme.randomizer)
+        return shuffled_blocks(scheme, part, scheme.randomizer)
     if scheme.trust is TrustModel.LOCAL:
         return _local(scheme, part)
     if scheme.release is ReleaseRule.AVERAGED:
@@ -147,9 +154,9 @@ _ATTAINED = (
 """Randomizers whose dominating pair two records have, or are allowed to have."""
 
 
-def _local(scheme: Scheme, part: Released) -> Decomposition:
+def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """Messages that everybody sees with their senders."""
-    from turnout.accounting.laws.seen import seen_blocks
+    from turnout.accounting.participation.neighbours import seen_blocks
 
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
@@ -167,7 +174,7 @@ def _local(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(seen_blocks(part, worst, attained, messages))
 
 
-def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
+def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     replaced = scheme.relation is Relation.REPLACE_ONE
     if isinstance(part.draw, Always):
         # With no chance involved the neighbours differ by up to 2C in each step: exact.
@@ -181,7 +188,7 @@ def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(bound, bound) if _is_long(part) else _replaced(scheme, part.draw, bound)
 
 
-def _one_client(scheme: Scheme, part: Released) -> Decomposition:
+def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """The client may displace another one's update, 2C; alone it moves C."""
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
@@ -192,7 +199,7 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf) or _is_long(part):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
-    from turnout.accounting.laws.replace_one import Closeness, under_replacement
+    from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
     # The client's record, the other one and the displaced one are any two within 2C.
     upper = under_replacement(bound.upper, Closeness.ANY_TWO)
@@ -203,7 +210,7 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
 
 
-def _is_long(part: Released) -> bool:
+def _is_long(part: ReleasedSteps) -> bool:
     """Whether replace-one is bounded over the null record for the number of draws alone."""
     return part.full > _MOST_COUPLED
 
@@ -230,7 +237,7 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
     """One record against another (docs/design/replacement.md); over the null record if need be."""
-    from turnout.accounting.laws.replace_one import Closeness, under_replacement
+    from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
     randomizer = scheme.randomizer
     if isinstance(draw, KOf):
@@ -264,7 +271,7 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
 
 
 def _averaged(
-    scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
+    scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
     """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
 
@@ -288,7 +295,7 @@ def _averaged(
             "averaged releases are priced for check-in participation only, not under "
             f"{_under(scheme, draw)}"
         )
-    from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS
+    from turnout.accounting.shuffling.schemes import SHUFFLED_RANDOMIZERS
 
     sensitivity = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
@@ -305,9 +312,9 @@ def _averaged(
 
 
 def _averaged_shuffle(
-    randomizer: object, part: Released, population: int, sensitivity: float
+    randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
-    from turnout.accounting.shuffling.sampling.averaged import averaged_window
+    from turnout.accounting.shuffling.schemes import averaged_window
 
     draw, full, rest = part
     assert isinstance(draw, OneOf)
@@ -333,14 +340,14 @@ def published(scheme: Scheme) -> Decomposition | None:
     if not isinstance(randomizer, PureRandomizer):
         return None
     from turnout.accounting.shuffling.messages import PublishedRandomizer
-    from turnout.accounting.shuffling.schemes import shuffled
+    from turnout.accounting.shuffling.schemes import shuffled_blocks
 
     in_print, form = PublishedRandomizer(randomizer.epsilon0), normal_form(scheme.participation)
     parts = form.released(form.steps)
     if scheme.trust is TrustModel.SHUFFLED:
         if not is_adaptive(randomizer):
             return None
-        found = [shuffled(scheme, part, in_print) for part in parts]
+        found = [shuffled_blocks(scheme, part, in_print) for part in parts]
     elif scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
         found = [_averaged(scheme, part, in_print) for part in parts]
     else:
@@ -350,7 +357,7 @@ def published(scheme: Scheme) -> Decomposition | None:
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
     """The parts of one run as a whole."""
-    return parts[0] if len(parts) == 1 else joined(parts)
+    return parts[0] if len(parts) == 1 else joined_decompositions(parts)
 
 
 def require_central(scheme: Scheme) -> None:

@@ -1,13 +1,27 @@
-"""The price of a scheme: certified bounds on ε."""
+"""The price of a scheme: certified lower and upper bounds on its ε.
+
+`price` returns a `Guarantee` with both bounds, `epsilon_upper` the upper bound alone on one grid,
+`client_guarantees` the upper bound of each client. `decomposition_bounds` and `decomposition_upper`
+price runs that are already in blocks. `gaussian_epsilon` and `published_epsilon` are upper bounds
+for one release and by the smallest published result. `shuffled_price` is the price of shuffled
+messages of one randomizer that all clients use. The module turns a scheme into blocks by
+`decomposition` and composes them by `divergence.composition`; `calibration`, `meaning` and
+`budgets` build on it.
+
+`shuffled_price` does not depend on the order of speaking, since the randomizer is chosen beforehand
+(Theorem 2 of docs/design/shuffling.md). Where the distributions of two records differ less than ε₀
+allows (`BoundedVariation`), or are known, ε is smaller than by the worst pair of all
+ε₀-randomizers.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from operator import or_
 
 import numpy as np
@@ -20,29 +34,34 @@ from turnout.accounting.decomposition import (
     steps_of,
     unhidden,
 )
-from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock
-from turnout.accounting.divergence.composition import GridTooLargeError
-from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.dominating_pairs import dominating
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.runs import (
+from turnout.accounting.divergence.blocks import (
+    Decomposition,
+    GridTooLargeError,
+    NeighbourBound,
+    PairBlock,
+    merged_runs,
+)
+from turnout.accounting.divergence.composition import (
     LossGrid,
     certified,
     run_epsilon,
     two_bound_epsilon,
     two_bound_grid,
 )
-from turnout.accounting.divergence.unhidden import ClosedForm
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.unhidden import ClosedForm, Turn, Unhidden
 from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
-from turnout.accounting.laws.neighbour_bounds import window_bound
-from turnout.accounting.laws.turns import in_windows
+from turnout.accounting.participation.neighbours import window_bound
+from turnout.accounting.participation.turns import in_windows
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import Relation, ReleaseRule, Scheme
-from turnout.spec.draws import OneOfOwn
-from turnout.spec.forms import normal_form
+from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, ReleaseRule, Scheme
+from turnout.schemes.normal_form import OneOfOwn, normal_form
 
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 
@@ -235,15 +254,6 @@ def _exact(parts: Decomposition) -> bool:
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
-def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
-    """A proved upper bound of each direction, at one fixed grid."""
-    bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
-    for direction in bound.directions:
-        with budget(share=1.0 / (len(bound.directions) - len(found))):
-            found[direction] = _capped(partial(_upper, bound, direction, delta, shared=shared), cap)
-    return found
-
-
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
@@ -358,7 +368,7 @@ def _each_client(
 ) -> ClientGuarantees:
     sizes, keys = _window_sizes(scheme, None)
 
-    def find() -> np.ndarray:
+    def find() -> FloatArray:
         with question():
             found = clients()
         return np.array([min(max(found[key].uppers.values()), worst) for key in keys])
@@ -409,7 +419,16 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     return found
 
 
-def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
+    """A proved upper bound of each direction, at one fixed grid."""
+    bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
+    for direction in bound.directions:
+        with budget(share=1.0 / (len(bound.directions) - len(found))):
+            found[direction] = _capped(partial(_upper, bound, direction, delta, shared=shared), cap)
+    return found
+
+
+def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
     """Window sizes of every client, and those of windows begun so far, sorted, without 0."""
     draw = _own_draw(scheme)
     sizes = draw.block_sizes()
@@ -427,3 +446,60 @@ def _own_draw(scheme: Scheme) -> OneOfOwn:
             "which has no analysis"
         )
     return draw
+
+
+Messages = Sequence[tuple[PureRandomizer, int]]
+"""The laws of one client's messages, and how many there are of each."""
+
+
+@lru_cache(maxsize=1024)
+def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
+    from turnout.accounting.shuffling.messages import one_round  # slow to import
+
+    run = merged_runs([(one_round(law, n).upper, count) for law, count in laws])
+    named = [(Turn(ClosedForm.pure(law.epsilon0)), count) for law, count in laws]
+    bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True)
+    return decomposition_upper(Decomposition(bound, unhidden=Unhidden(named)), delta)
+
+
+def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
+    """ε of the messages of n clients, each message shuffled with the others' of its number.
+
+    Source: docs/design/shuffling.md; composed numerically over a client's messages.
+
+    Args:
+        messages: of each client, independent of each other given the client's record.
+        clients: n ≥ 1, all of whom follow the protocol.
+        delta: δ in (0, 1).
+
+    Returns:
+        ε under replace-one, never below the true one and never above the sum of the ε₀.
+
+    Raises:
+        UnsupportedError: a law that not all clients share.
+
+    >>> from turnout.schemes import KaryResponse
+    >>> round(shuffled_price([(KaryResponse(4.0, 2), 1)], 10**6, 1e-8), 4)
+    0.032
+    """
+    _require_shared(messages)
+    checks.count(clients=clients)
+    checks.open_unit(delta=delta)
+    return _shuffled_price(tuple(messages), clients, delta)
+
+
+def shuffled_method(messages: Messages) -> str:
+    """The analyses of `shuffled_price`, in a few words."""
+    from turnout.accounting.shuffling.messages import one_round  # slow to import
+
+    _require_shared(messages)
+    return ", ".join(sorted({one_round(law, 1).method for law, _ in messages}))
+
+
+def _require_shared(messages: Messages) -> None:
+    for law, _ in messages:
+        if not isinstance(law, NonAdaptiveRandomizer):
+            raise UnsupportedError(
+                f"shuffled messages of {type(law).__name__}: no law is known that all clients "
+                "share; public randomness would tell who sent what"
+            )

@@ -1,7 +1,9 @@
 """The privacy curve of several runs: composition by ``+`` and ``*``, with dp-accounting's too.
 
-A privacy curve is a multiset of independent blocks; composing is adding up multisets, so that
-``m * 3 == m + m + m`` holds by construction and nothing is computed before ε is asked for.
+`PrivacyCurve` is a multiset of independent blocks; composing adds up multisets, so that
+``m * 3 == m + m + m`` holds by construction. ε and δ are computed on request. `LossBlock` and
+`LossCurve` hold privacy loss distributions imported from dp-accounting. The module builds on
+`decomposition` and `pricing`.
 """
 
 from __future__ import annotations
@@ -15,42 +17,49 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, joined
+from turnout.accounting.divergence.blocks import (
+    CurvePair,
+    Decomposition,
+    LossLaw,
+    NeighbourBound,
+    joined_decompositions,
+    loss_law,
+    reach_of,
+)
+from turnout.accounting.divergence.composition import run_curve
 from turnout.accounting.divergence.curves import Curve, Direction, Side
-from turnout.accounting.divergence.loss_laws import CurvePair, LossLaw, loss_law, reach_of
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.divergence.runs import run_curve
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.core.extras import require
-from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
-from turnout.spec.parameters import hold_members
+from turnout.core.optional import require
+from turnout.schemes import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.schemes.parameters import hold_members
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-FloatArray = np.ndarray
 _HINTS = (1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 """δ's at which an exported curve is made sharp, besides the least."""
 _EXPORTED_LOSSES = 2**14
 _COARSEST = 50.0  # distance between losses
 _MOST_LOSSES = 10_000_000
-_SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's down to which a profile is tried
+_SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's to which a profile is made sharp, one by one
 _CAP_ROUNDING = 1e-12  # more than a sum of ε₀ errs by
 _BEYOND = 500.0  # an ε at which only the infinity mass is left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCurve:
-    """δ(K) of a privacy loss distribution that somebody else computed."""
+    """δ(K) of a given privacy loss distribution, such as an imported one."""
 
     law: LossLaw
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, with the rounding of its own sums."""
+        """δ at each K ≥ 1, shape of ``k``, moved to the side by the rounding of its own sums."""
         mass, inverse = self._tails(k)
         far = k * inverse
         error = 8.0 * UNIT_ROUNDOFF * self.law.masses.size * (mass + far)
@@ -71,7 +80,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """A mechanism by laws of its loss, pessimistic or optimistic alike; equal to itself only."""
+    """A mechanism by its loss distributions in both directions; compared by identity."""
 
     remove: LossLaw
     add: LossLaw
@@ -84,25 +93,25 @@ class LossBlock:
         return float(min(1.0, max(1e-9, masses @ (losses - mean) ** 2) ** 0.5))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The curve; on which side of the truth it lies was decided by who computed it."""
+        """Curve of one direction; its side of the truth is that of the given distribution."""
         return LossCurve(self.remove if direction is Direction.REMOVE else self.add, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Both curves."""
+        """Curves of both directions."""
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
         return CurvePair(side, [remove], [add], (self.remove.infinity, self.add.infinity))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PrivacyCurve:
-    """The privacy of one or several runs about the same client, composed adaptively.
+    """Privacy curve of one or several runs about the same client, composed adaptively.
 
     Guarantees:
-        ``m * 3 == m + m + m``; ``a + b`` costs at least what a or b costs.
+        ``m * 3 == m + m + m``; the ε of ``a + b`` is at least that of a and that of b.
 
     Curves that differ in relation, unit or trust cannot be composed.
 
-    >>> from turnout.spec import CheckIn, GaussianNoise
+    >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
     >>> week * 3 == week + week + week == sum([week] * 3)
     True
@@ -120,14 +129,19 @@ class PrivacyCurve:
 
     @classmethod
     def of(cls, scheme: Scheme, steps: int | None = None) -> PrivacyCurve:
-        """A scheme's first ``steps`` steps, or all.
+        """Privacy curve of a scheme's first ``steps`` steps, or of all.
 
         Raises:
             UnsupportedError: no sound analysis is known, or clients have windows of their own.
         """
         if is_per_client(scheme):
             raise UnsupportedError("windows cut from a trace differ by client; price them alone")
-        return cls(joined([decompose(scheme, steps)]), scheme.relation, scheme.unit, scheme.trust)
+        return cls(
+            joined_decompositions([decompose(scheme, steps)]),
+            scheme.relation,
+            scheme.unit,
+            scheme.trust,
+        )
 
     @classmethod
     def from_dp_accounting(
@@ -138,14 +152,15 @@ class PrivacyCurve:
         unit: PrivacyUnit = PrivacyUnit.CLIENT,
         trust: TrustModel = TrustModel.CENTRAL,
     ) -> PrivacyCurve:
-        """One of dp-accounting's mechanisms, for instance `from_laplace_mechanism`.
+        """Privacy curve of a dp-accounting mechanism, for instance `from_laplace_mechanism`.
 
         Args:
             pessimistic: made with ``pessimistic_estimate=True``, as is its default.
-            relation: what its two directions compare; dp-accounting does not record that.
-            optimistic: the same made with False, for lower bounds; without it they ignore it.
-            unit: what one record is.
-            trust: whom the client must trust.
+            relation: the neighbours of its two directions; dp-accounting does not record it.
+            optimistic: the same made with False, for lower bounds; without it they are as if
+                nothing was released.
+            unit: the unit of one record.
+            trust: the trust model.
 
         Raises:
             ParameterError: an estimate on the wrong side.
@@ -163,22 +178,26 @@ class PrivacyCurve:
         return f"PrivacyCurve({blocks:,} block{'s'[: blocks != 1]}; {terms})"
 
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
-        """Both, adaptively."""
+        """Privacy curve of both, composed adaptively."""
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
         if mine != yours:
             raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
-        return PrivacyCurve(joined([self.parts, other.parts]), self.relation, self.unit, self.trust)
+        return PrivacyCurve(
+            joined_decompositions([self.parts, other.parts]), self.relation, self.unit, self.trust
+        )
 
     def __radd__(self, other: object) -> PrivacyCurve:
         """The curve itself, to 0, with which `sum` begins."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, times: int) -> PrivacyCurve:
-        """The same ``times`` times, adaptively."""
+        """Privacy curve of ``times`` repetitions, composed adaptively."""
         checks.count(times=times)
         times = int(times)  # of numpy's smaller types a product of counts may not be one
         return PrivacyCurve(
-            joined([self.parts] * times) if times < 2 else _repeated(self.parts, times),
+            joined_decompositions([self.parts] * times)
+            if times < 2
+            else _repeated(self.parts, times),
             self.relation,
             self.unit,
             self.trust,
@@ -187,7 +206,7 @@ class PrivacyCurve:
     __rmul__ = __mul__
 
     def epsilon(self, delta: float, tolerance: float = 1e-3) -> Bounds:
-        """Bounds on ε at δ; ``upper`` is what to quote.
+        """Lower and upper bound on ε at δ; quote ``upper``.
 
         Raises:
             NumericalError: no upper bound can be certified.
@@ -204,19 +223,21 @@ class PrivacyCurve:
         return decomposition_bounds(self.parts, self.relation, delta, tolerance)
 
     def delta(self, epsilon: float) -> Bounds:
-        """Bounds on δ at ε; ``upper`` is what to quote.
+        """Lower and upper bound on δ at ε; quote ``upper``.
 
         Raises:
-            ParameterError: an ε that is no number from 0 to 600.
+            ParameterError: an ε outside [0, 600].
             NumericalError: nothing can be certified.
         """
         from turnout.accounting.meaning.profile import LARGEST_EPSILON, composed_curves
 
+        # Check ε; beyond the cap of a run δ is 0.
         checks.non_negative(epsilon=epsilon)
         if epsilon > LARGEST_EPSILON:
             raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
         if epsilon > self.parts.unhidden.upper(0.0) * (1.0 + _CAP_ROUNDING):
             return Bounds(0.0, 0.0)
+        # Profiles sharp to smaller and smaller δ, until the upper bound is within their range.
         lower, upper = 0.0, 1.0
         for sharp_to in _SHARP_TO:
             try:
@@ -236,15 +257,16 @@ class PrivacyCurve:
     def to_dp_accounting(
         self, least_delta: float = 1e-10, discretization: float | None = None
     ) -> PrivacyLossDistribution:
-        """A pessimistic privacy loss distribution, to go on with in dp-accounting.
+        """Pessimistic privacy loss distribution for dp-accounting.
 
-        It is sharp down to ``least_delta``; what is beyond is lost for sure. Its losses are
-        multiples of ``discretization``, which is chosen where none is given.
+        It is sharp down to ``least_delta``; the mass beyond counts as infinity mass. Its losses are
+        multiples of ``discretization``, which is chosen if None.
 
         Raises:
             ParameterError: a δ outside (0, 1), or a discretization of more than 10⁷ losses.
             UnsupportedError: the relation takes two neighbour bounds.
         """
+        # Check the arguments.
         checks.open_unit(least_delta=least_delta)
         if discretization is not None:
             checks.positive(discretization=discretization)
@@ -253,6 +275,7 @@ class PrivacyCurve:
         require("dp-accounting", what="PrivacyCurve.to_dp_accounting")
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+        # Upper curves in both directions, sharp at several δ's down to the tail.
         if self.parts.replacement_against_null is not None:
             raise UnsupportedError("two neighbour bounds have no one privacy loss distribution")
         run, tail = self.parts.record_against_null.upper, 1e-3 * least_delta
@@ -261,9 +284,11 @@ class PrivacyCurve:
             [run_curve(run, direction, Side.UPPER, hint, 0) for hint in hints]
             for direction in Direction
         )
+        # δ at an ε beyond all losses: the infinity mass of each direction.
         end = np.array([math.exp(_BEYOND)])
         floors = [min(float(curve.delta(end)[0]) for curve in curves) for curves in (remove, add)]
         pair = CurvePair(Side.UPPER, remove, add, (floors[0], floors[1]))
+        # The grid of losses: from −reach to reach, in steps of the discretization.
         reach = max(1e-9, reach_of(pair, tail))
         gap = 2.0 * reach / _EXPORTED_LOSSES if discretization is None else discretization
         if 2.0 * reach / gap > _MOST_LOSSES:

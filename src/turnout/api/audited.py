@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.core.extras import require
-from turnout.spec import Relation, Scheme, TrustModel
+from turnout.core.optional import require
+from turnout.schemes import Relation, Scheme, TrustModel
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.auditing import Findings, Game, OneRun, Statement
-    from turnout.bandits import Mechanism as BanditMechanism
+    from turnout.bandits import BatchMechanism as BanditMechanism
     from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
     from turnout.protocol.mechanisms import Mechanism, SensitivityBound
-    from turnout.training.workload import Workload
+    from turnout.runs.workload import Workload
 
     Played = tuple[Findings | OneRun, Scheme | None]
 
@@ -101,9 +101,9 @@ def bound_of(
 
     It is made for any number of coordinates, which stand for trials; the lattice stays the model's.
     """
-    from turnout.protocol.clipping import Clipping
     from turnout.protocol.lattice import Lattice
-    from turnout.spec import GaussianNoise
+    from turnout.protocol.mechanisms import Clipping
+    from turnout.schemes import GaussianNoise
 
     noise = scheme.randomizer
     if deployed is None or not isinstance(noise, GaussianNoise):
@@ -165,7 +165,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     from turnout.auditing import play
     from turnout.plans import Plan, prepare, read_plan
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
-    from turnout.training.workload import gather
+    from turnout.runs.workload import gather
 
     place = Path() if isinstance(plan, Plan) else plan.parent
     if not isinstance(plan, Plan):
@@ -208,9 +208,9 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
     from turnout.accounting import price
     from turnout.auditing import play
     from turnout.plans import Plan, read_plan
-    from turnout.service.charter import Timing
-    from turnout.service.new_task import new_task
-    from turnout.service.served_game import ServedGame
+    from turnout.service.contract.charter import Timing
+    from turnout.service.coordinator.new_task import new_task
+    from turnout.service.coordinator.served_game import ServedGame
 
     text, place = (
         (plan.to_toml(), Path()) if isinstance(plan, Plan) else (read_plan(plan), plan.parent)
@@ -247,7 +247,7 @@ def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
 
 def _model_of(workload: Workload) -> Algorithm:
     require("train", what="an audit of a plan's own training")
-    from turnout.training.building import build_algorithm
+    from turnout.runs.building import build_algorithm
 
     return build_algorithm(workload)
 
@@ -291,7 +291,7 @@ def of_outputs(
         projection_of,
         released_by,
     )
-    from turnout.bandits.mechanisms import Mechanism as BanditMechanism
+    from turnout.bandits.mechanisms import BatchMechanism as BanditMechanism
 
     projected = None
     if isinstance(of, BanditMechanism):
@@ -337,7 +337,7 @@ def _of_message(randomizer: Any, delta: float | None) -> Statement:
     from turnout.accounting import price
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms
-    from turnout.spec import EveryStep
+    from turnout.schemes import EveryStep
 
     terms = statement_terms(Relation.REPLACE_ONE.value, "client", TrustModel.LOCAL.value)
     level = float(randomizer.epsilon0)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turnout.api import audited
-from turnout.api.results import Result
+from turnout.api.prices import Result
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
-from turnout.spec import Scheme, TrustModel
+from turnout.core.optional import require
+from turnout.schemes import Scheme, TrustModel
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from turnout.api.results import Result
+from turnout.api.prices import Result
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
-from turnout.plans import comparisons
+from turnout.core.optional import require
+from turnout.plans import sweeps
 from turnout.plans.refusals import refusal
 from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedSize,
@@ -40,23 +40,23 @@ def _unwatched(done: int, of: int) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Result, comparisons.Comparison):
+class Comparison(Result, sweeps.SweepComparison):
     """ε by every method at every value; equal if they say the same, running times apart."""
 
     @classmethod
     def of(cls, asked: Sweep, watch: Watch = _unwatched) -> Comparison:
         """The comparison over a sweep."""
-        return cls(**vars(comparisons.compared(asked, watch)))
+        return cls(**vars(sweeps.compared(asked, watch)))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values; None where a method says nothing."""
-        from turnout.reporting.comparison_tables import comparison_record
+        from turnout.reporting.comparison import comparison_record
 
         return comparison_record(self)
 
     def table(self) -> RenderableType:
         """The table that the command line prints, for rich to print."""
-        from turnout.reporting.comparison_tables import comparison_text
+        from turnout.reporting.comparison import comparison_text
 
         return comparison_text(self)
 
@@ -70,7 +70,7 @@ class Comparison(Result, comparisons.Comparison):
         if self.asked.against is None:
             raise UnsupportedError("nothing was swept, so there is no curve to draw")
         require("plots", what="plot")
-        from turnout.reporting.comparison_picture import comparison_picture
+        from turnout.reporting.answer_pictures import comparison_picture
 
         return comparison_picture(self)
 

@@ -14,9 +14,9 @@ from turnout.core.errors import ParameterError
 from turnout.core.values import converting
 
 if TYPE_CHECKING:
-    from turnout.datasets import ClientData
-    from turnout.datasets.tables import Table
-    from turnout.plans.data import DataSection
+    from turnout.data import ClientData
+    from turnout.data.tables import Table
+    from turnout.plans.data_sections import DataSection
 
 _UNNAMED = {"client": "clients", "inputs": "inputs", "label": "labels"}
 """Columns of data that have no names of their own."""
@@ -86,8 +86,8 @@ def client_data(
     >>> data.holdings.population, len(data.train), len(data.test)
     (3, 4, 1)
     """
-    from turnout.datasets.layout import lay_out
-    from turnout.datasets.own import texts_cut
+    from turnout.data.layout import lay_out
+    from turnout.data.own import texts_cut
 
     keys: dict[str, Any] = {
         "inputs": inputs,
@@ -124,7 +124,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
     """
     from pydantic import ValidationError
 
-    from turnout.plans.data import DataSection
+    from turnout.plans.data_sections import DataSection
     from turnout.plans.refusals import refusal
 
     try:
@@ -135,7 +135,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
 
 def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
     """The records in a file or folder; paths are relative to the current folder."""
-    from turnout.datasets.own import own_data
+    from turnout.data.own import own_data
 
     test = keys["test"]
     test = os.fspath(test) if isinstance(test, os.PathLike) else test
@@ -160,10 +160,10 @@ def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
 
 def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
     """The source as `_table` has it."""
-    from turnout.datasets.tables import ArrayTable
+    from turnout.data.tables import ArrayTable
 
     if hasattr(source, "__arrow_c_stream__"):
-        from turnout.datasets.arrow_tables import frame_table
+        from turnout.data.arrow_tables import frame_table
 
         return frame_table(source), None
     if isinstance(source, Mapping) and not _are_clients(source.values()):
@@ -212,7 +212,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     Raises:
         ParameterError: a client without records, or with another number of labels than of inputs.
     """
-    from turnout.datasets.tables import plain_array
+    from turnout.data.tables import plain_array
 
     inputs, labels, names, counts = [], [], [], []
     for entry in clients:

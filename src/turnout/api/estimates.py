@@ -1,28 +1,164 @@
-"""Private estimates of the clients' values: frequencies and means."""
+"""`estimate_frequencies` and `estimate_mean`: private estimates of values in memory.
+
+`EstimatedFrequencies` and `EstimatedMean` are their answers. Values are read by the tables of
+`turnout.client_data`: arrays, lists, series and frames; a frame is any object with columns by name
+(pandas, polars, pyarrow, or a mapping of arrays).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from turnout.api.inputs import rows_of
-from turnout.api.results import Result
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.api.prices import Result
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
-from turnout.core.values import canonical
+from turnout.core.optional import require
+from turnout.core.values import canonical, converting, refuse_inexact
 from turnout.estimation.private import estimates
-from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
+from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean, PrivacyRequest
+from turnout.estimation.private.columns import Rows, array_entries, array_vectors, chosen_columns
 from turnout.randomness import OSRandomness, Source
 from turnout.reporting.words import rounded_up
-from turnout.spec import PrivacyUnit
+from turnout.schemes import PrivacyUnit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from turnout.data.tables import Column, Table
     from turnout.reporting.drawing import Picture
+
+_ONLY = "values"
+"""The name of a column that has none."""
+_UNNAMED = "none: these values have no columns with names"
+_SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
+
+
+@runtime_checkable
+class HeldRows(Rows, Protocol):
+    """Values in memory, or streamed from elsewhere, whose columns may have names."""
+
+    names: Sequence[str]
+
+
+def rows_of(values: Any) -> Path | HeldRows:
+    """The values to read: a path where it is one, as text or not, else columns in memory.
+
+    Raises:
+        ParameterError: neither a path nor an array, a list, a series or a frame.
+        InputFileError: values that cannot be converted.
+    """
+    if isinstance(values, str | os.PathLike):
+        return Path(os.fspath(values))
+    return values if isinstance(values, HeldRows) else _TableRows(values)
+
+
+class _TableRows:
+    """The columns of a table, which have names only where those of the values have."""
+
+    def __init__(self, values: Any) -> None:
+        with converting(_ONLY):
+            self._table, named = _table(values)
+        self.names: Sequence[str] = self._table.names if named else ()
+
+    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
+        """The column of that name, or the only one; what is missing is None."""
+        (name,) = self._chosen(() if column is None else (column,), single=True)
+        found = (_entries(name, held[name]) for held in self._columns([name]))
+        yield from _joined(found, array_entries)
+
+    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+        """The columns of these names, or all; what is missing is no number."""
+        names = self._chosen(columns, single=False)
+        named = bool(self.names)
+        found = (
+            _beside([_numbers(name, held[name], named) for name in names])
+            for held in self._columns(names)
+        )
+        yield from _joined(found, array_vectors)
+
+    def _columns(self, names: Sequence[str]) -> Iterator[Mapping[str, Column]]:
+        from turnout.data.tables import Kind
+
+        for batch in self._table.batches(dict.fromkeys(names, Kind.NUMBERS)):
+            yield batch.columns
+
+    def _chosen(self, columns: Sequence[str], *, single: bool) -> Sequence[str]:
+        if self.names:
+            return chosen_columns(columns, self.names, single=single)
+        if columns:
+            raise ParameterError("column", columns[0], _UNNAMED)
+        return self._table.names
+
+
+def _table(values: Any) -> tuple[Table, bool]:
+    """The values as a table, and whether its columns have names of their own."""
+    from turnout.data.tables import ArrayTable
+
+    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        from turnout.data.arrow_tables import frame_table, series_table
+
+        named = hasattr(values, "columns")
+        return frame_table(values) if named else series_table(values, _ONLY), named
+    if isinstance(values, Mapping):
+        return ArrayTable(values), True
+    if hasattr(values, "__array__") or isinstance(values, Sequence):
+        return ArrayTable({_ONLY: values}), False
+    kind = type(values).__name__
+    raise ParameterError("values", kind, "an array, a list, a series, a frame, or a file's path")
+
+
+def _joined(
+    parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
+) -> Iterator[NDArray[Any]]:
+    """The rows of all parts in blocks as a file's, wherever the table's batches end."""
+    held: NDArray[Any] | None = None
+    for part in parts:
+        held = part if held is None else np.concatenate((held, part))
+        blocks = list(cut(held))
+        whole = len(blocks) > 1 and len(blocks[-1]) == len(blocks[0])
+        held = None if whole else blocks.pop()
+        yield from blocks
+    if held is not None:
+        yield held
+
+
+def _entries(name: str, column: Column) -> NDArray[Any]:
+    """The entries of a column, of one dimension."""
+    if column.values.ndim != 1:
+        raise ParameterError(name, f"shape {column.values.shape}", "one value a client")
+    found = column.values
+    if column.texts is not None:
+        found = np.array(column.texts, dtype=object)[found]
+    if column.missing is None or not column.missing.any():
+        return found
+    found = found.astype(object)
+    found[column.missing] = None
+    return found
+
+
+def _numbers(name: str, column: Column, named: bool) -> NDArray[np.float64]:
+    """The numbers of a column, shape (rows, entries of a row); true and false are 1 and 0."""
+    values = column.values
+    if column.texts is not None or values.ndim > 2 - named:
+        given = "text" if column.texts is not None else f"shape {values.shape}"
+        raise ParameterError(name, given, _SHAPE)
+    refuse_inexact(name, values)
+    found = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    if column.missing is not None:
+        found = np.where(column.missing[:, None], np.nan, found)
+    return found
+
+
+def _beside(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
 
 _TOP = 20
 
@@ -39,20 +175,20 @@ class EstimatedFrequencies(Result, Frequencies):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values, the most frequent value first."""
-        from turnout.reporting.estimate_tables import frequency_record
+        from turnout.reporting.estimates import frequency_record
 
         return frequency_record(self, self.categories)
 
     def table(self, top: int = _TOP) -> RenderableType:
         """The most frequent values, and what they cost, as something that rich prints."""
-        from turnout.reporting.estimate_tables import frequency_table
+        from turnout.reporting.estimates import frequency_table
 
         return frequency_table(self, self.categories, top)
 
     def plot(self, top: int = _TOP) -> Picture:
         """The most frequent values with their intervals."""
         require("plots", what="plot")
-        from turnout.reporting.estimate_pictures import frequency_picture
+        from turnout.reporting.answer_pictures import frequency_picture
 
         return frequency_picture(self, self.categories, top)
 
@@ -77,20 +213,20 @@ class EstimatedMean(Result, Mean):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values."""
-        from turnout.reporting.estimate_tables import mean_record
+        from turnout.reporting.estimates import mean_record
 
         return mean_record(self, self.names)
 
     def table(self, top: int = _TOP) -> RenderableType:
         """The first coordinates, and what they cost, as something that rich prints."""
-        from turnout.reporting.estimate_tables import mean_table
+        from turnout.reporting.estimates import mean_table
 
         return mean_table(self, self.names, top)
 
     def plot(self, top: int = _TOP) -> Picture:
         """The first coordinates with two standard errors either way."""
         require("plots", what="plot")
-        from turnout.reporting.estimate_pictures import mean_picture
+        from turnout.reporting.answer_pictures import mean_picture
 
         return mean_picture(self, self.names, top)
 
@@ -249,7 +385,7 @@ def _distinct(categories: object) -> tuple[str, ...]:
 
 def _described(found: Frequencies | Mean, what: str) -> str:
     """An estimate and its cost, in one line."""
-    cost: Cost = found.cost
+    cost: EstimateCost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
     clients = f"{found.about:,.0f} clients"

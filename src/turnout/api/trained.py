@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.core.values import rounded
 from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:
     from turnout.learning.models import Model
-    from turnout.training.saved import SavedModel
+    from turnout.runs.training import SavedModel
 
 _AT_ONCE = 1024
 
@@ -50,7 +50,7 @@ class TrainedModel:
     @property
     def card(self) -> str:
         """The model card, as Markdown."""
-        from turnout.reporting.card import model_card
+        from turnout.reporting.summary import model_card
 
         return model_card(self.saved.facts)
 
@@ -100,8 +100,7 @@ class TrainedModel:
         facts = self.saved.facts
         if facts["module"] is None:
             return build_model(facts["model"], shape, facts["outputs"])
-        from turnout.learning.lora import Adapters
-        from turnout.learning.module_building import build_module
+        from turnout.learning.modules import Adapters, build_module
 
         known = dict(facts["module"])
         lora, given = known.pop("lora"), known.pop("module")
@@ -173,10 +172,10 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
         StorageError: there is no model, or it is damaged or another program's.
     """
     require("train", what="turnout.load")
-    from turnout.training.runs import place_of
-    from turnout.training.saved import read_model
+    from turnout.runs.folders import RunFolder
+    from turnout.runs.training import read_model
 
     saved = read_model(Path(folder))
     if module is not None and saved.facts["module"] is None:
         raise ParameterError("module", module, f"none: the run's model is {saved.facts['model']}")
-    return TrainedModel(saved, module, place_of(Path(folder)))
+    return TrainedModel(saved, module, RunFolder(Path(folder)).place)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.api.results import Result
+from turnout.api.prices import Result
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
-from turnout.spec import ParticipationLaw, Scheme
+from turnout.schemes import ParticipationLaw, Scheme
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.accounting import Guarantee
-    from turnout.datasets import ClientData
+    from turnout.data import ClientData
     from turnout.learning.algorithm import Algorithm
-    from turnout.learning.tasks import Engine
+    from turnout.learning.tasks import Executor
     from turnout.plans import Plan
     from turnout.randomizers.vectors import VectorRandomizer
     from turnout.reporting.drawing import Picture
@@ -143,7 +143,7 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     data: ClientData | None = None,
     module: Any = None,
-    engine: Engine | None = None,
+    engine: Executor | None = None,
     baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:
@@ -177,17 +177,17 @@ def train(
     require("train", what="turnout.train")
     from turnout.plans import Plan, example_plan
     from turnout.reporting.console import Console
-    from turnout.training import Unwatched, runs
+    from turnout.runs import Unwatched, training
 
     given = {"plan": plan, "example": example, "resume": resume}
     if sum(one is not None for one in given.values()) != 1:
         named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
         raise ParameterError("plan", named, "one of plan, example and resume")
-    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module, engine)
+    watcher, beside = Console() if progress else Unwatched(), training.Beside(data, module, engine)
     if resume is not None:
         if out is not None:
             raise ParameterError("out", str(out), "none beside resume")
-        finished = runs.resume(Path(resume), watcher, beside, baseline)
+        finished = training.resume(Path(resume), watcher, beside, baseline)
     else:
         if isinstance(plan, Mapping):
             source = Plan.from_mapping(dict(plan))
@@ -197,7 +197,7 @@ def train(
             assert plan is not None
             source = plan if isinstance(plan, Plan) else Path(plan)
         folder = None if out is None else Path(out)
-        finished = runs.train(source, folder, watcher, beside, baseline)
+        finished = training.train(source, folder, watcher, beside, baseline)
     return TrainingRun(finished.summary, finished.folder)
 
 
@@ -326,18 +326,17 @@ def simulate(
         ParameterError: a number of clients that does not fit the law, or none; messages that are
             not the scheme's.
         UnsupportedError: no analysis of the scheme covers what the algorithm does.
-        turnout.training.InterruptedRunError: Ctrl-C while an algorithm learned.
+        turnout.runs.InterruptedRunError: Ctrl-C while an algorithm learned.
 
-    >>> from turnout.spec import CheckIn
+    >>> from turnout.schemes import CheckIn
     >>> simulate(CheckIn(window=4, windows=2), clients=1_000)
     SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000 check-ins, \
 nobody came at 0 of 8 steps)
     """
-    from turnout.participation.drawing import draw_run
-    from turnout.participation.expectations import expected_check_ins as expected
-    from turnout.participation.expectations import expected_empty_steps
+    from turnout.participation.drawing import draw_run, expected_empty_steps
+    from turnout.participation.drawing import expected_check_ins as expected
     from turnout.randomness import SimulationStreams
-    from turnout.training.execution import EVALUATIONS
+    from turnout.runs.execution import EVALUATIONS
 
     law = scheme.participation if isinstance(scheme, Scheme) else scheme
     population = clients if algorithm is None else algorithm.population
@@ -371,8 +370,8 @@ def _learned(scheme: Scheme, algorithm: Algorithm, **settings: Any) -> Simulatio
     Raises:
         InterruptedRunError: Ctrl-C.
     """
+    from turnout.runs import InterruptedRunError
     from turnout.simulation import Simulation
-    from turnout.training import InterruptedRunError
 
     result = Simulation(scheme, algorithm, **settings).run()
     if not result.finished:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.api.results import Result
+from turnout.api.prices import Result
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.accounting import Guarantee
-    from turnout.datasets import ClientData
+    from turnout.data import ClientData
     from turnout.plans import Plan
-    from turnout.training.search import Searched
+    from turnout.runs.search import Searched
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,13 +67,13 @@ class Tuning(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The content of tune.json: of a private search nothing but the best run."""
-        from turnout.training.tuning import searched_record
+        from turnout.runs.tuning import searched_record
 
         return searched_record(self.found)
 
     def table(self) -> RenderableType:
         """The table that the command line prints, for rich to print."""
-        from turnout.reporting.tuning import tuning_table
+        from turnout.reporting.budgets import tuning_table
 
         return tuning_table(self.to_dict())
 
@@ -128,14 +128,14 @@ def tune(
     """
     require("train", what="turnout.tune")
     from turnout.reporting.console import Console
-    from turnout.training import Unwatched, runs, tuning
+    from turnout.runs import Unwatched, training, tuning
 
     if (plan is None) == (resume is None) or (resume is not None and out is not None):
         raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
-    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module)
+    watcher, beside = Console() if progress else Unwatched(), training.Beside(data, module)
     if resume is not None:
         folder = Path(resume)
-        return Tuning(tuning.resume(folder, watcher, beside, public_data), folder)
+        return Tuning(tuning.resume_tuning(folder, watcher, beside, public_data), folder)
     settings = {"ranges": ranges, "candidates": candidates, "held_out": held_out}
     source = _source(plan, {key: value for key, value in settings.items() if value is not None})
     folder = None if out is None else Path(out)
@@ -145,7 +145,7 @@ def tune(
 def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
     """A file, or the plan with some settings of its [tune] replaced."""
     from turnout.plans import Plan, read_plan
-    from turnout.plans.tuning import TuneSection
+    from turnout.plans.plan import TuneSection
 
     if isinstance(plan, Mapping):
         plan = Plan.from_mapping(dict(plan))

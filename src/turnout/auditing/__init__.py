@@ -7,15 +7,26 @@ many, ``outputs`` and ``rewards`` what randomizers, estimators and bandits give 
 others, by ``confidence``. `turnout.testing.faults` has mistakes that an audit must find.
 """
 
-from turnout.auditing.canaries import OneRun, play_one_run
-from turnout.auditing.confidence import Counted, Event, epsilon_by_counts, gaussian_mu_by_counts
-from turnout.auditing.one_run import Guessed, epsilon_by_guesses, gaussian_mu_by_guesses
-from turnout.auditing.outputs import OutputGame, messages_of, projection_of, released_by
+from turnout.auditing.canaries import (
+    Guessed,
+    OneRun,
+    epsilon_by_guesses,
+    gaussian_mu_by_guesses,
+    play_one_run,
+)
+from turnout.auditing.confidence import (
+    Counted,
+    Event,
+    Findings,
+    FoundAt,
+    Rates,
+    Statement,
+    epsilon_by_counts,
+    gaussian_mu_by_counts,
+)
+from turnout.auditing.outputs import OutputGame, RewardGame, messages_of, projection_of, released_by
 from turnout.auditing.playing import Game, play
-from turnout.auditing.releases import ReleaseGame
-from turnout.auditing.results import Findings, FoundAt, Rates, Statement
-from turnout.auditing.rewards import RewardGame
-from turnout.auditing.simulated import SimulationGame
+from turnout.auditing.releases import ReleaseGame, SimulationGame
 
 __all__ = [
     "Counted",

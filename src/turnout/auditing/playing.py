@@ -7,15 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from turnout.auditing.confidence import CLEARLY, Counted, Event, best_event, counted
-from turnout.auditing.results import Findings, FoundAt, Rates, Statement
+from turnout.auditing.confidence import (
+    CLEARLY,
+    Counted,
+    Event,
+    Findings,
+    FoundAt,
+    Rates,
+    Statement,
+    best_event,
+    counted,
+)
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.randomness import SimulationStreams
 
-FloatArray = NDArray[np.float64]
 Tell = Callable[[int, int], None]
 """Progress: trials played, of all."""
 

@@ -1,13 +1,17 @@
 """The distinguishing game on releases: the sampler and the mechanism that training really runs.
 
-A trial is a whole run in which one client, the canary, sends the largest update that there is along
-one direction. Noise is independent over the coordinates of an update and over the clients' draws,
-so trials are vectorised by making each a client of the sampler and a coordinate of the mechanism:
-one draw and one release of a step serve many trials, by the objects that serve a training run.
+`ReleaseGame` plays sampler and mechanism alone, `SimulationGame` the whole
+`turnout.simulation.Simulation`, with its engine and coordinator.
 
-Who plays knows all but the canary: every other client's update (the crowd's, which comes to each
-step with the canary's opposite), the divisor and the law. The worlds are those of the relation: the
-canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite (replace-one).
+A trial is a whole run in which one client, the canary, sends the largest update that there is along
+one direction. Noise is independent over the coordinates of an update and draws are independent over
+clients, so trials are vectorised by making each a client of the sampler and a coordinate of the
+mechanism: one draw and one release of a step serve many trials, by the objects of a training run.
+
+The adversary knows all but the canary: every other client's update (the crowd's, which takes part
+in each step with the canary's opposite), the divisor and the scheme. The worlds are those of the
+relation: the canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite
+(replace-one).
 """
 
 from __future__ import annotations
@@ -20,23 +24,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.confidence import merged
-from turnout.auditing.scores import LOG_RATIOS
-from turnout.auditing.statistics import Statistics
+from turnout.auditing.canaries import require_independent, simulated
+from turnout.auditing.confidence import LOG_RATIOS, Statistics, merged_scores
 from turnout.core import checks
 from turnout.core.aggregates import Noise
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import SAMPLERS
-from turnout.participation.schedule import Block, Schedule, blocks
+from turnout.participation.schedule import Schedule, ScheduleBlock, blocks
 from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.randomness import SimulationStreams, Source, rounded_gaussian
-from turnout.spec import GaussianNoise, Relation, Scheme, TrustModel
-from turnout.spec.draws import Cohort, Draw, OneOfOwn, Staggered
-from turnout.spec.forms import normal_form
+from turnout.schemes import GaussianNoise, Relation, Scheme, TrustModel
+from turnout.schemes.normal_form import Cohort, Draw, OneOfOwn, Staggered, normal_form
 
-FloatArray = NDArray[np.float64]
-
-Sampler = Callable[[Draw, int, Block, Source, int], Schedule]
+Sampler = Callable[[Draw, int, ScheduleBlock, Source, int], Schedule]
 """The canary's steps of a block in each of so many trials: a schedule whose clients are trials. Its
 last argument is the first step of the draw's span."""
 
@@ -46,7 +47,7 @@ _FAR = 1e3  # times C: an update that clipping must shorten
 
 
 def canary_steps(
-    draw: Draw, trials: int, block: Block, source: Source, first_step: int
+    draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """The draws of so many clients in the canary's place, by the sampler of every run.
 
@@ -68,7 +69,9 @@ def canary_steps(
     return Schedule(drawn.first_step, drawn.offsets, drawn.clients - clients.start)
 
 
-def _cohorts(draw: Cohort, trials: int, block: Block, source: Source, first_step: int) -> Schedule:
+def _cohorts(
+    draw: Cohort, trials: int, block: ScheduleBlock, source: Source, first_step: int
+) -> Schedule:
     """Whether client 0 is in a cohort; every trial draws a whole one."""
     everybody = range(draw.population)
     hits = [
@@ -157,7 +160,7 @@ class ReleaseGame:
         longest = max(_shown(span.draw) for span in form.spans)
         group = int(np.clip(_CELLS // longest, _FEWEST, _MOST))
         starts = range(0, trials, group)
-        return merged(
+        return merged_scores(
             self._group(world, min(group, trials - start), streams, (*name, world, start))
             for start in starts
         )
@@ -181,7 +184,7 @@ def _shown(draw: Draw) -> int:
     return min(draw.window, draw.steps) if isinstance(draw, Staggered) else draw.steps
 
 
-def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, Block, int]]:
+def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, ScheduleBlock, int]]:
     """The blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
     form = normal_form(scheme.participation)
     rows = {id(s.draw): costliest_row(s.draw) for s in form.spans if isinstance(s.draw, OneOfOwn)}
@@ -216,7 +219,7 @@ class _Playing:
         self._source = streams.source("audit", "participation", *name)
         self._noise = game.noise(streams.generator("audit", "noise", *name))
 
-    def block(self, draw: Draw, block: Block, first_step: int) -> FloatArray:
+    def block(self, draw: Draw, block: ScheduleBlock, first_step: int) -> FloatArray:
         """The canary's coordinate in the steps that can hold it, in units of C, NaN where a step is
         skipped; shape (steps, trials).
         """
@@ -279,3 +282,57 @@ class _Playing:
             return np.full(size, np.nan)
         bound: Any = getattr(self._mechanism, "bound", None)
         return np.array(released.total if bound is None else bound.to_model(released.total))
+
+
+_SIMULATED_CELLS, _SIMULATED_FEWEST, _SIMULATED_MOST = 2**22, 2**10, 2**16
+"""Releases that are held at once, and trials of a simulation."""
+_SEEDS = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationGame:
+    """Runs of a scheme with canaries and without them.
+
+    Attributes:
+        scheme: aggregated releases, draws that are the same for all clients and independent.
+        clip_norm: C.
+        expected_check_ins: the public divisor; by default the law's mean of all canaries.
+
+    Raises:
+        UnsupportedError: another scheme.
+    """
+
+    scheme: Scheme
+    clip_norm: float = 1.0
+    expected_check_ins: float | None = None
+
+    def __post_init__(self) -> None:
+        require_independent(self.scheme)
+
+    def scores(
+        self, world: int, trials: int, streams: SimulationStreams, *name: str | int
+    ) -> dict[str, FloatArray]:
+        """Statistics of so many canaries, each of shape (trials,), by name."""
+        group = int(
+            np.clip(
+                _SIMULATED_CELLS // self.scheme.participation.steps,
+                _SIMULATED_FEWEST,
+                _SIMULATED_MOST,
+            )
+        )
+        starts = range(0, trials, group)
+        seeds = streams.generator("audit", "simulations", *name, world).integers(
+            _SEEDS, size=len(starts)
+        )
+        return merged_scores(
+            self._group(world, min(group, trials - start), int(seed))
+            for start, seed in zip(starts, seeds, strict=True)
+        )
+
+    def _group(self, world: int, trials: int, seed: int) -> dict[str, FloatArray]:
+        inside = np.full(trials, world == 0)
+        seen, _ = simulated(self.scheme, inside, self.clip_norm, self.expected_check_ins, seed)
+        statistics = Statistics(self.scheme, trials)
+        for draw, block, _ in drawn_blocks(self.scheme):
+            statistics.add(draw, seen[block.first_step : block.first_step + block.steps])
+        return statistics.by_name()

@@ -6,52 +6,54 @@ nothing else. docs/bandits.md is the guide, docs/design/bandits.md has the proof
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
-    from turnout.bandits.baselines import LinUCB, phased_elimination
-    from turnout.bandits.channels import Channels
-    from turnout.bandits.contexts import (
+    from turnout.bandits.elimination import (
+        CoreSet,
+        Elimination,
+        LinUCB,
+        core_set,
+        phased_elimination,
+    )
+    from turnout.bandits.environment import (
         ContextualEnvironment,
+        LinearEnvironment,
+        LoggedEnvironment,
         best_features,
         contextual_environment,
         parameter_net,
-    )
-    from turnout.bandits.core_sets import CoreSet, core_set
-    from turnout.bandits.elimination import Elimination
-    from turnout.bandits.environment import (
-        LinearEnvironment,
+        read_log,
         rounded_rewards,
         sphere_environment,
         two_best_environment,
     )
-    from turnout.bandits.logs import LoggedEnvironment, read_log
     from turnout.bandits.mechanisms import (
         BareSums,
+        BatchMechanism,
         CentralSums,
+        Channels,
         LocalBits,
-        Mechanism,
         ShuffledBits,
     )
-    from turnout.bandits.policy import Batch, Policy, Problem, Release
+    from turnout.bandits.policy import Batch, BatchRelease, Policy, Problem
     from turnout.bandits.private_ucb import PrivateLinUCB
-    from turnout.bandits.simulation import Run, simulate
+    from turnout.bandits.simulation import Run, simulate_bandit
     from turnout.bandits.thompson import BatchedThompson
 
 __getattr__ = loaded_on_demand(
     __name__,
     {
-        "baselines": "LinUCB phased_elimination",
-        "channels": "Channels",
-        "contexts": "ContextualEnvironment best_features contextual_environment parameter_net",
-        "core_sets": "CoreSet core_set",
-        "elimination": "Elimination",
-        "environment": "LinearEnvironment rounded_rewards sphere_environment two_best_environment",
-        "logs": "LoggedEnvironment read_log",
-        "mechanisms": "BareSums CentralSums LocalBits Mechanism ShuffledBits",
-        "policy": "Batch Policy Problem Release",
+        "elimination": "CoreSet Elimination LinUCB core_set phased_elimination",
+        "environment": (
+            "ContextualEnvironment LinearEnvironment LoggedEnvironment best_features "
+            "contextual_environment parameter_net read_log rounded_rewards sphere_environment "
+            "two_best_environment"
+        ),
+        "mechanisms": "BareSums CentralSums Channels LocalBits BatchMechanism ShuffledBits",
+        "policy": "Batch Policy Problem BatchRelease",
         "private_ucb": "PrivateLinUCB",
-        "simulation": "Run simulate",
+        "simulation": "Run simulate_bandit",
         "thompson": "BatchedThompson",
     },
 )
@@ -59,6 +61,8 @@ __getattr__ = loaded_on_demand(
 __all__ = [
     "BareSums",
     "Batch",
+    "BatchMechanism",
+    "BatchRelease",
     "BatchedThompson",
     "CentralSums",
     "Channels",
@@ -69,11 +73,9 @@ __all__ = [
     "LinearEnvironment",
     "LocalBits",
     "LoggedEnvironment",
-    "Mechanism",
     "Policy",
     "PrivateLinUCB",
     "Problem",
-    "Release",
     "Run",
     "ShuffledBits",
     "best_features",
@@ -83,7 +85,7 @@ __all__ = [
     "phased_elimination",
     "read_log",
     "rounded_rewards",
-    "simulate",
+    "simulate_bandit",
     "sphere_environment",
     "two_best_environment",
 ]

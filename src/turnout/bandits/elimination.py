@@ -1,24 +1,201 @@
-"""Batched elimination on core sets, on private sums, with widths that hold.
+"""Batched elimination on core sets, on private sums, with widths that hold; and baselines.
+
+`Elimination` is the policy. `core_set` finds few actions, and how often to pull each, from which
+the means of all others follow. `LinUCB` and `phased_elimination` are baselines; Thompson sampling
+without privacy is `BatchedThompson` on `BareSums`.
 
 Source: after thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1; docs/design/bandits.md says what differs,
 and why the widths hold.
+
+**Core sets.** Notation: r the dimension of the actions' span, x ∈ ℝʳ an action there; π a design, a
+distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) = max xᵀ M(π)⁻¹ x, the design's value, which
+is at least r.
+
+Source: Kiefer, Wolfowitz, The equivalence of two extremum problems, Can. J. Math. 1960 (the least g
+is r, at the largest det M); Todd, Yıldırım, On Khachiyan's algorithm, Discrete Appl. Math. 2007
+(away steps); Kumar, Yıldırım, JOTA 2005 (where to begin).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.bandits.confidence import Evidence, Widths
-from turnout.bandits.core_sets import CoreSet, core_set
-from turnout.bandits.policy import Batch, Problem, Release, check_growth, whole_batch
+from turnout.bandits.policy import (
+    Batch,
+    BatchEvidence,
+    BatchRelease,
+    Problem,
+    Widths,
+    check_growth,
+    whole_batch,
+)
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
+from turnout.core.errors import NumericalError
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+TOLERANCE = 0.01
+"""How far a value may exceed r, relatively."""
+_RANK = 1e-9  # singular values below this share of the largest count as 0
+_ENTERING = 64  # actions that join the working set at a time
+_ROUNDS, _STEPS = 200, 20_000
+_REFRESH = 200  # steps after which the inverse is computed anew
+
+
+@dataclass(frozen=True, eq=False)
+class CoreSet:
+    """A design of few actions.
+
+    Attributes:
+        actions: numbers of the actions, ascending, shape (k,), k ≤ r(r + 1)/2.
+        shares: their shares of the pulls, summing to 1, shape (k,).
+        value: g of this design over all actions, from above but for rounding; at most 1.01·r.
+        rank: r.
+    """
+
+    actions: IntArray
+    shares: FloatArray
+    value: float
+    rank: int
+
+
+def core_set(actions: FloatArray) -> CoreSet:
+    """A design of value at most 1.01·r on the span of the actions, on at most r(r + 1)/2 of them.
+
+    The duality gap certifies the value: g(π) ≥ r for every design, so g ≤ 1.01·r is within 1 %.
+
+    Args:
+        actions: one a row, shape (K, d), not all zero.
+
+    Raises:
+        NumericalError: the value is not reached, for actions that are close to a smaller span.
+
+    >>> square = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    >>> core_set(square).actions.tolist()
+    [0, 1]
+    """
+    points = span_coordinates(actions)
+    rank = points.shape[1]
+    working = _spread(points)
+    shares = np.full(working.size, 1.0 / working.size)
+    for _ in range(_ROUNDS):
+        shares = _improved(points[working], shares, 0.5 * TOLERANCE)
+        kept = shares > 0
+        working, shares = working[kept], shares[kept]
+        values = _values(points, points[working], shares)
+        if values.max() <= rank * (1 + TOLERANCE):
+            break
+        far = np.argsort(-values)[:_ENTERING]
+        new = np.setdiff1d(far[values[far] > rank], working)
+        working = np.concatenate([working, new])
+        shares = np.concatenate([shares, np.zeros(new.size)])
+    else:
+        raise NumericalError("no design of value within 1 % of the dimension was found")
+    working, shares = _thinned(points, working, shares)
+    order = np.argsort(working)
+    value = float(_values(points, points[working], shares).max())
+    return CoreSet(working[order], shares[order], value, rank)
+
+
+def span_coordinates(actions: FloatArray) -> FloatArray:
+    """The actions in an orthonormal basis of their span, scaled to singular values 1; (K, r).
+
+    Designs do not change under linear maps, and well-conditioned points are easier to design for.
+    """
+    _, sizes, basis = np.linalg.svd(actions, full_matrices=False)
+    rank = int(np.count_nonzero(sizes > _RANK * sizes[0]))
+    return actions @ (basis[:rank].T / sizes[:rank]) * np.sqrt(len(actions))
+
+
+def _values(points: FloatArray, chosen: FloatArray, shares: FloatArray) -> FloatArray:
+    """xᵀ M⁻¹ x of every point, shape (K,)."""
+    root = np.linalg.cholesky(chosen.T @ (shares[:, None] * chosen))
+    solved = np.linalg.solve(root, points.T)
+    return np.einsum("ij,ij->j", solved, solved)
+
+
+def _spread(points: FloatArray) -> IntArray:
+    """At most 2r points that span the space: both extremes along directions not yet spanned."""
+    rank = points.shape[1]
+    chosen: list[int] = []
+    rest = np.eye(rank)
+    for _ in range(rank):
+        left = points @ rest
+        first = int(np.argmax(np.einsum("ij,ij->i", left, left)))
+        along = left[first] / np.linalg.norm(left[first])
+        chosen += [first, int(np.argmin(points @ along))]
+        rest = rest - np.outer(along, along)
+    return np.unique(np.array(chosen))
+
+
+def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> FloatArray:
+    """A design on these points alone whose value over them is within the tolerance of r.
+
+    Each step moves share to the point of the largest value, or off that of the smallest which has
+    any, by the length that enlarges det M most.
+    """
+    rank, shares = points.shape[1], shares.copy()
+    inverse, values = _inverse(points, shares)
+    for step in range(1, _STEPS):
+        if step % _REFRESH == 0:
+            inverse, values = _inverse(points, shares)
+        high = int(np.argmax(values))
+        low = int(np.argmin(np.where(shares > 0, values, np.inf)))
+        gain, loss = values[high] / rank - 1.0, 1.0 - values[low] / rank
+        if gain <= tolerance:
+            break
+        at = high if gain >= loss else low
+        length = (values[at] / rank - 1.0) / (values[at] - 1.0) if values[at] > 1 else -np.inf
+        emptied = at == low and length <= -shares[low] / (1.0 - shares[low])
+        if emptied:
+            length = -shares[low] / (1.0 - shares[low])
+        shares *= 1.0 - length
+        shares[at] = 0.0 if emptied else shares[at] + length
+        moved = inverse @ points[at]
+        scale = length / (1.0 - length + length * values[at])
+        inverse = (inverse - scale * np.outer(moved, moved)) / (1.0 - length)
+        values = (values - scale * (points @ moved) ** 2) / (1.0 - length)
+    return shares / shares.sum()
+
+
+def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """M⁻¹ and the value of each point."""
+    inverse = np.linalg.inv(points.T @ (shares[:, None] * points))
+    return inverse.astype(np.float64), np.einsum("ij,jk,ik->i", points, inverse, points)
+
+
+def _thinned(
+    points: FloatArray, working: IntArray, shares: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """The same M, or a larger one, on at most r(r + 1)/2 points.
+
+    Carathéodory: with more points than the r(r + 1)/2 numbers of M, some combination of x xᵀ is 0.
+    Its negative is added until a share is 0, with the sign that does not raise the shares' sum.
+    """
+    rank = points.shape[1]
+    most = rank * (rank + 1) // 2
+    rows, columns = np.triu_indices(rank)
+    while working.size > most:
+        some = np.arange(min(working.size, most + 1))
+        chosen = points[working[some]]
+        products = chosen[:, rows] * chosen[:, columns]
+        null = np.linalg.svd(products.T, full_matrices=True)[2][-1]
+        null = null if null.sum() >= 0 else -null
+        positive = null > 1e-12
+        ratios = np.full(null.size, np.inf)
+        ratios[positive] = shares[some][positive] / null[positive]
+        least = int(np.argmin(ratios))
+        shares[some] = np.maximum(shares[some] - ratios[least] * null, 0.0)
+        shares[least] = 0.0
+        kept = shares > 0
+        working, shares = working[kept], shares[kept]
+    return working, shares / shares.sum()
+
+
 _MEANS_SHARE = 0.1  # of the failure probability, for the bounds on means that bound variances
 _CHAMPIONS = 4  # actions to which all others are compared
 
@@ -35,7 +212,7 @@ class EliminationState:
 
     problem: Problem
     active: IntArray
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[BatchEvidence, ...] = ()
 
     @property
     def done(self) -> int:
@@ -97,7 +274,7 @@ class Elimination:
         design = self._design(state)
         return whole_batch(state.active[design.actions], design.shares, size, state.left)
 
-    def update(self, state: EliminationState, release: Release) -> EliminationState:
+    def update(self, state: EliminationState, release: BatchRelease) -> EliminationState:
         """Drops what another action beats for sure."""
         known = replace(state, evidence=(*state.evidence, self._evidence(state, release)))
         if state.active.size == 1 or known.left == 0:
@@ -143,7 +320,7 @@ class Elimination:
     def _failure(self, horizon: int) -> float:
         return 1.0 / (horizon + 1) if self.failure is None else self.failure
 
-    def _evidence(self, state: EliminationState, release: Release) -> Evidence:
+    def _evidence(self, state: EliminationState, release: BatchRelease) -> BatchEvidence:
         """A batch with bounds on its actions' means, from the batches before."""
         features = state.problem.actions[release.batch.actions]
         low, high = -np.ones(len(features)), np.ones(len(features))
@@ -156,7 +333,7 @@ class Elimination:
             low = np.clip(up.values - up.radii, -1.0, 1.0)
             high = np.clip(-down.values + down.radii, -1.0, 1.0)
             low, high = np.minimum(low, high), np.maximum(low, high)
-        return Evidence(features, release, low, high)
+        return BatchEvidence(features, release, low, high)
 
     def _design(self, state: EliminationState) -> CoreSet:
         features = state.problem.actions[state.active]
@@ -178,3 +355,87 @@ def pooled(state: EliminationState) -> FloatArray:
 @lru_cache(maxsize=256)
 def _cached_design(features: bytes, shape: tuple[int, int]) -> CoreSet:
     return core_set(np.frombuffer(features).reshape(shape))
+
+
+@dataclass(frozen=True, eq=False)
+class LinUCBState:
+    """The state of LinUCB.
+
+    Attributes:
+        problem: actions and horizon.
+        pulled: pulls so far.
+        inverse: of λI + Σ a aᵀ, shape (d, d).
+        moment: Σ reward · a, shape (d,).
+    """
+
+    problem: Problem
+    pulled: int
+    inverse: FloatArray
+    moment: FloatArray
+
+
+@dataclass(frozen=True)
+class LinUCB:
+    """Pulls the action of the largest upper confidence bound, on sums of any noise of bits.
+
+    Source: Abbasi-Yadkori, Pál, Szepesvári, Improved algorithms for linear stochastic bandits,
+        NeurIPS 2011, Theorem 2; §5.1 (rare switches: an action is kept until det V has grown by
+        ``switch``).
+
+    The width is for rewards of ±1 without noise, so its regret bound holds on `BareSums` alone.
+
+    Attributes:
+        failure: probability with which the confidence ellipsoid may fail; 1/T if None.
+        ridge: λ, above 0.
+        switch: growth of det V at which the action is chosen anew; 0: at every pull.
+    """
+
+    failure: float | None = None
+    ridge: float = 1.0
+    switch: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.failure is not None:
+            checks.open_unit(failure=self.failure)
+        checks.positive(ridge=self.ridge)
+        checks.non_negative(switch=self.switch)
+
+    def init(self, problem: Problem) -> LinUCBState:
+        """No pull yet."""
+        dimension = problem.actions.shape[1]
+        return LinUCBState(problem, 0, np.eye(dimension) / self.ridge, np.zeros(dimension))
+
+    def plan(self, state: LinUCBState, generator: np.random.Generator) -> Batch:
+        """The most promising action, until it has told enough."""
+        features = state.problem.actions
+        spreads = np.einsum("ij,jk,ik->i", features, state.inverse, features)
+        bounds = features @ (state.inverse @ state.moment)
+        bounds += self._width(state) * np.sqrt(np.maximum(spreads, 0.0))
+        best = int(np.argmax(bounds))
+        # n pulls of a multiply det V by 1 + n·aᵀV⁻¹a.
+        pulls = math.floor(self.switch / max(float(spreads[best]), 1e-300)) + 1
+        pulls = min(pulls, state.problem.horizon - state.pulled)
+        return Batch(np.array([best]), np.array([pulls]))
+
+    def update(self, state: LinUCBState, release: BatchRelease) -> LinUCBState:
+        """Adds pulls and rewards."""
+        action = state.problem.actions[int(release.batch.actions[0])]
+        pulls = release.batch.size
+        moved = state.inverse @ action
+        inverse = state.inverse - np.outer(moved, moved) * pulls / (1.0 + pulls * (action @ moved))
+        moment = state.moment + float(release.means[0]) * pulls * action
+        return replace(state, pulled=state.pulled + pulls, inverse=inverse, moment=moment)
+
+    def _width(self, state: LinUCBState) -> float:
+        """β of the ellipsoid ‖θ̂ − θ‖_V ≤ β: √(ln(det V/(λᵈp²))) + √λ, with ‖θ‖ ≤ 1."""
+        failure = self.failure or 1.0 / (state.problem.horizon + 1)
+        log_det = -float(np.linalg.slogdet(state.inverse * self.ridge)[1])
+        return math.sqrt(log_det + 2.0 * math.log(1.0 / failure)) + math.sqrt(self.ridge)
+
+
+def phased_elimination(failure: float | None = None, growth: float = 2.0) -> Elimination:
+    """Elimination with each action's own width, from each batch's sums alone, variance taken as 1.
+
+    Source: Lattimore, Szepesvári, Bandit algorithms, 2020, §22.1.
+    """
+    return Elimination(failure, growth, commit=0.0, contrasts=False, reuse=False, variances=False)

@@ -1,27 +1,50 @@
-"""Linear bandits: public actions, a hidden parameter, and the sums of rewards of many pulls.
+"""Environments of linear bandits: public actions, hidden parameters, contexts, and logs.
+
+`LinearEnvironment` draws rewards of actions, `ContextualEnvironment` turns contexts into actions,
+`LoggedEnvironment` replays a log. `sphere_environment`, `two_best_environment` and
+`contextual_environment` build instances, `read_log` reads one.
 
 Notation: a ∈ ℝᵈ an action, ‖a‖ ≤ 1; θ the hidden parameter, ‖θ‖ ≤ 1; a pull of a has a reward of
-mean ⟨a, θ⟩ in [−1, 1]; the regret of a pull is max ⟨b, θ⟩ − ⟨a, θ⟩.
+mean ⟨a, θ⟩ in [−1, 1]; the regret of a pull is max ⟨b, θ⟩ − ⟨a, θ⟩. φ(a, c) the features of action
+a in context c, ‖φ‖ ≤ 1; a*(c, θ) the action of the largest ⟨φ(a, c), θ⟩; g(θ) = E φ(a*(c, θ), c)
+over the known distribution of contexts.
+
+**Contexts.** The learner sends θᵢ, the client takes a*(c, θᵢ) in its own context and reports its
+reward, whose mean is ⟨g(θᵢ), θ*⟩: a linear bandit with the actions g(θᵢ).
+
+Source: thesis, §6.3.1; Hanna, Yang, Fragouli, Contexts can be cheap, 2023, Theorem 1.
+
+**Logs.** A log has the reward that each client would have had of each action, as labelled data do.
+Its clients are real, so nothing of it is clipped or used twice in silence.
 """
 
 from __future__ import annotations
 
+import csv
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from turnout.bandits.mechanisms import BatchMechanism
+from turnout.bandits.policy import Batch
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.core.arrays import FloatArray, IntArray
+from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
+from turnout.core.values import canonical
+from turnout.estimation.private.columns import csv_rows
 from turnout.randomness import Source
 
 if TYPE_CHECKING:
-    from turnout.bandits.mechanisms import Mechanism
+    from turnout.bandits.mechanisms import BatchMechanism
     from turnout.bandits.policy import Batch
 
-FloatArray = NDArray[np.float64]
 _BALL = 1.0 + 1e-9  # norms up to here are 1 but for rounding
 
 
@@ -90,7 +113,7 @@ class LinearEnvironment:
         return int(np.argmax(self.means))
 
     def sums(
-        self, mechanism: Mechanism, batch: Batch, first: int, source: Source
+        self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source
     ) -> NDArray[np.int64]:
         """A batch's released sums, drawn at once; the number of its first pull does not matter."""
         del first
@@ -141,3 +164,219 @@ def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
     return LinearEnvironment(
         np.column_stack([np.cos(angles), np.sin(angles)]), np.array([1.0, 0.0])
     )
+
+
+_MOST_NUMBERS = 2**28  # of a net of parameters
+
+
+@dataclass(frozen=True, eq=False)
+class ContextualEnvironment(LinearEnvironment):
+    """A linear environment whose pulls are parameters, with the regret of the contextual problem.
+
+    Guarantees:
+        what a client sends is a function of its context and reward that moves by at most 2 in a
+        sum when both change, so the mechanism's ε is one of joint DP (thesis, Definition 6.2.3):
+        it covers context and reward against everybody who sees what later clients are told. The
+        client's own action, which its context decides, is seen by the client alone.
+
+    Attributes:
+        candidates: θᵢ of each pull, shape (K, d).
+        optimum: mean reward of who knows θ* and each context.
+    """
+
+    candidates: FloatArray
+    optimum: float
+
+    @property
+    def gaps(self) -> FloatArray:
+        """Contextual regret of one pull of each candidate, shape (K,)."""
+        return np.maximum(self.optimum - self.means, 0.0)
+
+
+def best_features(features: FloatArray, parameters: FloatArray) -> FloatArray:
+    """g(θ) of each parameter over contexts that are equally likely.
+
+    Args:
+        features: φ(a, c) of N contexts drawn from the known law, shape (N, A, d).
+        parameters: shape (K, d).
+
+    Returns:
+        shape (K, d); over contexts that are drawn, not the law's own, its error is of the order
+        of 1/√N in each direction.
+    """
+    found = np.empty_like(parameters)
+    everywhere = np.arange(len(features))
+    for i, parameter in enumerate(parameters):
+        chosen = np.argmax(features @ parameter, axis=1)
+        found[i] = features[everywhere, chosen].mean(axis=0)
+    return found
+
+
+def contextual_environment(
+    features: FloatArray, parameter: FloatArray, candidates: FloatArray
+) -> ContextualEnvironment:
+    """The linear environment of a contextual one whose contexts are uniform over N known ones.
+
+    Args:
+        features: φ(a, c), each of norm at most 1, shape (N, A, d).
+        parameter: θ*, of norm at most 1, shape (d,).
+        candidates: parameters that may be pulled, shape (K, d), for example a `parameter_net`.
+
+    Raises:
+        ParameterError: features that are not finite, or of norm above 1.
+    """
+    array = checks.real_array(features=features)
+    if array.ndim != 3 or array.size == 0:
+        raise ParameterError("features", array.shape, "an array of shape (N, A, d)")
+    if not np.all(np.linalg.norm(array, axis=2) <= 1.0 + 1e-9):
+        raise ParameterError("features", "a norm above 1, or NaN", "norms of at most 1")
+    optimum = float((array @ parameter).max(axis=1).mean())
+    pulls = best_features(array, candidates)
+    return ContextualEnvironment(pulls, parameter, candidates, optimum)
+
+
+def parameter_net(dimension: int, fineness: float) -> FloatArray:
+    """Parameters on the sphere, one within ``fineness`` of each, at most (3/ζ)^d of them.
+
+    Only directions matter to g. In the plane they are equally spaced angles; beyond, a cube's grid
+    projected onto the sphere.
+
+    Raises:
+        UnsupportedError: there would be too many to hold.
+    """
+    checks.count(dimension=dimension)
+    checks.positive(fineness=fineness)
+    if dimension == 1:
+        return np.array([[-1.0], [1.0]])
+    if dimension == 2:
+        count = max(math.ceil(math.pi / math.asin(min(fineness / 2.0, 1.0)) / 2.0), 4)
+        angles = 2.0 * np.pi * np.arange(count) / count
+        return np.column_stack([np.cos(angles), np.sin(angles)])
+    # Points ζ apart on the cube's faces are at most that far apart once projected inwards.
+    side = math.ceil(math.sqrt(dimension - 1) / fineness) + 1
+    if 2.0 * dimension * float(side) ** (dimension - 1) * dimension > _MOST_NUMBERS:
+        raise UnsupportedError(
+            f"a net of fineness {fineness:g} in {dimension} dimensions has about "
+            f"{2.0 * dimension * float(side) ** (dimension - 1):.2g} parameters, too many to hold"
+        )
+    line = np.linspace(-1.0, 1.0, side)
+    face = np.stack(np.meshgrid(*[line] * (dimension - 1), indexing="ij"), -1)
+    flat = face.reshape(-1, dimension - 1)
+    faces = [
+        np.insert(flat, axis, sign, axis=1) for axis in range(dimension) for sign in (-1.0, 1.0)
+    ]
+    grid = np.unique(np.concatenate(faces), axis=0)
+    return grid / np.linalg.norm(grid, axis=1, keepdims=True)
+
+
+_CLIENT, _REWARD = "client", "reward_"
+
+
+@shows_shapes()
+@dataclass(frozen=True, eq=False)
+class LoggedEnvironment:
+    """Rewards of n clients for each action; the client in row i answers pull i.
+
+    Attributes:
+        actions: public, shape (K, d).
+        outcomes: rewards in [−1, 1], shape (n, K).
+    """
+
+    actions: FloatArray
+    outcomes: FloatArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "actions", checked_actions(self.actions))
+        outcomes = checks.real_array(rewards=self.outcomes)
+        if outcomes.ndim != 2 or outcomes.shape[1:] != self.actions.shape[:1] or not len(outcomes):
+            expected = (
+                f"a row for each client with a reward for each of {len(self.actions)} actions"
+            )
+            raise ParameterError("rewards", outcomes.shape, expected)
+        bad = np.argwhere(~(np.abs(outcomes) <= 1.0))
+        if bad.size:
+            row, column = bad[0].tolist()
+            value = float(outcomes[row, column])
+            raise ParameterError(f"rewards[{row}][{column}]", value, "a number from -1 to 1")
+        object.__setattr__(self, "outcomes", outcomes)
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """Mean logged reward of each action, shape (K,)."""
+        return self.outcomes.mean(axis=0)
+
+    @property
+    def gaps(self) -> FloatArray:
+        """Regret of one pull of each action, shape (K,)."""
+        return self.means.max() - self.means
+
+    @property
+    def best(self) -> int:
+        """The number of an action of the largest mean."""
+        return int(np.argmax(self.means))
+
+    def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
+        """A batch's released sums; its clients are those from row ``first`` on, in random order.
+
+        Raises:
+            ParameterError: the log has too few clients.
+        """
+        if first + batch.size > len(self.outcomes):
+            raise ParameterError(
+                "horizon", first + batch.size, f"at most {len(self.outcomes)} rows"
+            )
+        rows = first + np.argsort(source.below(2**62, batch.size), kind="stable")
+        totals, begin = [], 0
+        for action, pulls in zip(batch.actions.tolist(), batch.pulls.tolist(), strict=True):
+            rewards = rounded_rewards(self.outcomes[rows[begin : begin + pulls], action], source)
+            totals.append(int(mechanism.messages(rewards, pulls, source).sum()))
+            begin += pulls
+        return mechanism.release(np.array(totals, np.int64), source)
+
+
+def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
+    """The environment of a CSV file with the columns client, reward_0, …, reward_{K − 1}.
+
+    Raises:
+        InputFileError: the file cannot be read, or has other columns.
+        ParameterError: a client in two rows, who would be in two batches; a reward that is no
+            number from −1 to 1.
+    """
+    features = checked_actions(actions)
+    names = [_CLIENT, *(f"{_REWARD}{i}" for i in range(len(features)))]
+    try:
+        header, *rows = csv_rows(path)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputFileError(f"{path} cannot be read: {error}") from None
+    if header != names:
+        raise InputFileError(f"{path}: expected the columns {', '.join(names)}")
+    _require_once(path, [canonical(row[0]) for row in rows])
+    outcomes = [
+        [_reward(path, number, *cell) for cell in zip(names[1:], row[1:], strict=True)]
+        for number, row in enumerate(rows, start=2)
+    ]
+    return LoggedEnvironment(features, np.array(outcomes).reshape(len(rows), len(features)))
+
+
+def _require_once(path: Path, clients: Sequence[str]) -> None:
+    """Refuses a client in two rows: its rewards would add up, and ε is that of one."""
+    seen: dict[str, int] = {}
+    for line, client in enumerate(clients, start=2):
+        if not client:
+            raise ParameterError("log", f"no client in line {line} of {path}", "one in every row")
+        if client in seen:
+            said = f"client {client!r} in lines {seen[client]} and {line} of {path}"
+            raise ParameterError("log", said, "each client once: epsilon is that of one reward")
+        seen[client] = line
+
+
+def _reward(path: Path, line: int, name: str, text: str) -> float:
+    """A reward, as it stands in the file."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) <= 1.0:
+        said = f"{name} = {text} in line {line} of {path}"
+        raise ParameterError("log", said, "rewards from -1 to 1, which are never clipped")
+    return value

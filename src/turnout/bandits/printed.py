@@ -17,24 +17,21 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from turnout.bandits.channels import Channels
-from turnout.bandits.core_sets import core_set
-from turnout.bandits.mechanisms import Mechanism
-from turnout.bandits.policy import Batch, Problem, Release, whole_batch
+from turnout.bandits.elimination import core_set
+from turnout.bandits.mechanisms import BatchMechanism, Channels
+from turnout.bandits.policy import Batch, BatchRelease, Problem, whole_batch
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
 from turnout.randomness import Source
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Model = Literal["none", "central", "local", "shuffled"]
 
 
 @dataclass(frozen=True)
-class PrintedSums(Mechanism):
+class PrintedSums(BatchMechanism):
     """Sums with continuous Laplace noise as printed.
 
     Attributes:
@@ -158,7 +155,7 @@ class PrintedElimination:
         design = core_set(features)
         return whole_batch(state.active[design.actions], design.shares, size, left)
 
-    def update(self, state: PrintedState, release: Release) -> PrintedState:
+    def update(self, state: PrintedState, release: BatchRelease) -> PrintedState:
         """Drops what looks worse than the best by 2γᵢ."""
         batch, features = release.batch, state.problem.actions
         pulled = features[batch.actions]

@@ -23,22 +23,20 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.accounting import gaussian_epsilon, price, shuffled_price
 from turnout.bandits.mechanisms import BareSums, attenuation
-from turnout.bandits.policy import Batch, Problem, Release
+from turnout.bandits.policy import Batch, BatchRelease, Problem
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.showing import shows_shapes
-from turnout.estimation.private.noise import gaussian_noise
+from turnout.estimation.private.central import gaussian_noise
 from turnout.randomness import Source
-from turnout.spec import KaryResponse, TrustModel
-from turnout.spec.shuffles import shuffled
+from turnout.schemes import KaryResponse, TrustModel
+from turnout.schemes.scheme import shuffled
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _SENSITIVITY = math.sqrt(4.5) * (1.0 + 1e-12)
 _STEPS = 30
 _CLOSE = 0.99  # of ε, at which no larger ε₀ is sought
@@ -161,7 +159,7 @@ class PrivateLinUCB:
         left = state.problem.horizon - state.pulled
         return Batch(np.array([best]), np.array([min(self.batch, left)]))
 
-    def update(self, state: PrivateState, release: Release) -> PrivateState:
+    def update(self, state: PrivateState, release: BatchRelease) -> PrivateState:
         """Adds the batch, and the noise of the node that it closes.
 
         The noise is a pure function of the sums so far, which are pseudo-random enough for a

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from turnout.bandits.mechanisms import Mechanism
-from turnout.bandits.policy import Batch, Policy, Problem, Release
+from turnout.bandits.mechanisms import BatchMechanism
+from turnout.bandits.policy import Batch, BatchRelease, Policy, Problem
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import LocalProtocolError
 from turnout.randomness import SimulationRandomness, SimulationStreams, Source
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Environment(Protocol):
@@ -30,7 +27,7 @@ class Environment(Protocol):
         """Regret of one pull of each action, shape (K,)."""
         ...
 
-    def sums(self, mechanism: Mechanism, batch: Batch, first: int, source: Source) -> IntArray:
+    def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
         """A batch's released sums; ``first`` pulls were made before."""
         ...
 
@@ -52,10 +49,10 @@ class Run:
     state: Any
 
 
-def simulate(
+def simulate_bandit(
     policy: Policy[Any],
     environment: Environment,
-    mechanism: Mechanism,
+    mechanism: BatchMechanism,
     horizon: int,
     streams: SimulationStreams,
 ) -> Run:
@@ -75,7 +72,7 @@ def simulate(
             raise LocalProtocolError(f"batch {number} has {batch.size} pulls, {left} are left")
         source = SimulationRandomness(streams.generator("bandit", "batch", number))
         sums = environment.sums(mechanism, batch, horizon - left, source)
-        state = policy.update(state, Release(batch, sums, mechanism.channels(batch.pulls)))
+        state = policy.update(state, BatchRelease(batch, sums, mechanism.channels(batch.pulls)))
         left -= batch.size
         regret += float(batch.pulls @ environment.gaps[batch.actions])
         batches.append(batch)

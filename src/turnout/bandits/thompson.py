@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from turnout.bandits.confidence import Evidence
-from turnout.bandits.core_sets import core_set
-from turnout.bandits.elimination import Elimination, EliminationState
-from turnout.bandits.policy import Batch, Problem, Release, check_growth, whole_batch
+from turnout.bandits.elimination import Elimination, EliminationState, core_set
+from turnout.bandits.policy import (
+    Batch,
+    BatchEvidence,
+    BatchRelease,
+    Problem,
+    check_growth,
+    whole_batch,
+)
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _ROUNDS = 3  # of estimating variances from means and means with variances
 _CHUNK = 2**22  # numbers of a block of sampled rewards
 
@@ -48,7 +51,7 @@ class ThompsonState:
     """
 
     problem: Problem
-    releases: tuple[Release, ...]
+    releases: tuple[BatchRelease, ...]
     posterior: Posterior
     guard: EliminationState | None = None
 
@@ -109,7 +112,7 @@ class BatchedThompson:
         kept = shares >= min(self.least, float(shares.max()))
         return whole_batch(active[kept], shares[kept] / shares[kept].sum(), size, state.left)
 
-    def update(self, state: ThompsonState, release: Release) -> ThompsonState:
+    def update(self, state: ThompsonState, release: BatchRelease) -> ThompsonState:
         """The posterior of all sums, and what the guard drops."""
         releases = (*state.releases, release)
         posterior = posterior_of(state.problem.actions, releases)
@@ -132,7 +135,7 @@ class BatchedThompson:
         return np.bincount(np.concatenate(best), minlength=len(features)) / self.samples
 
 
-def posterior_of(actions: FloatArray, releases: tuple[Release, ...]) -> Posterior:
+def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
     """The posterior of a standard normal prior, with variances of rewards at its own means."""
     dimension = actions.shape[1]
     posterior = Posterior(np.zeros(dimension), np.eye(dimension))
@@ -143,7 +146,7 @@ def posterior_of(actions: FloatArray, releases: tuple[Release, ...]) -> Posterio
             means = features @ posterior.mean
             spread = np.linalg.norm(features @ posterior.root, axis=1)
             low, high = np.clip(means - spread, -1, 1), np.clip(means + spread, -1, 1)
-            evidence = Evidence(features, release, low, high)
+            evidence = BatchEvidence(features, release, low, high)
             information = information + evidence.information
             moment = moment + evidence.moment
         values, vectors = np.linalg.eigh(information)

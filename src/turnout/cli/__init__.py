@@ -1,1 +1,4 @@
-"""Cli."""
+"""The command line: each command parses options, calls `turnout.api` and prints the answer.
+
+``main`` lists the commands and maps errors to exit codes. Nothing is computed here.
+"""

@@ -1,11 +1,12 @@
-"""Options that ``account`` and ``calibrate`` share: a randomizer, a law and a privacy target.
+"""Options that several commands share: a randomizer, a participation and a privacy target.
 
-Those of laws and randomizers are made of what these say of their own parameters, once a question
-is parsed.
+`Command` and `Group` refuse an option that is given twice. The options of participations and
+randomizers are built from the parameters that these declare, once a question is parsed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
@@ -14,10 +15,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.commands import Command
+from turnout.core.optional import require
 
 if TYPE_CHECKING:
-    from turnout.api.results import Result
+    from turnout.api.prices import Result
+
+
+class Command(click.Command):
+    """A command each of whose options is given at most once.
+
+    Click takes the last of several values in silence: ``--delta 1e-6 … --delta 1e-3`` would answer
+    another question than the one that a reader of the command line sees.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuses an option that takes one value, or is a flag, and stands there twice."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for option, times in Counter(order).items():
+                if isinstance(option, click.Option) and not option.multiple and times > 1:
+                    raise click.UsageError(f"{option.opts[-1]} is given {times} times", ctx)
+        return super().parse_args(ctx, args)
+
+
+class Group(Command, click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
 
 _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
 
@@ -117,7 +142,7 @@ Said = dict[str, dict[str, list[str]]]
 
 def _law_options() -> list[click.Option]:
     """``--scheme``, and an option for each parameter that a law of a question has."""
-    from turnout.spec.registry import all_laws
+    from turnout.schemes.registry import all_laws
 
     laws = {names.question: kind for kind, names in all_laws().items() if names.question}
     scheme = (
@@ -134,8 +159,8 @@ def _law_options() -> list[click.Option]:
 
 def _randomizer_options() -> list[click.Option]:
     """``--randomizer``, and an option for each parameter that a randomizer has."""
-    from turnout.randomizers.registry import all_mechanisms
-    from turnout.spec.registry import asked_randomizers
+    from turnout.randomizers.interface import all_mechanisms
+    from turnout.schemes.registry import asked_randomizers
 
     all_mechanisms()
     kinds = asked_randomizers()
@@ -154,7 +179,7 @@ def _options_of(
     kinds: Mapping[str, type[Any]], said: Said, types: dict[str, Any]
 ) -> list[click.Option]:
     """An option for each parameter of classes that are known by these names."""
-    from turnout.spec.parameters import Domain, parameters
+    from turnout.schemes.parameters import Domain, parameters
 
     for name, kind in kinds.items():
         for each in parameters(kind):
@@ -246,3 +271,13 @@ def show(found: Result, *, as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(found.table())
+
+
+def picture_path(picture: str | None) -> Path | None:
+    """The file of the picture; refused before anything is read, since a run costs privacy."""
+    if picture is None:
+        return None
+    require("plots", what="--picture")
+    from turnout.reporting.drawing import check_format
+
+    return check_format(picture)

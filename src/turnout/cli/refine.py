@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from turnout.cli.commands import Command, Group
-from turnout.cli.estimate_output import CONFIDENCE, JSON, names_of, values_options
-from turnout.cli.options import FILE, PATH, all_of
+from turnout.cli.estimate import CONFIDENCE, JSON, names_of, values_options
+from turnout.cli.options import FILE, PATH, Command, Group, all_of
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from turnout.refinement import Key, Release
+    from turnout.refinement import Key, LayeredRelease
     from turnout.refinement.multilevel import Mechanism
 
 _ENCODE_EXAMPLES = """\b
@@ -113,7 +112,7 @@ def encode(
     """
     from turnout.refinement import least_key_bits, multi_level
     from turnout.refinement import refine as refined
-    from turnout.refinement.folder import write_release
+    from turnout.refinement.release import write_release
 
     names = names_of(size, labels)
     levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
@@ -186,26 +185,26 @@ def limited(
     from turnout.randomness import OSRandomness
     from turnout.refinement import LimitedAnswers, enough_randomness
     from turnout.refinement.hadamard import public_seed
-    from turnout.reporting import refined_tables
+    from turnout.reporting import estimates
 
     names, source = names_of(size, labels), OSRandomness()
     answers = LimitedAnswers(size or len(names), epsilon, randomness, public_seed(source))
     values = _values(data, answers.size, names, column, missing)
     found = answers.answered(answers.totals(answers.encode(values, source)))
     names = names or tuple(map(str, range(answers.size)))
-    rows = refined_tables.level_rows(names, found, confidence)
+    rows = estimates.level_rows(names, found, confidence)
     if out is not None:
-        refined_tables.write_rows(out, rows)
+        estimates.write_rows(out, rows)
     limits = {
         "randomness_bits": answers.entropy_bits,
         "enough_randomness_bits": enough_randomness(epsilon),
         "share_asked": answers.share,
     }
     if as_json:
-        record = refined_tables.level_record(found, confidence, rows)
+        record = estimates.level_record(found, confidence, rows)
         click.echo(json.dumps({**record, **limits}, indent=2))
         return
-    refined_tables.show_level(found, confidence, rows, top)
+    estimates.show_level(found, confidence, rows, top)
     click.echo(
         f"{answers.entropy_bits:.3g} bits of randomness a client on average, of "
         f"{limits['enough_randomness_bits']:.3g} that help; {answers.share:.1%} of "
@@ -238,8 +237,8 @@ def decode(
 
     PUBLIC is the public file. Without a key it is read at the level that everybody has.
     """
-    from turnout.refinement.folder import read_key, read_release
-    from turnout.reporting import refined_tables
+    from turnout.refinement.release import read_key, read_release
+    from turnout.reporting import estimates
 
     release = read_release(public)
     key = None if key_file is None else read_key(key_file)
@@ -247,18 +246,18 @@ def decode(
         _check_level(release, key, epsilon)
     estimate = release.at(key)
     names = release.labels or tuple(map(str, range(release.levels.size)))
-    rows = refined_tables.level_rows(names, estimate, confidence)
+    rows = estimates.level_rows(names, estimate, confidence)
     if values is not None:
         _write_values(release, key, values)
     if out is not None:
-        refined_tables.write_rows(out, rows)
+        estimates.write_rows(out, rows)
     if as_json:
-        click.echo(json.dumps(refined_tables.level_record(estimate, confidence, rows), indent=2))
+        click.echo(json.dumps(estimates.level_record(estimate, confidence, rows), indent=2))
     else:
-        refined_tables.show_level(estimate, confidence, rows, top)
+        estimates.show_level(estimate, confidence, rows, top)
 
 
-def _check_level(release: Release, key: Key | None, epsilon: float) -> None:
+def _check_level(release: LayeredRelease, key: Key | None, epsilon: float) -> None:
     """The level that is meant is the one that there is a key for."""
     level = release.levels.level_of(epsilon)
     if key is None and level != len(release.levels.epsilons) - 1:
@@ -267,10 +266,10 @@ def _check_level(release: Release, key: Key | None, epsilon: float) -> None:
         raise ParameterError("key", key.epsilon, f"the key for epsilon = {epsilon:g}")
 
 
-def _write_values(release: Release, key: Key | None, path: Path) -> None:
+def _write_values(release: LayeredRelease, key: Key | None, path: Path) -> None:
     import numpy as np
 
-    from turnout.reporting.folder import write
+    from turnout.core.files import write
 
     if key is None:
         raise click.UsageError("--values needs the key for epsilon = inf: --key FILE")

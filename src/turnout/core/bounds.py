@@ -1,10 +1,21 @@
-"""A number that is only known to lie between two proved bounds."""
+"""Numbers that are known between two proved bounds, and bisections that end so.
+
+`Bounds` holds an upper and a lower bound. `bisected` and `bisected_each` find where a condition
+changes and return a `Bracket`: its end `holding` was tried, or given, and meets the condition, so a
+caller takes the end that is safe. Accounting and calibration build on both.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
 
@@ -32,3 +43,82 @@ class Bounds:
     def __or__(self, other: Bounds) -> Bounds:
         """The bounds of the larger of two quantities (the worse of two directions)."""
         return Bounds(max(self.lower, other.lower), max(self.upper, other.upper))
+
+
+class Bracket(NamedTuple):
+    """Two numbers around a threshold: where a condition fails, and where it holds."""
+
+    failing: float
+    holding: float
+
+    @property
+    def middle(self) -> float:
+        """About the threshold, on neither side for sure."""
+        return 0.5 * (self.failing + self.holding)
+
+
+def bisected(
+    holds: Callable[[float], bool],
+    failing: float,
+    holding: float,
+    *,
+    halvings: int = 1100,
+    gap: float = 0.0,
+    relative: float = 0.0,
+) -> Bracket:
+    """A narrower bracket around the threshold of a condition.
+
+    Args:
+        holds: the condition; asked between the ends only, never at them.
+        failing: an end where it fails, or that stands for "nowhere on this side".
+        holding: an end where it holds.
+        halvings: at most so many.
+        gap: ends that are as close as this are close enough.
+        relative: the same as a part of ``holding``.
+
+    >>> bisected(lambda x: x * x >= 2.0, 1.0, 2.0, gap=1e-3).holding
+    1.4150390625
+    """
+    for _ in range(halvings):
+        if abs(holding - failing) <= gap + relative * abs(holding):
+            break
+        middle = 0.5 * (failing + holding)
+        if middle in (failing, holding):  # neighbours among the floats
+            break
+        failing, holding = (failing, middle) if holds(middle) else (middle, holding)
+    return Bracket(failing, holding)
+
+
+def bisected_each(
+    holds: Callable[[FloatArray], NDArray[np.bool_]],
+    failing: FloatArray,
+    holding: FloatArray,
+    halvings: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Brackets around many thresholds at once: where the condition fails, and where it holds."""
+    for _ in range(halvings):
+        middle = 0.5 * (failing + holding)
+        if np.all((middle == failing) | (middle == holding)):  # neighbours among the floats
+            break
+        right = holds(middle)
+        failing, holding = np.where(right, failing, middle), np.where(right, middle, holding)
+    return failing, holding
+
+
+def grown(
+    holds: Callable[[float], bool], start: float, most: float, factor: float = 2.0
+) -> Bracket | None:
+    """A bracket from 0 or the last failure up to the first success of start, factor·start, ….
+
+    None if the condition fails at all of them up to ``most``; ``failing`` is 0, untried, where it
+    holds at once.
+
+    >>> grown(lambda x: x >= 5.0, 1.0, 100.0)
+    Bracket(failing=4.0, holding=8.0)
+    """
+    failing, holding = 0.0, start
+    while not holds(holding):
+        failing, holding = holding, factor * holding
+        if holding > most:
+            return None
+    return Bracket(failing, holding)

@@ -1,9 +1,19 @@
-"""Expressions for features: what a plan's ``features`` says, as stages of names."""
+"""Names that plans and charters give to features and to a user's own code.
+
+`feature_stages` parses a plan's ``features`` into stages of names, `is_reference` tells a reference
+to a user's own code (``module:name``) from a built-in name.
+"""
 
 from __future__ import annotations
 
 from turnout.core.errors import ParameterError
-from turnout.core.references import is_reference
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text has the form "module:name"."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in f"{module}.{name}".split("."))
+
 
 FEATURES = ("pixels", "standardized", "deskewed", "scattering", "hog", "hog-cells")
 """Feature functions that have names."""

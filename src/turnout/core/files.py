@@ -80,6 +80,21 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
         raise StorageError(f"{path}: {what} not written: {error.strerror or error}") from error
 
 
+def write(path: Path, data: str | bytes) -> None:
+    """Put a file into its place whole, its folders too; text in UTF-8.
+
+    Raises:
+        StorageError: the file system refuses; the file is what it was.
+    """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(data.encode() if isinstance(data, str) else data)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}") from error
+
+
 def sync_folder(folder: Path) -> None:
     """Makes a rename in a folder durable; Windows does so by itself, and opens no folder."""
     if sys.platform == "win32":

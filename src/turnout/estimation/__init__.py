@@ -1,8 +1,13 @@
 """Estimates from clients' messages: tallies that merge, and estimates with error bars."""
 
 from turnout.estimation.frequencies import FrequencyEstimate, estimate_frequencies
-from turnout.estimation.frequency_tallies import FrequencyTally, collect
-from turnout.estimation.simplex import clip_and_normalise, normalise, project_simplex
+from turnout.estimation.tallies import (
+    FrequencyTally,
+    clip_and_normalise,
+    collect,
+    normalise,
+    project_simplex,
+)
 
 __all__ = [
     "FrequencyEstimate",

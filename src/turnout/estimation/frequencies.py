@@ -1,26 +1,335 @@
-"""Frequencies of k items among n clients, from one randomized message a client."""
+"""Frequencies of k items among n clients, from one randomized message a client.
+
+`estimate_frequencies` turns a tally into a `FrequencyEstimate`: values, standard errors,
+`FrequencyIntervals` that hold at every number of clients, and the items that `items_above` names.
+`shrink` is the empirical-Bayes post-processing. The functions read tallies
+(`turnout.estimation.tallies`) alone, so nothing here costs privacy.
+
+**Intervals.** Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v
+their mean share, where a message supports the client's own item with p and any other one with q.
+
+c_v is a sum of n independent coins, of which n·f_v fall with p and the others with q. By Hoeffding
+(1956, Theorem 5) its tails, one or more away from the mean, are no heavier than those of a binomial
+of mean n·μ_v; and at a tail below 1/4 the limits of Clopper and Pearson never look nearer to the
+mean. So the exact binomial interval for μ_v holds, and with it the one for f_v = (μ_v − q)/(p − q).
+
+The same limits cover the share π_v in the population, if the clients are independent draws from it:
+then c_v *is* binomial, of chance q + (p − q)·π_v. So do the limits from sample variances, whose
+messages are then independent with one distribution.
+
+**Shrinking.** Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency,
+G the distribution of the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
+
+x_v is nearly normal around f_v. If the f_v were drawn from G, the best guess of f_v in squared
+error would be its posterior mean. G is not known, but k raw estimates say much about it: its
+maximum-likelihood estimate is found by expectation maximisation, held to the mean 1/k, which is
+known.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import log
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.estimation.empirical_bayes import shrink
-from turnout.estimation.frequency_intervals import (
-    FrequencyIntervals,
-    frequency_intervals,
-    sampling_errors,
-)
-from turnout.estimation.frequency_scores import Evidence, evidence
-from turnout.estimation.frequency_tallies import FrequencyTally
-from turnout.estimation.heavy_hitters import heavy_hitters
-from turnout.estimation.simplex import POST_PROCESSING
+from turnout.estimation.tallies import POST_PROCESSING, Evidence, FrequencyTally, evidence
 from turnout.randomizers.interface import FrequencyRandomizer
+
+_FEWEST, _MOST = 301, 1201
+"""Points of the grid, besides those at the largest raw estimates."""
+_LARGEST = 200
+_ROUNDS = 200
+_DIRECT = 2**12
+"""Items up to which each enters on its own; more are counted in bins of a tenth of an error."""
+_BLOCK = 2**12
+
+
+def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
+    """Posterior means of all frequencies under the law that fits them best, scaled to sum to 1.
+
+    Source: Robbins, An empirical Bayes approach to statistics, 1956; Kiefer, Wolfowitz, Ann. Math.
+        Stat. 1956 (the maximum-likelihood law); Jiang, Zhang, General maximum likelihood empirical
+        Bayes estimation of normal means, Ann. Stat. 2009 (close to the best of all rules that
+        treat items alike).
+
+    Meant for some hundred items or more. It treats equal raw estimates with equal errors alike,
+    so where errors differ they must not tell which items are frequent.
+
+    Args:
+        raw: the unbiased estimate, finite, shape (k,).
+        standard_errors: above 0, shape (k,).
+
+    Returns:
+        Non-negative, summing to 1, shape (k,).
+    """
+    x, s = np.asarray(raw, dtype=np.float64), np.asarray(standard_errors, dtype=np.float64)
+    if x.ndim != 1 or not x.size or not np.all(np.isfinite(x)):
+        raise ParameterError("raw", x.shape, "finite numbers of shape (k,)")
+    if s.shape != x.shape or not np.all((s > 0) & np.isfinite(s)):
+        raise ParameterError("standard_errors", s.shape, f"{x.size} finite numbers above 0")
+    grid = _grid(x, s)
+    prior = _fitted(*_binned(x, s), grid)
+    means = np.concatenate(
+        [
+            _posterior_means(x[at : at + _BLOCK], s[at : at + _BLOCK], grid, prior)
+            for at in range(0, x.size, _BLOCK)
+        ]
+    )
+    total = means.sum()
+    return means / total if total > 0 else np.full(x.size, 1 / x.size)
+
+
+def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Points g_j: denser near 0, where most items are, half an error apart at the far end.
+
+    The largest raw estimates are points themselves, so that a lone frequent item finds its place
+    however small its error.
+    """
+    largest = max(float(x.max()), 3 * float(s.max()))
+    count = int(np.clip(4 * largest / float(np.median(s)), _FEWEST, _MOST))
+    own = np.sort(x)[-_LARGEST:]
+    return np.unique(np.concatenate([np.linspace(0, 1, count) ** 2 * largest, own[own > 0]]))
+
+
+def _binned(
+    x: NDArray[np.float64], s: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Values, errors and how many items each stands for."""
+    if x.size <= _DIRECT:
+        return x, s, np.ones(x.size)
+    error = float(np.sqrt(np.mean(s**2)))
+    bins = np.rint(x / (error / 10)).astype(np.int64)
+    _, where, counts = np.unique(bins, return_inverse=True, return_counts=True)
+    mean = np.bincount(where, weights=x) / counts
+    errors = np.sqrt(np.bincount(where, weights=s**2) / counts)
+    return mean, errors, counts.astype(np.float64)
+
+
+def _likelihood(
+    x: NDArray[np.float64], s: NDArray[np.float64], grid: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Density of each value at each point, up to a factor for each value."""
+    distance = ((x[:, None] - grid) / s[:, None]) ** 2
+    return np.exp(-0.5 * (distance - distance.min(axis=1, keepdims=True)))
+
+
+def _fitted(
+    x: NDArray[np.float64],
+    s: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    grid: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Masses of the law on the grid, by expectation maximisation at a fixed mean."""
+    likelihood = _likelihood(x, s, grid)
+    masses = np.full(grid.size, 1 / grid.size)
+    share, mean = counts / counts.sum(), 1 / counts.sum()
+    for _ in range(_ROUNDS):
+        masses = masses * ((share / (likelihood @ masses)) @ likelihood)
+        masses = _tilted(masses, grid, mean)
+    return masses
+
+
+def _tilted(
+    masses: NDArray[np.float64], grid: NDArray[np.float64], mean: float
+) -> NDArray[np.float64]:
+    """The nearest law (in relative entropy) with this mean: masses times e^{t·g}."""
+    low, high = -200.0 / grid[-1], 200.0 / grid[-1]
+    tilted = masses
+    for _ in range(50):
+        slope = (low + high) / 2
+        tilted = masses * np.exp(slope * grid - max(slope * grid[-1], 0.0))
+        tilted /= tilted.sum()
+        if tilted @ grid < mean:
+            low = slope
+        else:
+            high = slope
+    return tilted
+
+
+def _posterior_means(
+    x: NDArray[np.float64],
+    s: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    prior: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    weights = _likelihood(x, s, grid) * prior
+    return (weights @ grid) / weights.sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyIntervals:
+    """Lower and upper limits of all items' frequencies.
+
+    Attributes:
+        low: shape (k,), at least 0.
+        high: shape (k,), at most 1.
+        confidence: probability that the limits hold: each item's on its own, or, where
+            ``simultaneous``, all of them at once. For the shares of these clients it is over their
+            coins; for the shares of a population it is over who was sampled, too.
+        simultaneous: whether they hold all at once.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    confidence: float
+    simultaneous: bool
+
+
+def frequency_intervals(
+    evidence: Evidence, confidence: float = 0.95, simultaneous: bool = False
+) -> FrequencyIntervals:
+    """Two-sided limits for the shares of clients that hold each item.
+
+    They cover the shares of these n clients, and those of a large population from which the
+    clients are a simple random sample, each with the stated probability.
+
+    Args:
+        evidence: what the messages say.
+        confidence: at least 0.5, below 1.
+        simultaneous: whether all limits must hold at once (Bonferroni over the k items, then
+            made consistent: shares sum to 1, so each is at most 1 minus the others' lower limits
+            and at least 1 minus their upper limits).
+    """
+    checks.open_unit(confidence=confidence)
+    if confidence < 0.5:
+        raise ParameterError("confidence", confidence, "at least 0.5")
+    tail = (1 - confidence) / 2 / (evidence.items if simultaneous else 1)
+    low, high = _limits(evidence, tail)
+    low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+    if simultaneous:
+        low, high = (
+            np.maximum(low, 1 - (high.sum() - high) - 1e-12),
+            np.minimum(high, 1 - (low.sum() - low) + 1e-12),
+        )
+    return FrequencyIntervals(low, high, confidence, simultaneous)
+
+
+def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.float64]:
+    """Standard errors of the shares in a simple random sample, √(f(1 − f)/n), shape (k,).
+
+    Args:
+        shares: estimates; what lies outside [0, 1] counts as its nearer end.
+        clients: n, or a private estimate of it.
+    """
+    within = np.clip(shares, 0.0, 1.0)
+    return np.sqrt(within * (1 - within) / clients)
+
+
+def sampled_limits(
+    counts: tuple[NDArray[np.float64], NDArray[np.float64]], clients: float, tail: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Limits of the shares in a population, from limits of counts among its sample.
+
+    Source: Clopper and Pearson's limits, at the ends of what the counts may be.
+
+    Args:
+        counts: lowest and highest count of each item among the sampled, shape (k,) each.
+        clients: n.
+        tail: chance that either side may miss, beside what the counts' limits miss.
+    """
+    low, high = (np.clip(each, 0.0, clients) for each in counts)
+    least = special.betaincinv(np.maximum(low, 1e-9), clients - low + 1, tail)
+    most = special.betainccinv(high + 1, np.maximum(clients - high, 1e-9), tail)
+    return np.where(low > 0, least, 0.0), np.where(high < clients, most, 1.0)
+
+
+def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray[np.float64]:
+    """The probability that so many of n independent messages support an item, at a mean share
+    ``mean``.
+
+    Args:
+        counts: messages that support each item, shape (k,).
+        n: messages.
+        mean: in [0, 1]; it may be the mean of shares that differ from client to client.
+
+    Returns:
+        P(Bin(n, ``mean``) ≥ c), shape (k,): p-values that hold at every level up to 1/4.
+    """
+    # That tail is the regularised incomplete beta function I_μ(c, n − c + 1).
+    tails = special.betainc(np.maximum(counts, 1), n - counts + 1, min(mean, 1.0))
+    return np.where(counts > 0, tails, 1.0)
+
+
+def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One-sided limits, each wrong with probability ``tail`` at most."""
+    if evidence.counts is None:
+        return _bernstein(evidence, tail)
+    c = evidence.counts.astype(np.float64)
+    low, high = sampled_limits((c, c), evidence.clients, tail)
+    return (low - evidence.other) / evidence.lift, (high - evidence.other) / evidence.lift
+
+
+def _bernstein(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Limits for means of scores in {−1, 0, 1}, from their sample variance.
+
+    Source: Maurer, Pontil, Empirical Bernstein bounds and sample-variance penalization, COLT 2009,
+        Theorem 11 (independent, not necessarily identical variables), scaled to a range of 2.
+    """
+    n = evidence.clients
+    if n < 2:
+        return np.zeros(evidence.items), np.ones(evidence.items)
+    mean = evidence.sums / n
+    variance = np.maximum(evidence.squares / n - mean**2, 0) * n / (n - 1)
+    weight = log(2 / tail)
+    radius = np.sqrt(2 * variance * weight / n) + 2 * 7 * weight / (3 * (n - 1))
+    gain = evidence.gain
+    return (mean - radius) / gain, (mean + radius) / gain
+
+
+def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
+    """Items whose frequency is above ``threshold``, the surest first.
+
+    Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Stat. 1979,
+        on exact binomial p-values (`turnout.estimation.frequencies`).
+
+    Guarantees:
+        With probability at least 1 − ``error`` over the clients' coins, none of the items has a
+        frequency of ``threshold`` or less, whatever the clients hold.
+
+    Args:
+        evidence: what the messages say.
+        threshold: in [0, 1).
+        error: family-wise error, at most 0.25.
+
+    Returns:
+        Item numbers, int64.
+    """
+    checks.probability(threshold=threshold)
+    check_error(error)
+    if evidence.counts is None:
+        # No exact test: lower limits that hold all at once, each with half of its share of error.
+        low = frequency_intervals(evidence, 1 - error, simultaneous=True).low
+        found = np.flatnonzero(low > threshold)
+        return found[np.argsort(-low[found], kind="stable")]
+    mean = evidence.other + evidence.lift * threshold
+    return holm(binomial_p_values(evidence.counts, evidence.clients, mean), error)
+
+
+def check_error(error: float) -> None:
+    """One line for a family-wise error at which p-values are not known to hold."""
+    checks.open_unit(error=error)
+    if error > 0.25:
+        raise ParameterError("error", error, "at most 0.25")
+
+
+def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
+    """Hypotheses that are rejected at family-wise error ``error``, by rising p-value.
+
+    >>> holm(np.array([0.5, 0.001, 0.02, 0.026]), 0.06).tolist()
+    [1, 2, 3]
+    """
+    check_error(error)
+    order = np.argsort(p_values, kind="stable")
+    passed = p_values[order] <= error / np.arange(len(order), 0, -1)
+    stop = int(np.argmin(passed)) if not passed.all() else len(order)
+    return order[:stop]
+
 
 WAYS = (*POST_PROCESSING, "empirical-bayes")
 """Ways from a raw estimate to frequencies."""
@@ -97,7 +406,7 @@ class FrequencyEstimate:
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
         """Items above ``threshold``; one wrong among them with probability ``error`` at most."""
-        return heavy_hitters(self.evidence, threshold, error)
+        return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:
         """The estimate as text: its size and its privacy."""

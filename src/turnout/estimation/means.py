@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
-from turnout.estimation.simplex import project_simplex
+from turnout.estimation.tallies import project_simplex
 from turnout.randomizers.vectors import BinaryVectorRandomizer, VectorRandomizer
 from turnout.randomness import Source
 
-FloatArray = NDArray[np.float64]
 _BLOCK_NUMBERS = 2**21  # coordinates of clients that `collect_mean` holds at once, 16 MiB
 _LOOKED_AT = 2**8  # messages of a block whose own variance is taken
 _FEW_COORDINATES = 32  # up to which each coordinate has a variance of its own

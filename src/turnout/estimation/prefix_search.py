@@ -25,10 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.estimation.frequency_intervals import binomial_p_values
-from turnout.estimation.heavy_hitters import check_error, holm
+from turnout.estimation.frequencies import binomial_p_values, check_error, holm
 from turnout.randomizers.hadamard import OneBitHadamard, parity, walsh_hadamard
-from turnout.randomizers.levels import check_level
+from turnout.randomizers.interface import check_level
 from turnout.randomness import Source
 
 

@@ -24,18 +24,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 from turnout.estimation.frequencies import estimate_frequencies
-from turnout.estimation.frequency_tallies import FrequencyTally
 from turnout.estimation.means import MeanEstimate, MeanTally, collect_mean, estimate_mean
+from turnout.estimation.tallies import FrequencyTally
 from turnout.randomizers import OneBitHadamard
-from turnout.randomizers.levels import level_above
+from turnout.randomizers.interface import level_above
 from turnout.randomizers.vectors import LInfRandomizer
-from turnout.randomizers.vectors.flips import ratio_of_flips
+from turnout.randomizers.vectors.interface import ratio_of_flips
 from turnout.randomness import Source
 
-FloatArray = NDArray[np.float64]
 _HALVINGS = 60
 _LARGEST_SHARE = 0.9  # of ε that finding the range may take
 

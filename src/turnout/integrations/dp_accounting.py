@@ -13,9 +13,9 @@ from typing import Any
 
 from turnout.accounting import PrivacyCurve
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
-from turnout.core.extras import unavailable
-from turnout.spec import CheckIn, GaussianNoise, KSubset, LaplaceNoise, Relation, Scheme
-from turnout.spec.shuffles import shuffled
+from turnout.core.optional import unavailable
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, LaplaceNoise, Relation, Scheme
+from turnout.schemes.scheme import shuffled
 
 try:
     import attr

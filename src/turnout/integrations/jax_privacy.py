@@ -15,7 +15,7 @@ from typing import Any
 from turnout.accounting import price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,

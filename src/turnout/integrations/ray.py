@@ -1,11 +1,15 @@
-"""Training on a Ray cluster: blocks of a step's clients go to actors, their sums come back.
+"""Ray: training on a cluster, and private estimates of values in Ray Data.
 
-The parameters are sent to each machine once a step, the task (the clients' data with it) once a
-run, both through Ray's shared memory. What a block is follows from the step's clients alone, and
-blocks are added in their order: so the numbers are those of one process, whoever computed which
-block and however often.
+`RayEngine` sends blocks of a step's clients to actors and adds their sums. The parameters are sent
+to each machine once a step, the task (the clients' data with it) once a run, both through Ray's
+shared memory. A block follows from the step's clients alone, and blocks are added in their order:
+so the numbers are those of one process, however blocks were distributed.
 
-Whoever can reach a cluster's ports may run code on it and read the clients' data, and ε covers
+`RayRows` streams a data set of Ray Data, one row a client. Only tallies are kept, so memory does
+not grow with the rows. An estimate under shuffled trust counts the rows first, so it streams twice:
+the data set must give the same rows each time.
+
+Anyone who can reach a cluster's ports may run code on it and read the clients' data, and ε covers
 neither: it is for simulations, on machines that may see the data.
 """
 
@@ -27,8 +31,15 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, TurnoutError
-from turnout.core.extras import unavailable
-from turnout.learning.references import PLAN_MODULES
+from turnout.core.optional import unavailable
+from turnout.core.values import canonical
+from turnout.estimation.private.columns import (
+    BLOCK_ROWS,
+    batch_entries,
+    batch_vectors,
+    chosen_columns,
+)
+from turnout.learning.losses import PLAN_MODULES
 from turnout.learning.tasks import SupervisedTask
 
 try:
@@ -228,3 +239,48 @@ class RayEngine:
             while given in found:
                 yield found.pop(given)
                 given += 1
+
+
+try:
+    from ray.data import Dataset
+except ImportError as error:
+    raise unavailable(error, __name__, "data", "ray") from None
+
+
+class RayRows:
+    """Rows for `turnout.estimate_frequencies` and `turnout.estimate_mean`.
+
+    Args:
+        dataset: of tables with named columns, such as `ray.data.read_parquet` gives.
+
+    Raises:
+        ParameterError: no data set, or one without rows.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        schema = dataset.schema() if isinstance(dataset, Dataset) else None
+        if schema is None:
+            given = type(dataset).__name__
+            raise ParameterError("dataset", given, "a ray.data.Dataset with rows")
+        self._dataset = dataset
+        self._keys = {canonical(name): name for name in schema.names}
+        self.names: Sequence[str] = [canonical(name) for name in schema.names]
+
+    def entries(self, column: str | None) -> Iterator[NDArray[Any] | list[Any]]:
+        """One column, block by block."""
+        chosen = () if column is None else (column,)
+        return map(batch_entries, self._batches(chosen, single=True))
+
+    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+        """Columns of numbers, block by block, each of shape (rows, columns)."""
+        return map(batch_vectors, self._batches(columns, single=False))
+
+    def _batches(self, columns: Sequence[str], *, single: bool) -> Iterator[Any]:
+        """The record batches of some columns, in their order."""
+        names = [self._keys[name] for name in chosen_columns(columns, self.names, single=single)]
+        size = max(1, BLOCK_ROWS // len(names))
+        whole = set(names) == set(self._keys.values())
+        some = self._dataset if whole else self._dataset.select_columns(names)
+        tables: Any = some.iter_batches(batch_size=size, batch_format="pyarrow")
+        for table in tables:
+            yield from table.select(names).to_batches()

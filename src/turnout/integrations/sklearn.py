@@ -1,4 +1,8 @@
-"""Estimators of scikit-learn's form that learn from check-ins: each row draws its steps.
+"""Clipped gradient sums of linear models, in closed form.
+
+Warnings of what a fit reads off private data, or has others read, that no ε covers.
+
+Estimators of scikit-learn's form that learn from check-ins: each row draws its steps.
 
 A row is clipped by itself, joins one random batch of each epoch, and every batch releases a noisy
 sum divided by the expected size. ε is for one row, under zero-out: the number of rows is public, as
@@ -7,6 +11,7 @@ are the classes and every parameter. Draws come from the operating system, so a 
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import lru_cache
 from numbers import Integral, Real
@@ -17,12 +22,65 @@ from numpy.typing import NDArray
 
 from turnout.accounting import calibrate_noise, price
 from turnout.core.errors import ParameterError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.core.values import canonical, refuse_inexact, refuse_rows
 from turnout.integrations.assignment import Assignment, system_gaussian
-from turnout.integrations.linear_gradients import Matrix, clipped_sum, scaled, softmax
-from turnout.integrations.uncovered import UncoveredByEpsilonWarning, warn_in_a_search
-from turnout.spec import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
+
+Matrix = NDArray[np.float64]
+
+
+def scaled(features: Matrix, norm: float) -> Matrix:
+    """Rows of norm at most 1, with a constant beside: shape (rows, features + 1)."""
+    lengths = np.hypot.reduce(features, axis=1, keepdims=True)  # which does not overflow
+    return np.hstack([features / np.maximum(lengths, norm), np.ones((len(features), 1))])
+
+
+def clipped_sum(rows: Matrix, residuals: Matrix) -> Matrix:
+    """Sum over rows of the gradients row × residual, each of norm at most 1."""
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
+    clipped = residuals * (1.0 - 2.0**-20) / np.maximum(lengths, 1.0)[:, None]
+    return rows.T @ clipped
+
+
+def softmax(scores: Matrix) -> Matrix:
+    """Probabilities by rows of scores."""
+    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return grown / grown.sum(axis=1, keepdims=True)
+
+
+_REPEATED = tuple(
+    f"sklearn.{name}"
+    for name in (
+        "calibration",
+        "ensemble",
+        "feature_selection",
+        "model_selection",
+        "multiclass",
+        "multioutput",
+        "semi_supervised",
+    )
+)
+"""Packages of estimators that fit others several times."""
+
+
+class UncoveredByEpsilonWarning(UserWarning):
+    """Something that a fit read off private data and no ε covers."""
+
+
+def warn_in_a_search() -> None:
+    """Warns where something of scikit-learn's that fits many times calls the fit."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_REPEATED):
+            message = (
+                "every fit of a search, cross-validation or ensemble costs epsilon_ anew, and "
+                "scores on held-out rows are not private: epsilon_ is that of one fit alone"
+            )
+            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=4)
+            return
+        frame = frame.f_back
+
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

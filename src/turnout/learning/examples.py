@@ -1,4 +1,4 @@
-"""Labelled examples, as a model sees them."""
+"""Labelled examples as a model sees them."""
 
 from __future__ import annotations
 

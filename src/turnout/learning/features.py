@@ -1,16 +1,48 @@
 """Fixed public functions of one input, applied once before training.
 
-A feature looks at one example at a time and at no data set, so using it costs no privacy. An
-expression puts functions one after another and side by side: "deskewed | scattering + hog".
+A feature function sees one example at a time and no data set, so using it costs no privacy.
+`build_features` parses an expression that puts functions one after another and side by side
+("deskewed | scattering + hog") into a `FeatureMap`; `apply_features` computes it with all threads.
+
+**Deskewing** centres a character and sets it upright, by its own ink alone.
+
+**Histograms of oriented gradients.** The image is cut into cells of 4 by 4 pixels. Each pixel votes
+for the direction of its gradient, with its length, in the nearest two of 12 directions and the
+nearest cells. Blocks of 2 by 2 cells are brought to a common length, so that neither light nor
+contrast counts.
+
+Source: Dalal and Triggs, *Histograms of oriented gradients for human detection* (CVPR 2005), with
+    directions around the whole circle and blocks normalised and cut off as there ("L2-Hys"). At
+    the end each direction is shifted and scaled over the image as scattering maps are, so that
+    clipping treats images nearly alike.
+
+**Wavelet scattering** of order two with J = 2 scales and L = 8 orientations turns an image into 81
+smooth maps a quarter of its width: the image smoothed, what oriented wavelets of two scales find in
+it, and what the coarser ones find in what the finer ones found. A linear model on it needs far less
+noise to learn than a network on pixels. Notation: N padded side, ψ wavelet, φ Gaussian, x̂ Fourier
+transform of x.
+
+Source: Bruna and Mallat, *Invariant scattering convolution networks* (IEEE TPAMI 2013), with
+    the Morlet wavelets and constants of Kymatio (Andreux et al., JMLR 2020); as features for
+    private learning, Tramèr and Boneh, *Differentially private learning needs better features*
+    (ICLR 2021), §3. Padding is 4 mirrored pixels a side.
+
+**Threads.** A batch is a few dozen small operations, too small for PyTorch to split each between
+threads (on a loaded machine its threads then wait for each other most of the time). `ordered_map`
+gives each thread whole batches and takes results in order, so the bits do not depend on the number
+of threads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +53,298 @@ from torch.nn import functional
 from turnout.core.errors import ParameterError
 from turnout.core.feature_expressions import feature_stages
 from turnout.learning.examples import as_floats, as_tensor
-from turnout.learning.module_probes import stands_alone
-from turnout.learning.parallel import keep_freed_memory, ordered_map
-from turnout.learning.references import Reference, imported
+from turnout.learning.losses import Reference, imported
+from turnout.learning.module_trials import stands_alone
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ordered_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """``function`` of each item, in order, on as many threads as PyTorch was given."""
+    threads = min(torch.get_num_threads(), len(items))
+    with _one_thread_an_operation():
+        if threads <= 1:
+            yield from map(function, items)
+        else:
+            yield from _workers(threads).map(function, items)
+
+
+@contextmanager
+def _one_thread_an_operation() -> Iterator[None]:
+    """PyTorch's own splitting of operations is off inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _workers(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay. Matrix products ask the thread they run in how far to split, so each
+    thread is told on its own.
+    """
+    return ThreadPoolExecutor(
+        threads, "turnout-learning", initializer=torch.set_num_threads, initargs=(1,)
+    )
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have the C library keep freed memory for the next batch instead of giving it back.
+
+    glibc hands large blocks back to the system when they are freed, and getting them again,
+    zeroed page by page, costs as much as computing with them. Once it has seen a block of just
+    under 32 MiB freed, it keeps blocks up to that size. Elsewhere this does nothing.
+    """
+    block = torch.empty(31 << 20, dtype=torch.uint8)
+    del block
+
+
+_LEAST_INK, _LEAST_VARIANCE = 1e-6, 1e-3
+
+
+def deskewed(images: Tensor) -> Tensor:
+    """Each image sheared along its rows until its ink leans neither way, and centred.
+
+    Ink is what is above 0. The slant is the covariance of an image's ink across and down by its
+    variance down; rows move by it, and the centre of mass comes to the middle. An image without
+    ink stays as it is. Made for handwriting, which slants; it says nothing about other images.
+
+    Args:
+        images: float32 in [0, 1], shape ``(n, height, width)``.
+
+    Source: LeCun, Bottou, Bengio and Haffner, *Gradient-based learning applied to document
+        recognition* (Proceedings of the IEEE, 1998), §III, for a linear classifier.
+    """
+    height, width = images.shape[1:]
+    down, right = torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2
+    ink = images.sum((1, 2)).clamp_min(_LEAST_INK)
+    y = (images.sum(2) @ down / ink)[:, None]
+    x = (images.sum(1) @ right / ink)[:, None]
+    both = torch.einsum("nij,ni,nj->n", images, down - y, right - x)
+    height_variance = torch.einsum("nij,ni->n", images, (down - y).square()) / ink
+    slant = (both / ink / height_variance.clamp_min(_LEAST_VARIANCE))[:, None, None]
+    rows = (down + y)[:, :, None].expand(-1, -1, width)
+    columns = right + x[:, :, None] + slant * down[:, None]
+    grid = torch.stack([columns / ((width - 1) / 2), rows / ((height - 1) / 2)], dim=-1)
+    moved = functional.grid_sample(images[:, None], grid, align_corners=True)[:, 0]
+    return moved.clamp(0, 1)
+
+
+CELL, DIRECTIONS, BLOCK = 4, 12, 2
+_LARGEST = 0.2
+"""Share of a block's length beyond which a vote does not count more."""
+
+
+def histograms_of_gradients(images: Tensor) -> Tensor:
+    """Block histograms, each direction of mean 0 and variance 1; float32, shape ``(n, d)``.
+
+    These are float32 in [0, 1], shape ``(n, channels, height, width)``; of several channels each
+    pixel has the gradient of the one where it is longest. With cells in h rows and w columns, d is
+    48 (h − 1)(w − 1).
+
+    Raises:
+        ParameterError: sides that are no multiples of 4, or below 8.
+    """
+    return _standardized(_blocks(images))
+
+
+def cell_histograms(images: Tensor) -> Tensor:
+    """Cells' histograms, averaged over the blocks that each is in; float32, shape ``(n, d)``.
+
+    As `histograms_of_gradients`, with a third of the values: d is 12 h w. The fewer parameters a
+    model has, the less noise it takes.
+    """
+    rows, columns = (side // CELL for side in images.shape[-2:])
+    blocks = _blocks(images).flatten(1, 2)
+    sums, times = (
+        functional.fold(each, (rows, columns), BLOCK)
+        for each in (blocks, torch.ones_like(blocks[:1, : BLOCK * BLOCK]))
+    )
+    return _standardized((sums / times).flatten(2)[:, :, None])
+
+
+def _blocks(images: Tensor) -> Tensor:
+    """Normalised histograms of 2 by 2 cells, shape ``(n, 12, 4, blocks)``.
+
+    Raises:
+        ParameterError: sides that are no multiples of 4, or below 8.
+    """
+    rows, columns = images.shape[-2:]
+    for side in (rows, columns):
+        if side < BLOCK * CELL or side % CELL:
+            expected = f"a multiple of {CELL} of at least {BLOCK * CELL}"
+            raise ParameterError("image side", side, expected)
+    votes = _votes(*_gradients(images))
+    cells = _cells(rows) @ votes @ _cells(columns).T
+    blocks = functional.unfold(cells, BLOCK).unflatten(1, (DIRECTIONS, BLOCK * BLOCK))
+    return _unit(_unit(blocks, 1e-2).clamp_max(_LARGEST), 1e-3)
+
+
+def _standardized(histograms: Tensor) -> Tensor:
+    """Each direction of (n, 12, …) shifted and scaled to mean 0, variance 1, flat."""
+    flat = histograms.flatten(2)
+    centred = flat - flat.mean(2, keepdim=True)
+    scale = (centred.square().mean(2, keepdim=True) + 1e-3).sqrt()
+    return (centred / scale).flatten(1)
+
+
+def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Differences of a pixel's neighbours, down and to the right, shape ``(n, rows, columns)``."""
+    padded = functional.pad(images, (1,) * 4, mode="replicate")
+    down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
+    right = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
+    longest = (down.square() + right.square()).argmax(1, keepdim=True)
+    return down.gather(1, longest)[:, 0], right.gather(1, longest)[:, 0]
+
+
+def _votes(down: Tensor, right: Tensor) -> Tensor:
+    """Each pixel's votes, shared between the nearest two directions; (n, 12, rows, columns)."""
+    length = (down.square() + right.square()).sqrt()
+    angle = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (DIRECTIONS / (2 * math.pi))
+    away = (angle[:, None] - torch.arange(DIRECTIONS)[:, None, None]).abs()
+    away = torch.minimum(away, DIRECTIONS - away)
+    return (1 - away).clamp_min(0) * length[:, None]
+
+
+def _unit(blocks: Tensor, floor: float) -> Tensor:
+    """Blocks (n, 12, 4, blocks) scaled to length 1; those of hardly any gradient stay small."""
+    return blocks / (blocks.square().sum((1, 2), keepdim=True) + floor).sqrt()
+
+
+@cache
+def _cells(side: int) -> Tensor:
+    """Weight of each pixel (columns) in each cell (rows): 1 at its centre, 0 a cell away."""
+    centres = (torch.arange(side // CELL) + 0.5) * CELL
+    pixels = torch.arange(side) + 0.5
+    return (1 - (pixels - centres[:, None]).abs() / CELL).clamp_min(0) / CELL
+
+
+SCALES, ORIENTATIONS, PADDING = 2, 8, 4
+MAPS = 1 + SCALES * ORIENTATIONS + ORIENTATIONS**2
+"""1 of order zero, 16 of order one, 64 of order two."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filters:
+    """Transfer functions for one image size.
+
+    Attributes:
+        fine: ψ̂ of scale 0 on the N × N grid, (8, N, N, 2): each number twice, so that it
+            multiplies the real and imaginary parts of x̂ in one pass.
+        coarse: ψ̂ of scale 1, likewise.
+        smoothing: φ sampled every 4 pixels, as a matrix that acts on rows and on columns, for
+            maps at full and at half resolution.
+    """
+
+    fine: Tensor
+    coarse: Tensor
+    smoothing: tuple[Tensor, Tensor]
+
+
+def scattering(images: Tensor) -> Tensor:
+    """Scattering maps, float32, shape ``(n, 81, side / 4, side / 4)``, of a few images.
+
+    These are float32 in [0, 1], shape ``(n, side, side)``, side a multiple of 4.
+    """
+    filters = filters_for(images.shape[-1])
+    padded = functional.pad(images[:, None], (PADDING,) * 4, mode="reflect")
+    spectrum = torch.fft.fft2(padded)
+    fine = _modulus(_filtered(spectrum, filters.fine))[:, 0]
+    coarse = _modulus(_filtered_at_half(spectrum, filters.coarse))[:, 0]
+    second = _modulus(_filtered_at_half(torch.fft.fft2(fine), filters.coarse))
+    full, half = filters.smoothing
+    maps = (
+        _smoothed(padded, full),
+        _smoothed(fine, full),
+        _smoothed(coarse, half),
+        _smoothed(second.flatten(1, 2), half),
+    )
+    return torch.cat(maps, dim=1)
+
+
+def _filtered(spectrum: Tensor, transfer: Tensor) -> Tensor:
+    """x̂ ψ̂ for each map and orientation: complex, (n, maps, 8, N, N)."""
+    return torch.view_as_complex(torch.view_as_real(spectrum)[:, :, None] * transfer)
+
+
+def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
+    """The same at half resolution: keeping every second pixel averages four parts of x̂ ψ̂."""
+    values, half = torch.view_as_real(spectrum)[:, :, None], spectrum.shape[-1] // 2
+    low, high = slice(None, half), slice(half, None)
+    total = values[..., low, low, :] * transfer[..., low, low, :]
+    for rows, columns in ((low, high), (high, low), (high, high)):
+        total.addcmul_(values[..., rows, columns, :], transfer[..., rows, columns, :])
+    return torch.view_as_complex(total.mul_(0.25))
+
+
+def _modulus(spectrum: Tensor) -> Tensor:
+    """|x| from x̂."""
+    parts = torch.view_as_real(torch.fft.ifft2(spectrum))
+    return torch.linalg.vector_norm(parts, dim=-1)
+
+
+def _smoothed(maps: Tensor, matrix: Tensor) -> Tensor:
+    """φ ∗ x every 4 pixels, the padding cut off."""
+    return matrix @ maps @ matrix.T
+
+
+@cache
+def filters_for(side: int) -> Filters:
+    """Returns the filters for images of that side.
+
+    Raises:
+        ParameterError: a side that is not a multiple of 4, or below 8.
+    """
+    if side < 8 or side % 2**SCALES:
+        raise ParameterError("image side", side, f"a multiple of {2**SCALES} of at least 8")
+    size = side + 2 * PADDING
+    banks = [
+        np.stack([_morlet(size, scale, k) for k in range(ORIENTATIONS)]) for scale in range(SCALES)
+    ]
+    fine, coarse = (
+        torch.tensor(np.repeat(bank[..., None], 2, axis=-1), dtype=torch.float32) for bank in banks
+    )
+    smoothing = (_smoothing(side, 1), _smoothing(side, 2))
+    return Filters(fine, coarse, smoothing)
+
+
+def _morlet(size: int, scale: int, orientation: int) -> NDArray[np.float64]:
+    """ψ̂: a Gabor function minus the multiple of its envelope that leaves no mean."""
+    width = 0.8 * 2**scale
+    angle = (ORIENTATIONS // 2 - 1 - orientation) * math.pi / ORIENTATIONS
+    wave = _gabor(size, width, angle, frequency=0.75 * math.pi / 2**scale)
+    envelope = _gabor(size, width, angle, frequency=0.0)
+    return (wave - wave[0, 0] / envelope[0, 0] * envelope).real
+
+
+def _gabor(size: int, width: float, angle: float, frequency: float) -> NDArray[np.complex128]:
+    """Transform of a plane wave under an elongated Gaussian, wrapped around the torus."""
+    slant = 4 / ORIENTATIONS
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    shape = turn @ np.diag([1.0, slant**2]) @ turn.T / (2 * width**2)
+    values = np.zeros((size, size), dtype=complex)
+    for down in range(-2, 3):
+        for right in range(-2, 3):
+            y, x = np.mgrid[down * size : (down + 1) * size, right * size : (right + 1) * size]
+            form = shape[0, 0] * y * y + 2 * shape[0, 1] * y * x + shape[1, 1] * x * x
+            phase = frequency * (y * math.cos(angle) + x * math.sin(angle))
+            values += np.exp(-form + 1j * phase)
+    return np.fft.fft2(values * slant / (2 * math.pi * width**2))
+
+
+def _smoothing(side: int, spacing: int) -> Tensor:
+    """Rows: where φ is sampled; columns: where the map it acts on is."""
+    size, width = side + 2 * PADDING, 0.8 * 2 ** (SCALES - 1)
+    at = np.arange(0, size, spacing)
+    centres = (PADDING + np.arange(0, side, 2**SCALES))[:, None]
+    wrapped = sum(np.exp(-((at - centres + k * size) ** 2) / (2 * width**2)) for k in range(-2, 3))
+    weights = np.asarray(wrapped)
+    return torch.tensor(weights / weights.sum(1, keepdims=True), dtype=torch.float32)
+
 
 IMAGES_AT_ONCE = 32
 """So many that what is computed in between stays in the cache."""
@@ -162,7 +483,6 @@ def normalised_scattering(images: Tensor) -> Tensor:
     own.
     """
     # Imported here: few runs need it, and its filters take a moment.
-    from turnout.learning.scattering import scattering
 
     channels = _channels("scattering", images)
     if channels.shape[2] != channels.shape[3]:
@@ -172,19 +492,16 @@ def normalised_scattering(images: Tensor) -> Tensor:
 
 
 def _hog(images: Tensor) -> Tensor:
-    from turnout.learning.hog import histograms_of_gradients
 
     return histograms_of_gradients(_channels("hog", images))
 
 
 def _hog_cells(images: Tensor) -> Tensor:
-    from turnout.learning.hog import cell_histograms
 
     return cell_histograms(_channels("hog-cells", images))
 
 
 def _deskewed(images: Tensor) -> Tensor:
-    from turnout.learning.deskewing import deskewed
 
     if images.ndim != 3:
         expected = f"grey images (height, width), not {_shape(images)}"

@@ -1,4 +1,4 @@
-"""Holdings: which client holds which examples."""
+"""Holdings: which client holds which examples; NumPy alone, so that devices can import it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
-
-
-def within(numbers: NDArray[np.integer], limit: int) -> bool:
-    """Whether every one of some numbers (at least one) is in 0 … limit − 1."""
-    return bool(numbers.min() >= 0 and numbers.max() < limit)
 
 
 @shows_shapes()
@@ -112,3 +107,8 @@ class Holdings:
         index = self.offsets[clients][:, None] + np.minimum(column, counts[:, None] - 1)
         weights = np.where(column < counts[:, None], 1.0 / counts[:, None], 0.0)
         return self.records[index], weights.astype(np.float32)
+
+
+def within(numbers: NDArray[np.integer], limit: int) -> bool:
+    """Whether every one of some numbers (at least one) is in 0 … limit − 1."""
+    return bool(numbers.min() >= 0 and numbers.max() < limit)

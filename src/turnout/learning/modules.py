@@ -1,13 +1,34 @@
-"""PyTorch modules as functions of one flat vector: that of the parameters that are trained."""
+"""PyTorch modules as functions of one flat vector: that of the parameters that are trained.
+
+`build_module` builds a `ModuleModel` from a plan: code, start, pretrained base, trained parameters,
+low-rank adapters (`adapt`). `check_layers` refuses layers by their class, `check_behaviour` runs
+the module on made-up examples and refuses what it does, whatever its layers are called.
+
+**Refused layers.** One client's update is a function of that client's own data and of the model
+alone, the same each time it is computed: on another number of threads, after a checkpoint, or on
+another device. Dropout in training would need a secret stream a client and a step for what the
+noise does already, which is to keep a model from memorizing its examples; so it is refused rather
+than switched off in silence. A layer in evaluation mode is a fixed function, and is accepted.
+
+**Low-rank adapters.** A layer x ↦ Wx + b becomes x ↦ Wx + b + (α/r)·B A x with W and b fixed,
+A (r, inputs) and B (outputs, r) trained. B starts at zero, so the start is the base. Fewer
+coordinates get noise: r·(inputs + outputs) in place of inputs·outputs.
+
+Source: Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen, *LoRA: Low-Rank Adaptation of Large
+    Language Models* (ICLR 2022), section 4.1.
+"""
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from math import prod
+from math import prod, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +36,49 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.modules.lazy import LazyModuleMixin
 
-from turnout.core.errors import ParameterError
-from turnout.learning.module_checks import check_layers
-from turnout.learning.references import Reference, reference_of
+from turnout.core import checks
+from turnout.core.errors import MissingExtraError, ParameterError, StorageError
+from turnout.learning.losses import Reference, imported, reference_of
+
+
+def check_layers(module: nn.Module, title: str) -> None:
+    """A module whose layers each look at one example, and draw nothing.
+
+    Raises:
+        ParameterError: a layer, by its name, with what to use instead.
+    """
+    for name, layer in module.named_modules():
+        instead = _instead(layer)
+        if instead:
+            where = f"layer {name!r}" if name else "the module itself"
+            expected = f"{instead} in place of {where} ({type(layer).__name__})"
+            raise ParameterError("model.module", title, expected)
+
+
+def _instead(layer: nn.Module) -> str:
+    """What to use in place of a layer; "" where nothing is wrong with it."""
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():  # pyright: ignore
+        return "a layer whose sizes are given"
+    if not layer.training:
+        return ""
+    if isinstance(layer, _BatchNorm):
+        return "GroupNorm or LayerNorm, which do not mix examples,"
+    if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
+        return "GroupNorm, or InstanceNorm with track_running_stats=False,"
+    draws = layer.p if isinstance(layer, _DropoutNd) else _fraction(layer)
+    return "dropout 0, or .eval() on that layer, as the noise regularises already," if draws else ""
+
+
+def _fraction(layer: nn.Module) -> float:
+    """The share that a recurrent or attention layer drops by itself."""
+    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
+        return layer.dropout
+    return 0.0
 
 
 class ModuleModel:
@@ -198,3 +258,189 @@ def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[
             some = ", ".join(list(known)[:6])
             raise ParameterError("model.trainable", pattern, f"a pattern of parameters: {some} …")
     return tuple(name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns))
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Which linear layers get adapters, and how large.
+
+    Attributes:
+        rank: r, the rank of what is added.
+        alpha: α; what is added is scaled by α/r.
+        layers: patterns of names of linear layers such as "*.attn"; all of them by default.
+    """
+
+    rank: int = 4
+    alpha: float = 8.0
+    layers: tuple[str, ...] = ("*",)
+
+    def __post_init__(self) -> None:
+        checks.count(rank=self.rank)
+        checks.positive(alpha=self.alpha)
+
+
+class Adapted(nn.Module):
+    """A linear layer with an adapter; its base is fixed."""
+
+    def __init__(self, base: nn.Linear, adapters: Adapters) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        rank, (outputs, inputs) = adapters.rank, base.weight.shape
+        bound = 1 / sqrt(inputs)
+        self.down = nn.Parameter(torch.empty(rank, inputs).uniform_(-bound, bound))
+        self.up = nn.Parameter(torch.zeros(outputs, rank))
+        self.scale = adapters.alpha / rank
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The base's outputs, and the adapter's on top."""
+        return self.base(inputs) + self.scale * ((inputs @ self.down.T) @ self.up.T)
+
+
+def adapt(module: nn.Module, adapters: Adapters) -> None:
+    """Puts adapters on the module's linear layers, and fixes all its other parameters.
+
+    Args:
+        module: is changed. Its linear layers must be called, not have their weights read.
+        adapters: on which layers.
+
+    Raises:
+        ParameterError: a pattern that no linear layer has, or a rank that saves nothing.
+    """
+    linear = {
+        name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear and name
+    }
+    for pattern in adapters.layers:
+        if not any(fnmatchcase(name, pattern) for name in linear):
+            known = ", ".join(list(linear)[:6]) or "there is none"
+            expected = f"a pattern of linear layers inside of the module: {known}"
+            raise ParameterError("model.lora.layers", pattern, expected)
+    module.requires_grad_(False)
+    for name, layer in linear.items():
+        if any(fnmatchcase(name, pattern) for pattern in adapters.layers):
+            least = min(layer.weight.shape)
+            if adapters.rank > least:
+                expected = f"at most {least}, the smaller side of layer {name!r}"
+                raise ParameterError("model.lora.rank", adapters.rank, expected)
+            parent, _, own = name.rpartition(".")
+            setattr(module.get_submodule(parent), own, Adapted(layer, adapters))
+
+
+Given = str | nn.Module | Callable[..., nn.Module]
+"""A "module:name", a module, or a class or function that makes one."""
+
+
+def build_module(
+    given: Given,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    folder: Path = Path(),
+    seed: int = 1,
+    pretrained: str | None = None,
+    trainable: tuple[str, ...] = (),
+    adapters: Adapters | None = None,
+) -> ModuleModel:
+    """A model of a module of the user's own.
+
+    Args:
+        given: the module, or what makes it.
+        arguments: of what makes it, by keyword.
+        folder: of the plan: where code and the pretrained file are looked for first.
+        seed: of PyTorch's generator while the module is made: the same seed, the same start.
+        pretrained: a .safetensors file with the module's parameters; those that are trained may
+            be missing. It is read without running code.
+        trainable: patterns of the parameters that are trained, such as "head.*"; with adapters
+            beside them. Empty for all, or for the adapters alone.
+        adapters: of low rank, on linear layers.
+
+    Raises:
+        ParameterError: code that cannot be imported or called, that makes no module, or a module
+            that cannot be trained like this.
+        StorageError: a damaged file.
+    """
+    module, reference = _made(given, dict(arguments or {}), folder, seed)
+    if pretrained is not None:
+        _load(module, folder / pretrained, trainable)
+    if adapters is None:
+        return ModuleModel(module, trainable=trainable, reference=reference)
+    with _seeded(seed):
+        adapt(module, adapters)
+    for pattern in trainable:
+        chosen = [p for name, p in module.named_parameters() if fnmatchcase(name, pattern)]
+        if not chosen:
+            raise ParameterError("model.trainable", pattern, "a pattern of the parameters' names")
+        for parameter in chosen:
+            parameter.requires_grad_(True)
+    return ModuleModel(module, reference=reference)
+
+
+def _made(
+    given: Given, arguments: dict[str, Any], folder: Path, seed: int
+) -> tuple[nn.Module, Reference]:
+    """The module, and what it is known by."""
+    key, title = "model.module", given if isinstance(given, str) else repr(given)
+    if isinstance(given, str):
+        found, reference = imported(key, given, folder)
+    else:
+        found, reference = given, reference_of(given)
+    if isinstance(found, nn.Module):
+        if arguments:
+            raise ParameterError("model.arguments", arguments, "none beside a module that is made")
+        # Adapters and pretrained parameters change what they are given: this is a copy.
+        return copied(found, reference.name), reference
+    try:
+        with _seeded(seed):
+            made = found(**arguments)
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        what = f"from arguments {arguments}" if arguments else "without arguments"
+        raise ParameterError(
+            key, title, f"a class or function that makes a module {what}, but {reason}"
+        ) from None
+    if not isinstance(made, nn.Module):
+        raise ParameterError(
+            key, title, f"a torch.nn.Module, or what makes one, not {type(made).__name__}"
+        )
+    return made, reference
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """PyTorch's generator starts from a seed inside, and goes on as before outside."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
+    """Puts a file's parameters into the module."""
+    found = _tensors(file)
+    own = module.state_dict()
+    key, shown = "model.pretrained", file.name
+    for name, tensor in found.items():
+        if name not in own:
+            raise ParameterError(key, shown, f"parameters of the module, which has no {name!r}")
+        if tensor.shape != own[name].shape:
+            shapes = f"{tuple(own[name].shape)}, not {tuple(tensor.shape)}"
+            raise ParameterError(key, shown, f"{name!r} of shape {shapes}")
+    for name in own:
+        trained = any(fnmatchcase(name, pattern) for pattern in trainable)
+        if name not in found and not trained:
+            expected = f"a file with {name!r} too, or a pattern in trainable that names it"
+            raise ParameterError(key, shown, expected)
+    module.load_state_dict(found, strict=False)
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file, by name; no code of the file is run."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError:
+        raise MissingExtraError("model.pretrained", "safetensors", ("train",)) from None
+    if not file.is_file():
+        raise ParameterError("model.pretrained", str(file), "a .safetensors file that exists")
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise StorageError(f"{file} is no whole .safetensors file: {reason}") from None

@@ -1,25 +1,137 @@
-"""Server optimizers: pure functions of explicit state that turn a direction into a model change.
+"""Server optimizers, learning-rate schedules and averages of iterates, as pure functions of state.
 
-An optimiser is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
-direction, step) -> (parameters, state)``. Neither changes what it is given, and the state is a
-flat dict of arrays, so a checkpoint is that dict. Whatever is done here is done to a release,
-so it costs no privacy.
+`build_optimizer_of` builds all that a plan's table says; `build_optimizer`, `build_schedule` and
+`build_averaging` build one part each.
 
-Arithmetic is in the dtype of the parameters.
+An optimizer is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
+direction, step) -> (parameters, state)``. Neither changes its arguments, and the state is a flat
+dict of arrays, so a checkpoint is that dict. Whatever is done here is done to a release, so it
+costs no privacy. Arithmetic is in the dtype of the parameters. Iterates are released already, so
+averaging them is free; it removes much of the noise that the last few steps added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.learning.schedules import Schedule, as_schedule
+
+if TYPE_CHECKING:
+    from turnout.plans.sections import OptimizerSection
+
+Schedule = Callable[[int], float]
+"""The learning rate of each step, counted from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same rate at every step."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        return self.rate
+
+
+def as_schedule(rate: Schedule | float) -> Schedule:
+    """The schedule; of a number, that rate at every step."""
+    return rate if callable(rate) else Constant(rate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Falling:
+    """From ``rate`` at step 0 to ``final`` · rate at step ``steps``."""
+
+    rate: float
+    steps: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+        checks.count(steps=self.steps)
+        checks.probability(final=self.final)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(_Falling):
+    """Falls evenly from ``rate`` at step 0; would reach ``final`` · rate at step ``steps``."""
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        done = min(step / self.steps, 1.0)
+        return self.rate * (1 - (1 - self.final) * done)
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine(_Falling):
+    """Falls along half a cosine wave from ``rate`` to ``final`` · rate at step ``steps``."""
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        wave = (1 + math.cos(math.pi * min(step / self.steps, 1.0))) / 2
+        return self.rate * (self.final + (1 - self.final) * wave)
+
+
+@dataclass(frozen=True, slots=True)
+class InverseSquareRoot:
+    """``rate`` / √(step + 1): what the theory of stochastic gradient descent asks for."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        return self.rate / math.sqrt(step + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Rises evenly over the first ``steps`` steps, and is ``then`` times at most 1."""
+
+    then: Schedule | float
+    steps: int
+
+    def __post_init__(self) -> None:
+        as_schedule(self.then)
+        checks.count(0, steps=self.steps)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        return as_schedule(self.then)(step) * min(1.0, (step + 1) / (self.steps + 1))
+
+
+SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
+    "constant": lambda rate, steps: Constant(rate),
+    "linear": Linear,
+    "cosine": Cosine,
+    "inverse-sqrt": lambda rate, steps: InverseSquareRoot(rate),
+}
+"""Schedules by the name a plan gives them, from the first rate and the steps of the run."""
+
+
+def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:
+    """The schedule of that name, a key of `SCHEDULES`, whose largest rate is ``rate``.
+
+    ``steps`` counts the updates of the whole run, ``warm_up`` those in which the rate rises first.
+    """
+    if name not in SCHEDULES:
+        raise ParameterError("optimizer.schedule", name, f"one of {', '.join(SCHEDULES)}")
+    schedule = SCHEDULES[name](rate, steps)
+    return WarmUp(schedule, warm_up) if warm_up else schedule
+
 
 Vector = NDArray[np.floating]
 State = dict[str, NDArray]
@@ -212,3 +324,153 @@ def build_optimizer(
             raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
         return Adam(rate, weight_decay=weight_decay)
     raise ParameterError("optimizer.name", name, "one of sgd, nesterov, adam")
+
+
+_AVERAGE = "average."
+
+
+class Averaging(Protocol):
+    """A running average of iterates."""
+
+    def init(self, parameters: Vector) -> State:
+        """The state before the first update."""
+        ...
+
+    def update(self, state: State, parameters: Vector, step: int) -> State:
+        """The state after the iterate that update ``step`` (from 0) led to."""
+        ...
+
+    def value(self, state: State, parameters: Vector) -> Vector:
+        """The average so far, in the dtype of ``parameters``, the current iterate."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LastIterate:
+    """No averaging."""
+
+    def init(self, parameters: Vector) -> State:
+        """Nothing."""
+        return {}
+
+    def update(self, state: State, parameters: Vector, step: int) -> State:
+        """Nothing."""
+        return {}
+
+    def value(self, state: State, parameters: Vector) -> Vector:
+        """The current iterate."""
+        return parameters
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialAverage:
+    """Weights that fall by ``decay`` a step into the past, adding up to 1 from the start."""
+
+    decay: float
+
+    def __post_init__(self) -> None:
+        checks.open_unit(decay=self.decay)
+
+    def init(self, parameters: Vector) -> State:
+        """An empty average, of weight 0."""
+        return {"average": np.zeros(parameters.shape), "weight": np.zeros(1)}
+
+    def update(self, state: State, parameters: Vector, step: int) -> State:
+        """The average moved towards the iterate."""
+        share = 1 - self.decay
+        return {
+            "average": self.decay * state["average"] + share * parameters,
+            "weight": self.decay * state["weight"] + share,
+        }
+
+    def value(self, state: State, parameters: Vector) -> Vector:
+        """The average; the current iterate before the first update."""
+        if state["weight"][0] == 0:
+            return parameters
+        return (state["average"] / state["weight"]).astype(parameters.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TailAverage:
+    """The plain mean of the iterates from update ``first_step`` on."""
+
+    first_step: int
+
+    def __post_init__(self) -> None:
+        checks.count(0, first_step=self.first_step)
+
+    def init(self, parameters: Vector) -> State:
+        """An empty sum."""
+        return {"sum": np.zeros(parameters.shape), "count": np.zeros(1, dtype=np.int64)}
+
+    def update(self, state: State, parameters: Vector, step: int) -> State:
+        """The sum with the iterate added, once its time has come."""
+        if step < self.first_step:
+            return state
+        return {"sum": state["sum"] + parameters, "count": state["count"] + 1}
+
+    def value(self, state: State, parameters: Vector) -> Vector:
+        """The mean; the current iterate before there is one."""
+        if state["count"][0] == 0:
+            return parameters
+        return (state["sum"] / state["count"]).astype(parameters.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class AveragedOptimizer:
+    """An optimiser whose iterates are averaged; the average is what is released.
+
+    The optimiser itself goes on from the last iterate.
+    """
+
+    optimizer: Optimizer
+    averaging: Averaging
+
+    def init(self, parameters: Vector) -> State:
+        """Both states side by side."""
+        average = self.averaging.init(parameters)
+        return self.optimizer.init(parameters) | prefixed(_AVERAGE, average)
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The next iterate, and the average with it."""
+        own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
+        parameters, own = self.optimizer.update(parameters, own, direction, step)
+        average = self.averaging.update(unprefixed(_AVERAGE, state), parameters, step)
+        return parameters, own | prefixed(_AVERAGE, average)
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The average."""
+        return self.averaging.value(unprefixed(_AVERAGE, state), parameters)
+
+
+def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:
+    """The averaging of that name: "none", "ema" (of ``decay``) or "tail".
+
+    ``tail`` is the share of all ``steps`` updates, at their end, that "tail" averages.
+    """
+    if name == "none":
+        return LastIterate()
+    if name == "ema":
+        return ExponentialAverage(decay)
+    if name == "tail":
+        checks.probability(tail=tail)
+        return TailAverage(steps - round(tail * steps))
+    raise ParameterError("optimizer.averaging", name, "one of none, ema, tail")
+
+
+def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
+    """The optimiser of a run in which the model moves so many times, averaging included."""
+    rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
+    optimizer = build_optimizer(
+        section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay
+    )
+    if section.radius is not None:
+        optimizer = Projected(optimizer, section.radius)
+    if section.averaging == "none":
+        return optimizer
+    averaging = build_averaging(
+        section.averaging, steps, section.averaging_decay, section.averaging_tail
+    )
+    return AveragedOptimizer(optimizer, averaging)

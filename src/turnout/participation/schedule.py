@@ -14,12 +14,12 @@ from scipy import sparse
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
-from turnout.spec import ParticipationLaw
-from turnout.spec.forms import Form, normal_form
+from turnout.schemes import ParticipationLaw
+from turnout.schemes.normal_form import Form, normal_form
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ScheduleBlock:
     """Consecutive steps that are drawn together, independently of all others.
 
     Attributes:
@@ -32,7 +32,7 @@ class Block:
     steps: int
 
 
-class Blocks(Sequence[Block]):
+class Blocks(Sequence[ScheduleBlock]):
     """The blocks of a normal form, made on demand."""
 
     def __init__(self, form: Form) -> None:
@@ -42,23 +42,23 @@ class Blocks(Sequence[Block]):
         return self._form.blocks
 
     @overload
-    def __getitem__(self, index: int) -> Block: ...
+    def __getitem__(self, index: int) -> ScheduleBlock: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Block]: ...
-    def __getitem__(self, index: int | slice) -> Block | list[Block]:
+    def __getitem__(self, index: slice) -> list[ScheduleBlock]: ...
+    def __getitem__(self, index: int | slice) -> ScheduleBlock | list[ScheduleBlock]:
         positions = range(len(self))[index]
         if isinstance(positions, range):
             return [self[position] for position in positions]
-        return Block(positions, *self._form.block(positions))
+        return ScheduleBlock(positions, *self._form.block(positions))
 
 
-def blocks(law: ParticipationLaw) -> Sequence[Block]:
+def blocks(law: ParticipationLaw) -> Sequence[ScheduleBlock]:
     """The blocks of a law, in order; together they cover steps 0 … ``law.steps − 1``.
 
     They are those of its normal form: one a window of check-ins or of k-subsets; one for the whole
     run of sliding windows or of a slot that is kept; one a step where steps stand for themselves.
 
-    >>> from turnout.spec import CheckIn
+    >>> from turnout.schemes import CheckIn
     >>> blocks(CheckIn(window=5, windows=2))[1]
     Block(index=1, first_step=5, steps=5)
     """
@@ -150,7 +150,7 @@ def grouped(
     return Schedule(first_step, by_step.indptr.astype(np.int64), carried)
 
 
-def joined(schedules: list[Schedule]) -> Schedule:
+def joined_schedules(schedules: list[Schedule]) -> Schedule:
     """One schedule of consecutive ones.
 
     Raises:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec import AvailabilityCheckIn
+from turnout.schemes import AvailabilityCheckIn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

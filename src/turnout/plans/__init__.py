@@ -2,27 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
-    from turnout.plans.laws import AvailabilitySection
     from turnout.plans.plan import Plan, example_plan, read_plan
     from turnout.plans.preparation import PreparedPlan, prepare
     from turnout.plans.questions import SCHEMES, Question, parse_query, solvable
     from turnout.plans.refusals import all_keys
+    from turnout.plans.sections import AvailabilitySection
     from turnout.plans.sweeps import Sweep, sweep
-
-__getattr__ = loaded_on_demand(
-    __name__,
-    {
-        "laws": "AvailabilitySection",
-        "plan": "Plan example_plan read_plan",
-        "preparation": "PreparedPlan prepare",
-        "questions": "SCHEMES Question parse_query solvable",
-        "refusals": "all_keys",
-        "sweeps": "Sweep sweep",
-    },
-)
 
 __all__ = [
     "SCHEMES",
@@ -39,3 +27,15 @@ __all__ = [
     "solvable",
     "sweep",
 ]
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "plan": "Plan example_plan read_plan",
+        "preparation": "PreparedPlan prepare",
+        "questions": "Question SCHEMES parse_query solvable",
+        "refusals": "all_keys",
+        "sections": "AvailabilitySection",
+        "sweeps": "Sweep sweep",
+    },
+)

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from turnout.core.errors import ParameterError
-from turnout.plans.fields import Count, CountFromZero, OpenUnit, Positive, Probability, Section
 from turnout.plans.plan import TomlPlan
+from turnout.plans.sections import Count, CountFromZero, OpenUnit, Positive, Probability, Section
 
 ActionRow = tuple[float, ...]
 _FIRST = {"thompson": 20, "private-linucb": 1000}

@@ -1,39 +1,278 @@
-"""A plan: everything that a training run is, as one TOML file."""
+"""A plan: everything that a training run is, as one TOML file.
+
+`Plan` joins the tables of `turnout.plans.sections`; `RandomizerSection` is the table of runs
+without a trusted coordinator, `TuneSection` that of a search: which keys, over what ranges, on
+whose data. `read_plan` reads a file, `example_plan` gives one of the package's examples.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
-from pydantic import Field, ValidationError, model_validator
+import numpy as np
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.plans.data import DataSection
-from turnout.plans.fields import Section
-from turnout.plans.laws import SECTIONS, AvailabilitySection, LawSection
-from turnout.plans.messages import RandomizerSection
+from turnout.plans.data_sections import DataSection
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.sections import (
+    SECTIONS,
+    AvailabilitySection,
     ClientSection,
+    Count,
+    LawSection,
     ModelSection,
+    OpenUnit,
     OptimizerSection,
+    Positive,
     PrivacySection,
     ProtocolSection,
     RunSection,
+    Section,
 )
-from turnout.plans.tuning import TuneSection
-from turnout.spec import ParticipationLaw, Relation, ReleaseRule, TrustModel
+from turnout.randomizers.interface import LARGEST_EPSILON
+from turnout.schemes import (
+    NonAdaptiveRandomizer,
+    ParticipationLaw,
+    Relation,
+    ReleaseRule,
+    RepeatedMessages,
+    TrustModel,
+)
 
 if TYPE_CHECKING:
+    from turnout.randomizers.vectors import VectorRandomizer
+
     ParticipationSection = LawSection | AvailabilitySection
 else:
     ParticipationSection = Annotated[
         Union[tuple(SECTIONS.values())],  # noqa: UP007
         Field(discriminator="law"),
     ]
+
+LEAST_EPSILON0 = 1e-6
+_ANY_DIMENSION = 1 << 20  # the laws below are the same for any
+
+
+class RandomizerSection(Section):
+    """The message that a client sends in the place of its clipped update."""
+
+    norm: Literal["l1", "l2", "linf"] = Field(
+        "l2",
+        description="in which clip_norm bounds a client's update: 'l2': a seed and a word of its "
+        "code (SeededCode); 'linf': a coordinate and its bit (LInfRandomizer); 'l1': a row of the "
+        "Hadamard matrix and its bit (L1Randomizer)",
+    )
+    epsilon0: Positive | None = Field(
+        None,
+        description="ε₀ of one message on its own; unset: the largest that privacy.epsilon allows",
+    )
+    bits: Count = Field(
+        64, description="most bits of a message; a randomizer that needs more is refused"
+    )
+    directions: Count = Field(16, description="of 'l2': directions of a seed, a power of two")
+    preferred: Count = Field(2, description="of 'l2': how many of them a message prefers")
+    messages: Count = Field(
+        1,
+        description="of a client in each step, each shuffled with the others' of its number; "
+        "epsilon0 and bits are of one",
+    )
+    each: Literal["update", "record"] = Field(
+        "update",
+        description="what a message is made of: the client's update, or that of one of its records "
+        "alone, drawn in each step, another one for each message",
+    )
+    as_printed: bool = Field(
+        False,
+        description="of 'linf': the randomizer as the thesis prints it, for comparison",
+    )
+
+    @model_validator(mode="after")
+    def _fits_the_norm(self) -> Self:
+        owners = {"directions": "l2", "preferred": "l2", "as_printed": "linf"}
+        for key, norm in owners.items():
+            default = type(self).model_fields[key].default
+            if norm != self.norm and getattr(self, key) != default:
+                expected = f"none with norm = {self.norm!r}"
+                raise ParameterError(key, getattr(self, key), expected)
+        if self.epsilon0 is not None and not LEAST_EPSILON0 <= self.epsilon0 <= LARGEST_EPSILON:
+            expected = f"a number from {LEAST_EPSILON0:g} to {LARGEST_EPSILON:g}"
+            raise ParameterError("epsilon0", self.epsilon0, expected)
+        return self
+
+    def law(self, epsilon0: float) -> NonAdaptiveRandomizer:
+        """The law of a step's messages of a level each, whatever the model's dimension."""
+        law = self._made(_ANY_DIMENSION, epsilon0, 1.0).law
+        assert isinstance(law, NonAdaptiveRandomizer)
+        return law if self.messages == 1 else RepeatedMessages.of(law, self.messages)
+
+    def build(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
+        """The randomizer of updates with so many coordinates.
+
+        Raises:
+            ParameterError: its messages are longer than ``bits``, or a code has more directions
+                than the model has parameters.
+        """
+        try:
+            made = self._made(dimension, epsilon0, radius)
+        except ParameterError as error:
+            raise ParameterError(f"randomizer.{error.name}", error.value, error.expected) from None
+        if made.message_bits > self.bits:
+            expected = f"at least {made.message_bits}, which a message takes here"
+            raise ParameterError("randomizer.bits", self.bits, expected)
+        return made
+
+    def _made(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
+        from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
+
+        match self.norm:
+            case "l1":
+                return L1Randomizer(dimension, epsilon0, radius)
+            case "l2":
+                shape = {"directions": self.directions, "preferred": self.preferred}
+                return SeededCode(dimension, epsilon0, radius, **shape)
+            case "linf":
+                variant = "as-printed" if self.as_printed else "default"
+                return LInfRandomizer(dimension, epsilon0, radius, variant=variant)
+
+
+_TABLES: dict[str, type[Section]] = {
+    "optimizer": OptimizerSection,
+    "client": ClientSection,
+    "model": ModelSection,
+}
+_ONE_PRICE = "a key of [optimizer], [client] or [model], but for metrics, or privacy.clip_norm"
+_RANGE = "{ low = …, high = … }, with log = true for a logarithmic scale, or a list of choices"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers between two ends, uniform on a linear or a logarithmic scale; or choices.
+
+    Attributes:
+        whole: whether whole numbers are drawn.
+        choices: in place of the ends, where there are any.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
+
+    def draw(self, generator: np.random.Generator) -> Any:
+        """A value; which values are drawn is public."""
+        if self.choices:
+            return self.choices[int(generator.integers(len(self.choices)))]
+        if self.log:
+            ends = math.log(self.low), math.log(self.high)
+            value = math.exp(generator.uniform(*ends))
+        elif self.whole:
+            return int(generator.integers(int(self.low), int(self.high) + 1))
+        else:
+            value = generator.uniform(self.low, self.high)
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.whole else float(f"{value:.6g}")
+
+
+def parse_ranges(ranges: Mapping[str, Any]) -> dict[str, Range]:
+    """The ranges by the dotted keys of a plan.
+
+    Raises:
+        ParameterError: a key that no search may choose, or something that is no range.
+    """
+    return {key: _range(key, value) for key, value in _flat(ranges).items()}
+
+
+def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys; TOML reads those without quotes as tables."""
+    flat: dict[str, Any] = {}
+    for key, value in ranges.items():
+        if "." not in key and isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": each for inner, each in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _range(key: str, value: Any) -> Range:
+    whole = _is_whole(key)
+    if isinstance(value, list | tuple):
+        if not value:
+            raise ParameterError(key, list(value), _RANGE)
+        return Range(choices=tuple(value))
+    if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= _RANGE_KEYS:
+        raise ParameterError(key, value, _RANGE)
+    low, high, log = value["low"], value["high"], value.get("log", False)
+    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
+    if not numbers or not -math.inf < low < high < math.inf or (log and low <= 0):
+        raise ParameterError(key, dict(value), "numbers low < high, above 0 with log = true")
+    if not isinstance(log, bool):
+        raise ParameterError(key, dict(value), "log = true or false")
+    if whole and (low != int(low) or high != int(high)):
+        raise ParameterError(key, dict(value), "whole numbers")
+    return Range(float(low), float(high), log, whole)
+
+
+_RANGE_KEYS = {"low", "high", "log"}
+
+
+def _is_whole(key: str) -> bool:
+    """Whether a key takes whole numbers.
+
+    Raises:
+        ParameterError: a key that would change the price of a run, or how it is judged.
+    """
+    table, _, name = key.partition(".")
+    fields = _TABLES[table].model_fields if table in _TABLES else {}
+    if key == "privacy.clip_norm":
+        return False
+    if name not in fields or key == "model.metrics":
+        raise ParameterError("tune.ranges", key, _ONE_PRICE)
+    return fields[name].annotation is int
+
+
+def _checked(value: Any) -> Any:
+    """A table of ranges, as it was given."""
+    if not isinstance(value, Mapping) or not value:
+        raise ParameterError("value", value, f"a table of keys, each with {_RANGE}")
+    parse_ranges(value)
+    return dict(value)
+
+
+class TuneSection(Section):
+    """A random search, on public clients or on private ones at a price."""
+
+    ranges: Annotated[dict[str, Any], BeforeValidator(_checked)] = Field(
+        description="keys of [optimizer], [client], [model] or privacy.clip_norm, each with "
+        f"{_RANGE}"
+    )
+    candidates: Count = Field(
+        10, description="runs that are tried; on private clients their mean number, drawn at random"
+    )
+    held_out: OpenUnit = Field(
+        0.1, description="share of the training clients on which runs are compared"
+    )
+    data: DataSection | None = Field(
+        None,
+        description="a public data set, as in [data], on which the search is free; unset: the "
+        "plan's own clients, at a price in ε",
+    )
+    stopping: Literal["geometric", "logarithmic", "poisson"] = Field(
+        "geometric", description="law of the number of runs on private clients"
+    )
 
 
 class TomlPlan(Section):

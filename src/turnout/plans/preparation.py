@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.core.errors import NumericalError, ParameterError, TurnoutError, UnsupportedError
-from turnout.plans.messages import LEAST_EPSILON0, RandomizerSection
-from turnout.plans.plan import Plan
+from turnout.plans.plan import LEAST_EPSILON0, Plan, RandomizerSection
 from turnout.plans.sections import PrivacySection
-from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import (
+from turnout.randomizers.interface import LARGEST_EPSILON
+from turnout.schemes import (
     AvailabilityCheckIn,
     GaussianNoise,
     NonAdaptiveRandomizer,
@@ -155,7 +154,7 @@ def _in_its_place(plan: Plan, population: int, chosen: ParticipationLaw) -> str:
     try:
         found = prepare(plan.model_copy(update={"privacy": local}), population, chosen)
     except TurnoutError:
-        return "privacy.trust = 'local' needs none"
+        return "privacy.trust = 'local' has none either"
     return (
         f"with privacy.trust = 'local' the plan has ε = {_above(found.guarantee.epsilon.upper)}, "
         f"ε₀ = {found.epsilon0:.4g} a message ({plan.privacy.relation.value}, "

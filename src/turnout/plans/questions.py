@@ -1,32 +1,257 @@
-"""A question to accounting without a plan around it: what is this worth, or which value?"""
+"""Questions to accounting without a plan around them: the price of a scheme, or a free parameter.
+
+`parse_query` turns the flags of a command into a `Question`; `solvable` lists the parameters that
+can be solved for. Randomizers have a section each, and so have the schemes of shuffled messages,
+which no plan has: training sends updates to a coordinator.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 
-from turnout.core.errors import ParameterError
-from turnout.plans.fields import OpenUnit, Positive, Section
-from turnout.plans.laws import SECTIONS, LawSection
-from turnout.plans.randomizers import RANDOMIZERS, RandomizerSection
+from turnout.core import checks
+from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.refusals import MISSING, refusal
-from turnout.plans.shuffles import (
-    MISSING_LEVEL,
-    SHUFFLED,
-    CountedCheckInSection,
-    Shuffled,
-    counted_population,
-    shuffled_flags,
-    shuffled_scheme,
+from turnout.plans.sections import (
+    LAW,
+    SECTIONS,
+    Count,
+    LawSection,
+    OpenUnit,
+    Positive,
+    Probability,
+    Section,
+    Sections,
+    section_keys,
+    section_of,
 )
-from turnout.spec import CheckIn, Relation, ReleaseRule, Scheme
-from turnout.spec.registry import all_laws, law_names
+from turnout.randomizers.interface import all_mechanisms
+from turnout.schemes import (
+    CheckIn,
+    Randomizer,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SpeakingOrder,
+    TableRandomizer,
+)
+from turnout.schemes.parameters import Domain, parameters
+from turnout.schemes.registry import all_laws, asked_randomizers, law_names, shuffled_randomizers
+from turnout.schemes.scheme import RELATION, shuffled
 
 if TYPE_CHECKING:
     from turnout.accounting.calibration import Unknown
+
+KIND = "what protects one contribution"
+_COLUMNS = ("present", "absent")
+
+
+class RandomizerQuestion(Section):
+    """The parameters of a randomizer that a question names."""
+
+    kind: ClassVar[type[Any]]
+    noise: ClassVar[str | None]
+    randomizer: str
+
+    def spec(self) -> Randomizer:
+        """The randomizer that accounting prices."""
+        made = self.kind(**{each.name: getattr(self, each.key) for each in parameters(self.kind)})
+        return getattr(made, "law", made)
+
+
+def _section_of(word: str, kind: type[Any]) -> type[RandomizerQuestion]:
+    """The section of a randomizer's class, made of what it says of its parameters."""
+    keys = {"randomizer": (Literal[word], Field(description=KIND)), **section_keys(kind)}
+    section = create_model(f"{kind.__name__}Section", __base__=RandomizerQuestion, **keys)
+    section.kind, section.__doc__ = kind, kind.__doc__
+    levels = [each.key for each in parameters(kind) if each.domain is Domain.POSITIVE]
+    section.noise = levels[0].replace("_", "-") if levels else None
+    return section
+
+
+class TableSection(RandomizerQuestion):
+    """A mechanism with finitely many outcomes, by a table of their probabilities."""
+
+    noise: ClassVar[str | None] = None
+    randomizer: Literal["table"] = Field(description=KIND)  # type: ignore[assignment]
+    pair_file: str = Field(
+        description="CSV file of the outcomes' probabilities with and without the client: columns "
+        "present and absent"
+    )
+
+    def spec(self) -> Randomizer:
+        """The randomizer; reads the file once."""
+        return read_pair(Path(self.pair_file))
+
+
+all_mechanisms()  # whose files register what questions may ask
+RANDOMIZERS = Sections[RandomizerQuestion](
+    {word: partial(_section_of, word, kind) for word, kind in asked_randomizers().items()}
+    | {"table": lambda: TableSection}
+)
+"""The sections of all randomizers that are known when plans are loaded, by their words."""
+
+
+@lru_cache(maxsize=4)
+def read_pair(path: Path) -> TableRandomizer:
+    """The randomizer of a CSV file with the columns ``present`` and ``absent``.
+
+    Raises:
+        ParameterError: there is no such file, or it is not two distributions.
+        StorageError: the file cannot be read.
+    """
+    from turnout.accounting import pair_of_table
+
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise ParameterError("pair_file", str(path), "a CSV file that exists") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"pair file {path} cannot be read: {error}") from None
+    rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
+    named = list(rows.fieldnames or ())
+    if any(named.count(name) != 1 for name in _COLUMNS):
+        expected = "a first line that names present and absent, each once"
+        raise ParameterError("pair_file", str(path), expected)
+    columns: dict[str, list[float]] = {name: [] for name in _COLUMNS}
+    for row in rows:
+        if None in row:
+            expected = f"{len(named)} cells in line {rows.line_num}, as in the first line"
+            raise ParameterError("pair_file", str(path), expected)
+        for name, values in columns.items():
+            values.append(_number(path, rows.line_num, name, row[name]))
+    try:
+        pair_of_table(columns["present"], columns["absent"])
+    except ParameterError as error:
+        expected = f"column {error.name}: {error.expected}"
+        raise ParameterError("pair_file", str(path), expected) from None
+    return TableRandomizer(columns["present"], columns["absent"])
+
+
+def _number(path: Path, line: int, name: str, text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        expected = f"a number in line {line}, column {name}, not {text or ''!r}"
+        raise ParameterError("pair_file", str(path), expected) from None
+
+
+CLIENTS = "clients there are, all of whom follow the protocol"
+ROUNDS = "rounds, each of which is shuffled afresh"
+ORDER = "who may know which client sends which message"
+MISSING_LEVEL = (
+    "the ε₀ of one message, or --noise-multiplier for Gaussian noise of each client's own"
+)
+
+
+class ShuffleSection(Section):
+    """Every client sends one message a round through a shuffler."""
+
+    law: Literal["shuffle"] = Field(description=LAW)
+    clients: Count = Field(description=CLIENTS)
+    rounds: Count = Field(1, description=ROUNDS)
+    order: SpeakingOrder | None = Field(None, description=ORDER)
+
+
+class SubsampledShuffleSection(Section):
+    """Each round the shuffler asks ``sampled`` of all clients, a uniform subset."""
+
+    law: Literal["subsampled-shuffle"] = Field(description=LAW)
+    sampled: Count = Field(description="clients who send a message in a round")
+    clients: Count = Field(description=CLIENTS)
+    rounds: Count = Field(1, description=ROUNDS)
+    order: SpeakingOrder | None = Field(None, description=ORDER)
+
+    @model_validator(mode="after")
+    def _sampled_of_clients(self) -> Self:
+        checks.at_most("clients", self.clients, sampled=self.sampled)
+        return self
+
+
+class SelfSamplingShuffleSection(Section):
+    """Each round each client sends a message with probability ``rate``, drawn on the client."""
+
+    law: Literal["self-sampling-shuffle"] = Field(description=LAW)
+    rate: Probability = Field(description="chance of a client in a round")
+    clients: Count = Field(description=CLIENTS)
+    rounds: Count = Field(1, description=ROUNDS)
+    order: SpeakingOrder | None = Field(None, description=ORDER)
+
+
+class CountedCheckInSection(section_of(CheckIn)):
+    """Check-ins of a known number of clients, whose noisy updates hide each other if averaged."""
+
+    clients: Count | None = Field(None, description=CLIENTS)
+
+
+Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSamplingShuffleSection
+"""The laws under which a shuffler hides who sent what."""
+SHUFFLED: Mapping[str, type[Shuffled]] = {
+    "shuffle": ShuffleSection,
+    "subsampled-shuffle": SubsampledShuffleSection,
+    "self-sampling-shuffle": SelfSamplingShuffleSection,
+}
+"""Their sections, by the words of schemes whose messages go through a shuffler."""
+
+
+def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:
+    """The scheme of shuffled messages, in a hidden order if nothing is said and it matters."""
+    return shuffled(randomizer, **law.model_dump(exclude={"law"}))
+
+
+def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -> dict[str, object]:
+    """The given flags of a question about shuffled messages, with what need not be said.
+
+    Raises:
+        ParameterError: a relation, release or randomizer that shuffled messages do not have.
+    """
+    relation, release = given.get("relation", RELATION.value), given.get("release")
+    if relation != RELATION.value:
+        expected = (
+            f"{RELATION.value}, the default with --scheme {scheme}: everybody sees how many "
+            "messages there are, so whether a client took part is not hidden"
+        )
+        raise ParameterError("--relation", relation, expected)
+    if release is not None:
+        expected = f"nothing beside --scheme {scheme}: a shuffler shows all messages"
+        raise ParameterError("--release", release, expected)
+    kind = given.get("randomizer") or _inferred(given, unknown)
+    known = shuffled_randomizers()
+    if kind not in known:
+        expected = f"one of {', '.join(map(repr, known))} beside --scheme {scheme}"
+        raise ParameterError("--randomizer", kind, expected)
+    return {**given, "relation": relation, "randomizer": kind}
+
+
+def counted_population(law: CountedCheckInSection, release: ReleaseRule) -> int | None:
+    """The number of clients that hide each other at a check-in.
+
+    Raises:
+        ParameterError: a number of clients where it counts for nothing.
+    """
+    if law.clients is not None and release is not ReleaseRule.AVERAGED:
+        raise ParameterError("--clients", law.clients, "--release averaged beside it")
+    return law.clients
+
+
+def _inferred(given: dict[str, object], unknown: str | None) -> str:
+    """The randomizer that is meant by the one level that is given, or asked for."""
+    noise = given.get("noise_multiplier")
+    if noise is not None and ("epsilon0" in given or unknown == "epsilon0"):
+        raise ParameterError("--noise-multiplier", noise, "either it or --epsilon0")
+    if "delta0" in given:
+        return "approximate"
+    if noise is not None or unknown == "noise-multiplier":
+        return "gaussian"
+    return "pure"
+
 
 _CHECK_IN = law_names(CheckIn).plan
 _LAWS = {
@@ -56,12 +281,12 @@ class PrivacyTarget(Section):
 class Question(Section):
     """A randomizer, a participation law and a privacy target."""
 
-    randomizer: RandomizerSection
+    randomizer: RandomizerQuestion
     participation: LawSection | Shuffled
     target: PrivacyTarget
 
     @classmethod
-    def among(cls, randomizer: type[RandomizerSection], law: type[BaseModel]) -> type[Self]:
+    def among(cls, randomizer: type[RandomizerQuestion], law: type[BaseModel]) -> type[Self]:
         """The questions about one kind of randomizer under one kind of law."""
         return create_model(
             cls.__name__, __base__=cls, randomizer=(randomizer, ...), participation=(law, ...)

@@ -1,24 +1,187 @@
-"""The other tables of a plan: model, clients' work, privacy, protocol, optimizer, run."""
+"""The tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
+
+`Section` is their base class. Its fields are checked by `turnout.core.checks`, so that NaN is
+refused. The sections of ``[participation]`` are built from the parameters that a participation
+declares, told apart by ``law``, so a new one needs no section here.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
+from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.feature_expressions import feature_stages
-from turnout.plans.fields import (
-    BelowOne,
-    Count,
-    CountFromZero,
-    NonNegative,
-    OpenUnit,
-    Positive,
-    Probability,
-    Section,
-)
-from turnout.spec import PrivacyUnit, Relation, ReleaseRule, TrustModel
+from turnout.schemes import ParticipationLaw, PrivacyUnit, Relation, ReleaseRule, TrustModel
+from turnout.schemes.parameters import Domain, Parameter, check_of, parameters
+from turnout.schemes.registry import all_laws, law_names
+
+
+class Section(BaseModel):
+    """A table of a plan: frozen, and closed to keys that it does not know."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), defer_build=True
+    )
+
+
+S = TypeVar("S", bound=Section)
+
+
+def _below_one(value: object) -> None:
+    """A number of at least 0 and below 1."""
+    try:
+        checks.probability(value=value)
+        if value != 1:
+            return
+    except ParameterError:
+        pass
+    raise ParameterError("value", value, "a number of at least 0 and below 1")
+
+
+def _checked(check: Callable[..., None]) -> BeforeValidator:
+    """A validator that refuses what ``check`` refuses and changes nothing."""
+
+    def validate(value: Any) -> Any:
+        check(value=value)
+        return value
+
+    return BeforeValidator(validate)
+
+
+Positive = Annotated[float, _checked(checks.positive)]
+"""A finite number above 0."""
+NonNegative = Annotated[float, _checked(checks.non_negative)]
+"""A finite number of at least 0."""
+Probability = Annotated[float, _checked(checks.probability)]
+"""A number from 0 to 1."""
+OpenUnit = Annotated[float, _checked(checks.open_unit)]
+"""A number strictly between 0 and 1."""
+BelowOne = Annotated[float, _checked(_below_one)]
+"""A number of at least 0 and below 1."""
+Count = Annotated[int, _checked(checks.count)]
+"""A whole number of at least 1."""
+CountFromZero = Annotated[int, _checked(partial(checks.count, 0))]
+"""A whole number of at least 0."""
+
+
+def section_keys(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a section made of what a spec's class says of its public parameters."""
+    return {
+        each.key: (
+            Annotated[int if each.domain is Domain.COUNT else float, _checked(check_of(each))],
+            Field(... if each.default is None else each.default, description=each.words),
+        )
+        for each in parameters(kind)
+        if each.public
+    }
+
+
+class Sections(Mapping[str, type[S]]):
+    """Sections by their words, each built when it is first asked for: building one takes time."""
+
+    def __init__(self, built: Mapping[str, Callable[[], type[S]]]) -> None:
+        self._built = {word: cache(build) for word, build in built.items()}
+
+    def __getitem__(self, word: str) -> type[S]:
+        return self._built[word]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._built)
+
+    def __len__(self) -> int:
+        return len(self._built)
+
+
+LAW = "who takes part when"
+WINDOW = "steps a window"
+
+
+class LawSection(Section):
+    """The parameters of a law that a plan names."""
+
+    kind: ClassVar[type[Any]]
+    law: str
+
+    @classmethod
+    def parameters(cls) -> Iterator[Parameter]:
+        """Those that are keys."""
+        return (each for each in parameters(cls.kind) if each.public)
+
+    def spec(self, population: int) -> ParticipationLaw:
+        """The law, for a number of clients."""
+        if hasattr(self.kind, "planned"):
+            return self.kind.planned(population, **self._values())
+        known = {each.name for each in fields(self.kind)} & {"population"}
+        return self.kind(**self._values(), **dict.fromkeys(known, population))
+
+    def asked(self) -> ParticipationLaw:
+        """The law of a question, in which nobody says how many clients there are."""
+        if hasattr(self.kind, "asked"):
+            return self.kind.asked(**self._values())
+        return self.spec(1)
+
+    def _values(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in self.parameters()}
+
+
+@cache
+def section_of(kind: type[Any]) -> type[LawSection]:
+    """The section of a law's class, made of what it says of its parameters."""
+    names = law_names(kind)
+    keys = {"law": (Literal[names.plan], Field(description=LAW)), **section_keys(kind)}
+    section: type[LawSection] = create_model(f"{kind.__name__}Section", __base__=LawSection, **keys)
+    section.kind, section.__doc__ = kind, names.summary
+    return section
+
+
+class AvailabilitySection(Section):
+    """In each window each client draws among the steps in which a trace saw it available."""
+
+    law: Literal["availability"] = Field(description=LAW)
+    trace: str = Field(
+        "flash-phones",
+        description="'flash-phones', or a CSV file of intervals (device,slot_start,slot_end,"
+        "available), its path relative to the plan's folder",
+    )
+    window: Count = Field(description=WINDOW)
+    probability: Probability = Field(1.0, description="chance of coming at all, per window")
+    steps: Count | None = Field(None, description="use only the first steps of the trace")
+    steps_per_day: Count = Field(48, description="steps a day, for the daily profile")
+    first_slot: CountFromZero = Field(0, description="time of day of step 0, in steps")
+
+    def spec(self, population: int) -> ParticipationLaw:
+        """Never: the law needs the trace, which is a file."""
+        raise ParameterError("participation.law", self.law, "a law that needs no trace file here")
+
+
+def _builders() -> Iterator[tuple[str, Callable[[], type[Section]]]]:
+    for kind, names in all_laws().items():
+        planned = hasattr(kind, "planned") or all(
+            each.name in {own.name for own in parameters(kind)} for each in fields(kind)
+        )
+        if names.plan == "availability":
+            yield names.plan, lambda: AvailabilitySection
+        elif planned:
+            yield names.plan, partial(section_of, kind)
+
+
+SECTIONS = Sections[Section](dict(_builders()))
+"""The sections of all laws that are known when plans are loaded, by their words."""
+
 
 ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
 """What a plan names."""

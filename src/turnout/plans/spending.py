@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans.preparation import PreparedPlan, costliest_clients
-from turnout.spec import AvailabilityCheckIn, Relation, Scheme
-from turnout.spec.forms import Form, normal_form
+from turnout.schemes import AvailabilityCheckIn, Relation, Scheme
+from turnout.schemes.normal_form import Form, normal_form
 
 _TRACE_POINTS = 6
 """Points of a curve over clients with windows of their own; each takes seconds to price."""

@@ -1,8 +1,11 @@
-"""One device as a state machine: no network, no clock, no storage.
+"""Devices as state machines: no network, no clock, no storage; one at a time or many at once.
 
-It draws its slots *before* it makes contact, so nothing that the coordinator says can bend
-them. A device that may lose its memory stores `Client.slots` before the first contact and
-starts again with exactly these; drawing again would double its chances of a step.
+`Client` draws its slots *before* it makes contact, so nothing that the coordinator says can bend
+them. A device that may lose its memory stores `Client.slots` before the first contact and starts
+again with exactly these; drawing again would double its chances of a step.
+
+`Fleet` is the same for all participations of a block, without an object for each: one byte of
+state, moved by the same table. Its cost grows with participations, never with absent clients.
 """
 
 from __future__ import annotations
@@ -10,12 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
-from turnout.core.errors import RemoteProtocolError
-from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests, Updates
-from turnout.protocol.tables import CLIENT_TABLE, ClientEvent, ClientState, next_state
+from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from turnout.participation.schedule import Schedule
+from turnout.protocol.messages import (
+    CLIENT_TABLE,
+    CheckIns,
+    ClientEvent,
+    ClientIds,
+    ClientState,
+    Fault,
+    StepOpened,
+    UpdateRequests,
+    Updates,
+    ascending,
+    next_state,
+)
 
 
 class Client:
@@ -99,3 +115,116 @@ def _slot_event(slot: int, step: int) -> ClientEvent:
     if step < slot:
         return ClientEvent.SLOT_AHEAD
     return ClientEvent.SLOT_NOW if step == slot else ClientEvent.SLOT_PAST
+
+
+STATES = tuple(ClientState)
+EVENTS = tuple(ClientEvent)
+_FAULT = 255
+
+
+def _lookup() -> NDArray[np.uint8]:
+    """The client table as codes: row = state, column = event, `_FAULT` for a fault."""
+    codes = np.full((len(STATES), len(EVENTS)), _FAULT, np.uint8)
+    for row, state in enumerate(STATES):
+        for column, event in enumerate(EVENTS):
+            cell = CLIENT_TABLE[state][event]
+            if not isinstance(cell, Fault):
+                codes[row, column] = STATES.index(cell)
+    return codes
+
+
+_NEXT = _lookup()
+
+
+class Fleet:
+    """All clients who take part in one block of a participation law.
+
+    Guarantees: each participation moves exactly as the `Client` who holds it would.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._states = np.full(schedule.participations, STATES.index(ClientState.WAITING), np.uint8)
+        # Nobody from `_touched` on has moved; everybody before `_passed` heard of a later step.
+        self._touched = 0
+        self._passed = 0
+
+    @property
+    def first_step(self) -> int:
+        """First step of the block."""
+        return self._schedule.first_step
+
+    @property
+    def end_step(self) -> int:
+        """First step after the block."""
+        return self._schedule.first_step + self._schedule.steps
+
+    def states(self, step: int) -> list[ClientState]:
+        """State of each participation in a step, in the order of ``schedule.at(step)``."""
+        return [STATES[code] for code in self._states[self._span(step)]]
+
+    def on_step(self, opened: StepOpened) -> CheckIns:
+        """Check-ins of all who drew this step and have not checked in yet."""
+        span = self._span(opened.step)
+        self._move(slice(span.stop, self._touched), None, ClientEvent.SLOT_AHEAD, opened.step)
+        self._move(slice(self._passed, span.start), None, ClientEvent.SLOT_PAST, opened.step)
+        self._passed = max(self._passed, span.start)
+        waiting = self._states[span] == STATES.index(ClientState.WAITING)
+        self._move(span, None, ClientEvent.SLOT_NOW, opened.step)
+        clients = self._schedule.clients[span]
+        return CheckIns(opened.step, clients if waiting.all() else clients[waiting])
+
+    def on_refusal(self, step: int, clients: ClientIds) -> None:
+        """These check-ins were refused."""
+        self._move(self._span(step), clients, ClientEvent.REFUSED, step)
+
+    def on_request(self, request: UpdateRequests) -> ClientIds:
+        """The clients that answer a request: all that are asked, or none and an error.
+
+        Raises:
+            RemoteProtocolError: somebody asked has not checked in or has answered.
+        """
+        self._move(self._span(request.step), request.clients, ClientEvent.REQUESTED, request.step)
+        return request.clients
+
+    def on_close(self, step: int) -> None:
+        """A step closed."""
+        self._move(self._span(step), None, ClientEvent.CLOSED, step)
+
+    def _span(self, step: int) -> slice:
+        """Positions of the participations of a step."""
+        index = step - self._schedule.first_step
+        if not 0 <= index < self._schedule.steps:
+            raise LocalProtocolError(
+                f"step {step} is outside this block: {self.first_step} to {self.end_step - 1}"
+            )
+        return slice(*(int(offset) for offset in self._schedule.offsets[index : index + 2]))
+
+    def _move(self, span: slice, clients: ClientIds | None, event: ClientEvent, step: int) -> None:
+        """Push an event to all of a span, or to these clients of it; all move or none."""
+        if clients is None:
+            places: slice | NDArray[np.int64] = span
+        else:
+            places = self._places(span, clients, step)
+        after = _NEXT[self._states[places], EVENTS.index(event)]
+        if (after == _FAULT).any():
+            raise RemoteProtocolError(f"step {step}: '{event}' came to a client out of turn")
+        self._states[places] = after
+        self._touched = max(self._touched, span.stop)
+
+    def _places(self, span: slice, clients: ClientIds, step: int) -> NDArray[np.int64]:
+        """Positions of these clients of a step."""
+        here = self._schedule.clients[span]
+        if ascending(here) and np.array_equal(here, clients):
+            return np.arange(span.start, span.stop)
+        order = np.argsort(here, kind="stable")
+        ranks = np.searchsorted(here, clients, sorter=order)
+        known = ranks < here.size
+        known[known] = here[order[ranks[known]]] == clients[known]
+        if not known.all():
+            raise RemoteProtocolError(
+                f"step {step}: client {int(clients[~known][0])} is addressed but did not come"
+            )
+        if ranks.size and np.bincount(ranks).max() > 1:
+            raise ParameterError("clients", clients.size, "each client once")
+        return span.start + order[ranks]

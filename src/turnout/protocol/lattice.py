@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.protocol.clipping import CLIPPING_SLACK
+from turnout.protocol.mechanisms import CLIPPING_SLACK
 from turnout.randomness import Source
 
 FINENESS = 1024

@@ -13,13 +13,12 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from turnout import spec
+from turnout import schemes as spec
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
-from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential_below
-from turnout.randomizers.registry import mechanism
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.randomizers.interface import LARGEST_EPSILON, check_level, exponential_below, mechanism
+from turnout.schemes import NonAdaptiveRandomizer
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
@@ -91,7 +90,7 @@ class OneBitHadamard(IndexedRandomizer):
 
 @mechanism("hadamard", rank=5)
 @dataclass(frozen=True)
-class HadamardResponse(IndexedRandomizer):
+class HadamardRandomizer(IndexedRandomizer):
     """A row of the item's block, where its Hadamard column is +1 more likely than elsewhere.
 
     Item v is dealt to block v mod B, where it has column ⌊v/B⌋ + 1 of at most b − 1; the messages

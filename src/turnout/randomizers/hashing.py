@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
-from turnout.randomizers.levels import check_level, exponential_below, law_within
-from turnout.randomizers.registry import mechanism
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.randomizers.interface import check_level, exponential_below, law_within, mechanism
+from turnout.schemes import NonAdaptiveRandomizer
 
 _WORK = 2**31
 """Most additions that the server's decoding may take: seconds."""

@@ -1,4 +1,7 @@
-"""Randomizers that answer a question drawn without looking at the item.
+"""Randomizers that answer a question drawn without looking at the item; k-ary response is one.
+
+`IndexedRandomizer` is the base class of subsets, hashes and Hadamard rows;
+`KaryRandomizedResponse` sends the item itself, or any item.
 
 Notation: F questions (`index_count`), R replies (`reply_count`), m of them preferred
 (`preferred_count`); a the *blanket*, the probability with which a client ignores its item.
@@ -24,11 +27,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.interface import Codes, FrequencyRandomizer
-from turnout.randomizers.levels import exponential_below, law_within, on_grid_above
+from turnout.randomizers.interface import (
+    Codes,
+    FrequencyRandomizer,
+    exponential_below,
+    law_within,
+    mechanism,
+    on_grid_above,
+)
 from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer, PureRandomizer
+from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
 """Most messages of which the server keeps a count each."""
@@ -182,3 +191,48 @@ class IndexedRandomizer(FrequencyRandomizer):
                 "questions", asked.shape, f"{n} whole numbers from 0 to {self.index_count - 1}"
             )
         return asked
+
+
+@mechanism("k-ary", rank=1)
+@dataclass(frozen=True)
+class KaryRandomizedResponse(IndexedRandomizer):
+    """The true item with probability e^ε/(e^ε + k − 1), any other one with 1/(e^ε + k − 1).
+
+    Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
+        thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
+
+    Best for few items or a large ε (k < 3e^ε + 2); its error grows as k².
+
+    >>> randomizer = KaryRandomizedResponse(epsilon=1.0, items=4)
+    >>> randomizer.epsilon0, randomizer.message_bits
+    (1.0, 2)
+    """
+
+    @property
+    def reply_count(self) -> int:
+        """One reply an item."""
+        return self.items
+
+    def preferred(
+        self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The items themselves."""
+        return values
+
+    @property
+    def private_law(self) -> KaryResponse:
+        """Known altogether."""
+        return KaryResponse(self.epsilon0, self.items)
+
+    @property
+    def offset(self) -> Fraction:
+        """Mean score of an item that the client does not hold."""
+        return self.blanket / self.items
+
+    def score(self, message: int, item: int) -> int:
+        """1 where the message names the item."""
+        return int(message == item)
+
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counts themselves."""
+        return counts

@@ -1,22 +1,119 @@
-"""The interface of randomizers of one item out of k."""
+"""Randomizers of one item out of k: their interface, their names, and exact privacy levels.
+
+`FrequencyRandomizer` is the interface; `mechanism` registers a class under a name and
+`all_mechanisms` lists them. A user's own module registers itself in the same way. `level_above`,
+`root_below`, `on_grid_above` and their neighbours make privacy levels ratios of whole numbers, so
+that ε₀ is an equality and not a rounded float.
+
+Notation: ε the requested level, E a fraction just below e^ε, r the largest ratio of a randomizer's
+probabilities, ε₀ = ln r. Every coin of a randomizer has a probability that is a multiple of 2⁻⁶²,
+rounded to the private side. So r is a fraction, r ≤ E ≤ e^ε, and ε₀ falls short of ε by a rounding
+only.
+"""
 
 from __future__ import annotations
 
+import math
+import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
-from typing import ClassVar
+from importlib import import_module
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, level_above
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
-from turnout.spec.parameters import count, positive
+from turnout.randomness.source import LARGEST_RANGE
+from turnout.schemes import (
+    AttainedVariation,
+    BoundedVariation,
+    NonAdaptiveRandomizer,
+    PureRandomizer,
+)
+from turnout.schemes.parameters import count, positive
+from turnout.schemes.registry import asked_randomizer
+
+LEAST_EPSILON = 1e-12
+"""Below it, coins in steps of 2⁻⁶² would leave little or nothing of ε."""
+LARGEST_EPSILON = 30.0
+"""Beyond it, coins in steps of 2⁻⁶² would waste a noticeable part of ε."""
+
+_DIGITS = 60
+_CONTEXT = Context(prec=_DIGITS)
+_BELOW = 1 - Fraction(1, 10 ** (_DIGITS - 5))
+
+
+def check_level(epsilon: float) -> None:
+    """One line for a level that cannot be realised."""
+    checks.positive(epsilon=epsilon)
+    if epsilon < LEAST_EPSILON:
+        raise ParameterError("epsilon", epsilon, f"at least {LEAST_EPSILON:g}")
+    if epsilon > LARGEST_EPSILON:
+        raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
+
+
+def exponential_below(epsilon: float) -> Fraction:
+    """A fraction E ≤ e^ε, closer to it than 1 part in 10⁵⁴ (and at least 1)."""
+    # `Decimal.exp` is correctly rounded to the context's digits.
+    return max(Fraction(Decimal(epsilon).exp(_CONTEXT)) * _BELOW, Fraction(1))
+
+
+def root_below(number: Fraction) -> Fraction:
+    """A fraction at most √number, closer to it than 2⁻¹²⁸."""
+    scale = 1 << 256
+    return Fraction(math.isqrt(number.numerator * scale // number.denominator), 1 << 128)
+
+
+def level_above(ratio: Fraction) -> float:
+    """The smallest float that is at least ln ``ratio``, up to 1 part in 10⁵⁰ of certainty.
+
+    Args:
+        ratio: at least 1.
+    """
+    quotient = _CONTEXT.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    exact = quotient.ln(_CONTEXT)
+    if exact <= 0:
+        return 0.0
+    level = float(exact)
+    return math.nextafter(level, math.inf) if Decimal(level) < exact else level
+
+
+def on_grid_above(probability: Fraction) -> Fraction:
+    """The smallest multiple of 2⁻⁶² that is at least ``probability``."""
+    return Fraction(math.ceil(probability * LARGEST_RANGE), LARGEST_RANGE)
+
+
+def law_within(
+    epsilon0: float, total_variation: Fraction | float, *, attained: bool = False
+) -> NonAdaptiveRandomizer:
+    """The law of a message of known level whose laws are at most so far apart, rounded up.
+
+    ``attained``: whether two records' laws are so far apart (`AttainedVariation`).
+    """
+    above = float(total_variation)
+    if isinstance(total_variation, Fraction):
+        above = min(math.nextafter(above, 2.0), 1.0)
+    kind = AttainedVariation if attained else BoundedVariation
+    return NonAdaptiveRandomizer(epsilon0) if above >= 1.0 else kind(epsilon0, above)
+
+
+def float_below(probability: Fraction) -> Fraction:
+    """A multiple of 2⁻⁶² at most ``probability`` that a float holds."""
+    exact = on_grid_below(probability)
+    value = float(exact)
+    return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+
+
+def on_grid_below(probability: Fraction) -> Fraction:
+    """The largest multiple of 2⁻⁶² that is at most ``probability``."""
+    return Fraction(math.floor(probability * LARGEST_RANGE), LARGEST_RANGE)
+
 
 Codes = NDArray[np.int64]
 """Messages as whole numbers, shape (n,)."""
@@ -170,3 +267,39 @@ class FrequencyRandomizer(ABC):
         if array.shape != (self.items,) or not np.all((array >= 0) & (array <= 1)):
             raise ParameterError("frequencies", array.shape, f"{self.items} numbers in [0, 1]")
         return array
+
+
+Make = TypeVar("Make", bound=Callable[..., Any])
+_MECHANISMS: dict[str, tuple[int, Callable[..., FrequencyRandomizer]]] = {}
+
+
+def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Callable[[Make], Make]:
+    """A decorator that registers a class, called with ε and a number of items, as a mechanism.
+
+    Args:
+        name: its word in ``turnout estimate frequencies --mechanism``.
+        question: its word in questions about its price; without one they do not have it.
+        rank: where it stands among mechanisms that serve equally well.
+
+    Raises:
+        ParameterError: a name that another mechanism has.
+    """
+
+    def register(make: Make) -> Make:
+        if name in _MECHANISMS:
+            raise ParameterError("mechanism", name, "a name that no other mechanism has")
+        _MECHANISMS[name] = rank, make
+        if question is not None:
+            asked_randomizer(question, shuffled=100)(make)
+        return make
+
+    return register
+
+
+def all_mechanisms() -> Mapping[str, Callable[..., FrequencyRandomizer]]:
+    """Every mechanism that is known, those of `turnout.randomizers` all loaded."""
+    package = import_module("turnout.randomizers")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not module.ispkg:
+            import_module(module.name)
+    return {name: make for name, (_, make) in sorted(_MECHANISMS.items(), key=lambda it: it[1][0])}

@@ -1,26 +1,112 @@
-"""Subset selection: a random set of ω items that more likely than not holds the client's.
+"""Messages that are sets of items: subset selection and unary encodings, as bitmaps.
+
+`BitmapRandomizer` is their base class: one bit for every item, with its distribution and its bytes.
+`SubsetSelection` sends a random set of ω items that contains the client's item with probability c;
+`UnaryEncoding` sets one bit and randomizes every bit on its own.
 
 Notation: ω the size of the set (`size`), c the probability that the client's item is in it.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import comb, floor, sqrt
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
-from turnout.randomizers.bitmaps import BitmapRandomizer, set_bits
-from turnout.randomizers.interface import Rows
-from turnout.randomizers.levels import check_level, exponential_below, on_grid_below
-from turnout.randomizers.registry import mechanism
+from turnout.core.errors import ParameterError
+from turnout.randomizers.interface import (
+    FrequencyRandomizer,
+    Rows,
+    check_level,
+    exponential_below,
+    law_within,
+    mechanism,
+    on_grid_above,
+    on_grid_below,
+    root_below,
+)
+from turnout.randomizers.packing import pack_rows, unpack_rows
 from turnout.randomness import Source
+from turnout.schemes import NonAdaptiveRandomizer
 
 _ONE = np.uint64(1)
+
+
+@dataclass(frozen=True)
+class BitmapRandomizer(FrequencyRandomizer):
+    """A message is a bitmap of k bits; its number has bit j set where item j is supported."""
+
+    @property
+    @abstractmethod
+    def own(self) -> Fraction:
+        """Probability that a message supports the client's item."""
+
+    @property
+    @abstractmethod
+    def other(self) -> Fraction:
+        """Probability that a message supports another item."""
+
+    @property
+    def law(self) -> NonAdaptiveRandomizer:
+        """Two items move two bits only; what they move is `own` − `other`."""
+        return law_within(self.epsilon0, self.own - self.other)
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of a client's message: one an item."""
+        return self.items
+
+    @property
+    def gain(self) -> Fraction:
+        """By how much holding an item raises its mean score."""
+        return self.own - self.other
+
+    @property
+    def offset(self) -> Fraction:
+        """Mean score of an item that the client does not hold."""
+        return self.other
+
+    def score(self, message: int, item: int) -> int:
+        """1 where the item's bit is set."""
+        return message >> item & 1
+
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counts themselves."""
+        return counts
+
+    def pack(self, messages: NDArray) -> bytes:
+        """The messages as ⌈n · k / 8⌉ bytes."""
+        return pack_rows(messages, self.items)
+
+    def unpack(self, data: bytes, n: int) -> Rows:
+        """The n messages in ``data``.
+
+        Raises:
+            ParameterError: this is not what n clients sent.
+        """
+        checks.count(0, n=n)
+        return unpack_rows(data, n, self.items)
+
+
+def set_bits(rows: Rows, columns: NDArray[np.int64], bits: NDArray[np.bool_]) -> None:
+    """Write one bit in each row, in place.
+
+    Args:
+        rows: bitmaps, shape (n, words).
+        columns: which bit, shape (n,).
+        bits: what to write, shape (n,).
+    """
+    places = np.arange(len(rows)) * rows.shape[1] + (columns >> 6)
+    masks = _ONE << (columns & 63).astype(np.uint64)
+    flat = rows.reshape(-1)
+    flat[places] = np.where(bits, flat[places] | masks, flat[places] & ~masks)
 
 
 @mechanism("subset", rank=4)
@@ -157,3 +243,68 @@ def _resize(
         if not left.all():
             kept = np.flatnonzero(left)
             left, starts, wanted, skipped = left[kept], starts[kept], wanted[kept], skipped[kept]
+
+
+@mechanism("oue", rank=3)
+@dataclass(frozen=True)
+class UnaryEncoding(BitmapRandomizer):
+    """The own bit is 1 with probability p, every other bit with probability q.
+
+    Two items change two bits, so the ratio is p(1 − q)/(q(1 − p)).
+
+    Source: "symmetric", p = 1 − q = e^{ε/2}/(e^{ε/2} + 1): Erlingsson, Pihur, Korolova, RAPPOR,
+        CCS 2014 (the permanent response without Bloom filter). "optimised", p = 1/2 and
+        q = 1/(e^ε + 1): Wang, Blocki, Li, Jha, USENIX Security 2017 (OUE). The thesis' Table 7.1
+        prints e^ε/(e^ε + 1) for RAPPOR's bits, which is 2ε-private.
+
+    Attributes:
+        form: which p and q.
+
+    >>> UnaryEncoding(epsilon=1.0, items=10).mse_bound(clients=1) < 37.9
+    True
+    """
+
+    form: Literal["optimised", "symmetric"] = field(default="optimised", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form not in ("optimised", "symmetric"):
+            raise ParameterError("form", self.form, "'optimised' or 'symmetric'")
+
+    @property
+    def other(self) -> Fraction:
+        """Probability that a message supports another item, q."""
+        return self._noise
+
+    @cached_property
+    def _noise(self) -> Fraction:
+        e = exponential_below(self.epsilon)
+        return on_grid_above(1 / (1 + (root_below(e) if self.form == "symmetric" else e)))
+
+    @property
+    def own(self) -> Fraction:
+        """Probability that a message supports the client's item, p."""
+        return 1 - self.other if self.form == "symmetric" else Fraction(1, 2)
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of a message's probabilities under two items, exactly."""
+        return self.own / (1 - self.own) * (1 - self.other) / self.other
+
+    def probabilities(self, item: int) -> list[Fraction]:
+        """Probability of each of the 2^k bitmaps under an item; for small cases."""
+        law = [Fraction(1)]
+        for column in range(self.items):
+            one = self.own if column == item else self.other
+            law = [p * (1 - one) for p in law] + [p * one for p in law]
+        return law
+
+    def encode(self, values: ArrayLike, source: Source) -> Rows:
+        """One bitmap for each value, uint64 of shape (n, ⌈k / 64⌉)."""
+        array = self.checked(values)
+        rows = source.packed_bernoulli(self.other, array.size, self.items)
+        set_bits(rows, array, source.bernoulli(self.own, array.size))
+        return rows
+
+
+mechanism("rappor", rank=2)(partial(UnaryEncoding, form="symmetric"))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.randomness.lattice_noise import rounded_gaussian

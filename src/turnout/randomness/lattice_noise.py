@@ -1,16 +1,28 @@
-"""Gaussian noise rounded to whole numbers, with its exact law and randomness that is secure.
+"""Gaussian noise rounded to whole numbers, with its exact distribution, from secure randomness.
 
-Notation: s the standard deviation before rounding, V uniform on [0, 1), G(x) = P(|N(0, 1)| > x),
-z(V) its inverse. |round(s·N(0, 1))| has the law of m(V) = #{k ≥ 0 : V < G((k + ½)/s)}, which is
-s·z(V) rounded. A 64-bit word gives the sign and the first 63 bits of V. A table encloses z(V) to
-2⁻³⁵; where both ends round to the same number, that is m. Elsewhere, and below V = 2⁻¹⁶, V is
-compared with G((k + ½)/s) in whole numbers, and draws as many further bits as that takes. How the
-enclosure is proved: docs/design/lattice.md.
+`rounded_gaussian` draws; `tail_bounds` and `tail_and_density` give the normal tail to any number of
+bits in whole numbers, which settle the draws that a table cannot. Coordinators and devices add this
+noise to sums on a lattice.
+
+**Draws.** Notation: s the standard deviation before rounding, V uniform on [0, 1),
+G(x) = P(|N(0, 1)| > x), z(V) its inverse. |round(s·N(0, 1))| has the distribution of
+m(V) = #{k ≥ 0 : V < G((k + ½)/s)}, which is s·z(V) rounded. A 64-bit word gives the sign and the
+first 63 bits of V. A table encloses z(V) to 2⁻³⁵; where both ends round to the same number, that is
+m. Elsewhere, and below V = 2⁻¹⁶, V is compared with G((k + ½)/s) in whole numbers, and as many
+further bits are drawn as that takes. docs/design/lattice.md proves the enclosure.
+
+**Tails.** Notation: x ≥ 0 a rational, u = x²/2, φ the standard normal density. With
+
+    I(u) = ∫₀¹ e^{−u r²} dr = Σ_n (−u)ⁿ / (n! (2n + 1))    and    e^{−u} = Σ_n (−u)ⁿ / n!
+
+it holds that G(x) = 1 − √(2/π)·x·I(u) and 2φ(x) = √(2/π)·e^{−u}. The terms alternate and grow to
+e^u before they fall, so the sums are taken with u/ln 2 more bits than the result needs.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from math import isqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -18,8 +30,73 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.randomness.gaussian_tails import tail_and_density, tail_bounds
 from turnout.randomness.system import ByteStream, system_bytes
+
+_SPARE_BITS = 40
+"""Bits beyond those asked for: the sums lose less than 2¹⁶ units, the factor x less than 2⁶."""
+
+
+def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
+    """Whole numbers (low, high), at most 2 apart, with low ≤ 2^bits · G(x) ≤ high.
+
+    x is ``numerator`` ≥ 0 over ``denominator`` ≥ 1; bits from 1 to 1024.
+
+    >>> [round(bound / 2**20, 4) for bound in tail_bounds(196, 100, 20)]
+    [0.05, 0.05]
+    """
+    if 5 * numerator**2 >= 7 * bits * denominator**2:
+        return 0, 1  # G(x) ≤ e^{−x²/2} ≤ e^{−0.7·bits} < 2^{−bits}.
+    tail, _, w = tail_and_density(numerator, denominator, bits)
+    shift = w - bits
+    error = 1 << (shift - 8)
+    return max(tail - error, 0) >> shift, (tail + error >> shift) + 1
+
+
+def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, int, int]:
+    """G(x) and 2φ(x) in fixed point, each off by less than 2^{−bits−8}.
+
+    What is lost, in units of 2^−w: u is cut by less than 1, and neither sum has a slope above 1.
+    A term is cut by less than 1, and this error is carried on to the next as the term is, so
+    all N terms together lose at most N·e^u; what is left out is less than its first term, which
+    was cut to 0. So a sum is off by less than N·e^u + 2 < 2^{16 + u/ln 2}, and G(x) by at most
+    x < 2⁶ times that and a few units for the factors.
+
+    Returns:
+        (G, 2φ, w), the first two multiplied by 2^w.
+    """
+    growth = (3 * numerator**2) // (4 * denominator**2) + 1  # More than u/ln 2 = 0.7213…·x².
+    # Whole words: few precisions, so that the constant is rarely computed.
+    w = -(-(bits + growth + _SPARE_BITS) // 64) * 64
+    u = (numerator**2 << w) // (2 * denominator**2)
+    integral, density, term, n = 0, 0, 1 << w, 0
+    while term:
+        integral += term // (2 * n + 1) if n % 2 == 0 else -(term // (2 * n + 1))
+        density += term if n % 2 == 0 else -term
+        n += 1
+        term = (term * u >> w) // n
+    x = (numerator << w) // denominator
+    factor = _root_of_two_over_pi(w)
+    return (1 << w) - ((factor * x >> w) * integral >> w), factor * density >> w, w
+
+
+@cache
+def _root_of_two_over_pi(bits: int) -> int:
+    """2^bits · √(2/π), too small by less than 2."""
+    guarded = bits + 32
+    pi = 4 * (4 * _inverse_tangent(5, guarded) - _inverse_tangent(239, guarded))
+    return isqrt((2 << 3 * guarded) // pi) >> 32
+
+
+def _inverse_tangent(divisor: int, bits: int) -> int:
+    """2^bits · arctan(1/divisor), off by less than one unit for each term."""
+    power = (1 << bits) // divisor
+    total, n = power, 1
+    while power:
+        power //= divisor * divisor
+        n += 2
+        total += power // n if n % 4 == 1 else -(power // n)
+    return total
+
 
 LARGEST_DEVIATION = 2.0**40
 """The largest s: a draw stays far inside int64, also when 2²⁰ draws are summed."""

@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.randomness.source import LARGEST_RANGE
+from turnout.randomness.source import LARGEST_RANGE, WORD_BITS, width
 
 Words = Callable[[int], NDArray[np.uint64]]
 """``words(size)`` gives uniform 64-bit words, shape (size,), independent of all others."""
 
-WORD_BITS = 64
 _CHUNK = 2**13  # Words; longer arrays leave the caches, shorter ones cost calls.
 _ALL = np.uint64(2**64 - 1)
 _FIRST, _FINE = 16, 62
@@ -131,8 +130,3 @@ def cut(packed: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
     if spare:
         packed[:, -1] &= np.uint64((1 << spare) - 1)
     return packed
-
-
-def width(columns: int) -> int:
-    """Words in a row of ``columns`` bits."""
-    return -(-columns // WORD_BITS)

@@ -20,6 +20,9 @@ from turnout.core.errors import ParameterError
 LARGEST_RANGE = 2**62
 """The largest ``n`` of `Source.below`, and the resolution of `Source.bernoulli`."""
 
+WORD_BITS = 64
+"""Coins in a word of `Source.packed_bernoulli`."""
+
 _CHUNK = 2**20
 
 
@@ -71,8 +74,6 @@ class Source(ABC):
             uint64 array of shape (rows, ⌈columns / 64⌉). Column j is bit j mod 64 (the lowest is
             bit 0) of word ⌊j / 64⌋; bits past the last column are 0.
         """
-        from turnout.randomness.packed_coins import WORD_BITS, width  # which no device needs
-
         checks.count(0, rows=rows)
         checks.count(columns=columns)
         padded = np.zeros((rows, width(columns) * WORD_BITS), dtype=np.bool_)
@@ -111,3 +112,8 @@ def check_subset(n: int, k: int) -> None:
     """One line for a subset that is larger than its set."""
     checks.count(0, n=n, k=k)
     checks.at_most("n", n, k=k)
+
+
+def width(columns: int) -> int:
+    """Words in a packed row of ``columns`` coins."""
+    return -(-columns // WORD_BITS)

@@ -1,24 +1,29 @@
 """Successive refinement of privacy: one public message, a key for each analyst who sees more."""
 
-from turnout.refinement.cascade import Cascade, Level, Step
+from turnout.refinement.cascade import (
+    Cascade,
+    Level,
+    Step,
+    heavy_count,
+    key_entropy,
+    least_key_bits,
+)
 from turnout.refinement.designs import Direct, OneBit, hadamard, projective, spread
-from turnout.refinement.estimates import LevelEstimate, estimate
 from turnout.refinement.limited import LimitedAnswers, enough_randomness
-from turnout.refinement.multilevel import MultiLevel, multi_level
-from turnout.refinement.recovery import heavy_count, key_entropy, least_key_bits
-from turnout.refinement.release import Key, KeyMismatchError, Release, refine
+from turnout.refinement.multilevel import LevelEstimate, MultiLevel, estimate, multi_level
+from turnout.refinement.release import Key, KeyMismatchError, LayeredRelease, refine
 
 __all__ = [
     "Cascade",
     "Direct",
     "Key",
     "KeyMismatchError",
+    "LayeredRelease",
     "Level",
     "LevelEstimate",
     "LimitedAnswers",
     "MultiLevel",
     "OneBit",
-    "Release",
     "Step",
     "enough_randomness",
     "estimate",

@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level
+from turnout.randomizers.interface import check_level
 from turnout.refinement.cascade import Level
-from turnout.refinement.groups import LARGEST_ORDER, Group, bent_set
-from turnout.refinement.hadamard import Questions, Variant, seeded_words
-from turnout.refinement.projective import is_prime, points, singer_set
+from turnout.refinement.hadamard import (
+    LARGEST_ORDER,
+    AbelianGroup,
+    Questions,
+    Variant,
+    bent_set,
+    is_prime,
+    points,
+    seeded_words,
+    singer_set,
+)
 
 Family = Literal["k-ary", "hadamard", "projective", "spread"]
 _DRAWS = 32
@@ -54,9 +62,9 @@ class OneBit:
         return "one-bit"
 
     @property
-    def group(self) -> Group:
+    def group(self) -> AbelianGroup:
         """Bits under exclusive or."""
-        return Group(2)
+        return AbelianGroup(2)
 
     @property
     def heavy(self) -> NDArray[np.int64]:
@@ -141,12 +149,12 @@ class Direct:
         self.heavy  # noqa: B018 - refuses what does not fit when built
 
     @cached_property
-    def group(self) -> Group:
+    def group(self) -> AbelianGroup:
         """The group of values, noise and messages; values are its first ``size`` elements."""
         if self.family == "projective":
             singer_set(self.prime, self.dimension)  # Refuses what is no space.
-            return Group(points(self.prime, self.dimension))
-        return Group(-(-self.size >> self.place_bits), self.place_bits)
+            return AbelianGroup(points(self.prime, self.dimension))
+        return AbelianGroup(-(-self.size >> self.place_bits), self.place_bits)
 
     @cached_property
     def heavy(self) -> NDArray[np.int64]:

@@ -1,15 +1,30 @@
-"""Yes-no questions from a Hadamard matrix, one a client, and the way back to frequencies.
+"""Groups, Hadamard questions and difference sets: the algebra under successive refinement.
 
-H is Sylvester's matrix of order K, the least power of two that holds all values: H[x, c] is +1
-where x and c share an even number of binary ones. Client i is asked whether H[x, c_i] = +1; its
-column c_i is public and has nothing to do with its value.
+`AbelianGroup` is the finite Abelian group in which values, noise and messages are added.
+`Questions` asks each client one yes-no question of a Hadamard matrix and inverts the answers.
+`singer_set` and `bent_set` build sets any two shifts of which share equally many elements.
+
+**Groups.** A message is a value plus noise, and the holder of the noise subtracts it. Every group
+is ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add modulo B and
+places by exclusive or. ℤ_2 is B = 2, m = 0.
+
+**Questions.** H is Sylvester's matrix of order K, the least power of two that holds all values:
+H[x, c] is +1 where x and c share an even number of binary ones. Client i is asked whether
+H[x, c_i] = +1; its column c_i is public and independent of its value.
+
+**Difference sets.** Notation: q a prime, r = m + 1, v = (q^r − 1)/(q − 1) the points of the
+projective space over GF(q) of dimension m; s = (q^m − 1)/(q − 1) the points of a hyperplane. Modulo
+a suitable polynomial f of degree r the powers of x run through all v points, so a hyperplane is a
+set of exponents modulo v, and its shifts are the other hyperplanes.
+
+Source: Singer, A theorem in finite projective geometry, Trans. AMS 43 (1938).
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -19,7 +34,79 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomness import Source
-from turnout.refinement.groups import LARGEST_ORDER
+
+LARGEST_ORDER = 2**24
+"""The most elements a group may have: the server keeps one number for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbelianGroup:
+    """ℤ_blocks × ℤ_2^place_bits.
+
+    >>> Group(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))
+    array([0])
+    """
+
+    blocks: int
+    place_bits: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count(blocks=self.blocks)
+        checks.count(0, place_bits=self.place_bits)
+        if self.blocks << min(self.place_bits, 64) > LARGEST_ORDER:
+            raise ParameterError("size", self.blocks << min(self.place_bits, 64), "at most 2**24")
+
+    @property
+    def order(self) -> int:
+        """Number of elements."""
+        return self.blocks << self.place_bits
+
+    def add(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``left + right``, element by element."""
+        return self._combined(left, right, 1)
+
+    def subtract(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``left − right``, element by element."""
+        return self._combined(left, right, -1)
+
+    def _combined(
+        self, left: NDArray[np.int64], right: NDArray[np.int64], sign: int
+    ) -> NDArray[np.int64]:
+        places = (1 << self.place_bits) - 1
+        block = (left >> self.place_bits) + sign * (right >> self.place_bits)
+        return (block % self.blocks << self.place_bits) | ((left ^ right) & places)
+
+    def spectrum(self, weights: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """Fourier transform of one number for each element, shape (order,)."""
+        return np.fft.fftn(weights.reshape(self._axes)).ravel()
+
+    def from_spectrum(self, spectrum: NDArray[np.complex128]) -> NDArray[np.float64]:
+        """The real numbers, shape (order,), that have this spectrum."""
+        return np.fft.ifftn(spectrum.reshape(self._axes)).real.ravel()
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return (self.blocks, *(2,) * self.place_bits)
+
+
+def bent_set(place_bits: int) -> NDArray[np.int64]:
+    """Elements of ℤ_2^{2t} whose indicator has a flat spectrum, ascending.
+
+    The support of the bent function ⟨upper half, lower half⟩: 2^{2t−1} − 2^{t−1} of 2^{2t}
+    places, and the matrix of signs (−1)^{f(x ⊕ y)} is a Hadamard matrix (a Menon difference set).
+
+    Source: Rothaus, On "bent" functions, J. Combin. Theory A 20 (1976).
+
+    Args:
+        place_bits: 2t, even and at least 2.
+    """
+    if place_bits < 2 or place_bits % 2:
+        raise ParameterError("place_bits", place_bits, "an even number of at least 2")
+    half = place_bits // 2
+    places = np.arange(1 << place_bits, dtype=np.int64)
+    meeting = np.bitwise_count((places >> half) & places & ((1 << half) - 1))
+    return places[meeting % 2 == 1]
+
 
 SEED_BYTES = 32
 _BLOCK = 2**9
@@ -130,3 +217,113 @@ class Questions:
         order = self.order
         mean = (order * shares - 1) / (order - 1)
         return ((order - 1) / order) ** 2 * (contrast**-2 - np.square(mean)) / clients
+
+
+Polynomial = tuple[int, ...]
+"""Coefficients modulo q of 1, x, …, x^{r−1}."""
+
+
+def is_prime(number: int) -> bool:
+    """Whether a small number is prime.
+
+    >>> [number for number in range(12) if is_prime(number)]
+    [2, 3, 5, 7, 11]
+    """
+    return number > 1 and prime_factors(number) == [number]
+
+
+def prime_factors(number: int) -> list[int]:
+    """The different primes that divide ``number``, ascending."""
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        if number % divisor == 0:
+            found.append(divisor)
+            while number % divisor == 0:
+                number //= divisor
+        divisor += 1
+    return [*found, number] if number > 1 else found
+
+
+def points(prime: int, dimension: int) -> int:
+    """Points of the projective space of a dimension over GF(prime).
+
+    >>> points(2, 2), points(3, 1)
+    (7, 4)
+    """
+    return (prime ** (dimension + 1) - 1) // (prime - 1)
+
+
+@lru_cache(maxsize=64)
+def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
+    """A hyperplane as a set of exponents, ascending, read-only.
+
+    >>> singer_set(2, 2).tolist()
+    [0, 1, 3]
+    """
+    checks.count(2, prime=prime, dimension=dimension)
+    if not is_prime(prime):
+        raise ParameterError("prime", prime, "a prime number")
+    if dimension > 24 or points(prime, dimension) > LARGEST_ORDER:
+        raise ParameterError("dimension", dimension, "a space of at most 2**24 points")
+    tail = _generator(prime, dimension + 1)
+    found = np.flatnonzero(_last_coefficients(tail, prime, points(prime, dimension)) == 0)
+    found.flags.writeable = False
+    return found
+
+
+def _generator(q: int, r: int) -> Polynomial:
+    """The first x^r = tail under which the powers of x reach every point.
+
+    Each point then is a power of x times a number, so nothing but 0 lacks an inverse: the
+    polynomials modulo x^r − tail are a field, which need not be tested apart.
+    """
+    order = points(q, r - 1)
+    proper = [order // p for p in prime_factors(order)]
+    for number in range(1, q**r):
+        tail = tuple(number // q**place % q for place in range(r))
+        if tail[0] == 0 or not _is_number(_power_of_x(order, tail, q)):
+            continue
+        if not any(_is_number(_power_of_x(exponent, tail, q)) for exponent in proper):
+            return tail
+    raise AssertionError("every finite field has a primitive element")
+
+
+def _is_number(polynomial: Polynomial) -> bool:
+    return not any(polynomial[1:])
+
+
+def _power_of_x(exponent: int, tail: Polynomial, q: int) -> Polynomial:
+    """X to a power, by squaring."""
+    result = (1, *(0,) * (len(tail) - 1))
+    for digit in f"{exponent:b}":
+        result = _product(result, result, tail, q)
+        if digit == "1":
+            result = _times_x(result, tail, q)
+    return result
+
+
+def _times_x(factor: Polynomial, tail: Polynomial, q: int) -> Polynomial:
+    last = factor[-1]
+    return tuple((low + last * t) % q for low, t in zip((0, *factor[:-1]), tail, strict=True))
+
+
+def _product(left: Polynomial, right: Polynomial, tail: Polynomial, q: int) -> Polynomial:
+    """Horner's rule in x."""
+    result = (0,) * len(tail)
+    for coefficient in reversed(left):
+        shifted = _times_x(result, tail, q)
+        result = tuple((a + coefficient * b) % q for a, b in zip(shifted, right, strict=True))
+    return result
+
+
+def _last_coefficients(tail: Polynomial, q: int, count: int) -> NDArray[np.int64]:
+    """The coefficient of x^{r−1} in x⁰, x¹, …, x^{count−1}."""
+    r = len(tail)
+    shift = np.zeros((r, r), dtype=np.int64)
+    shift[1:, :-1] = np.eye(r - 1, dtype=np.int64)
+    shift[:, -1] = tail
+    powers = np.eye(r, 1, dtype=np.int64)
+    while powers.shape[1] < count:
+        powers = np.concatenate([powers, shift @ powers % q], axis=1)
+        shift = shift @ shift % q
+    return powers[-1, :count]

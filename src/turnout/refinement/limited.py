@@ -21,11 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.estimation import project_simplex
-from turnout.randomizers.levels import check_level, exponential_below
+from turnout.randomizers.interface import check_level, exponential_below
 from turnout.randomness import OSRandomness, Source
-from turnout.refinement.estimates import LevelEstimate
 from turnout.refinement.hadamard import Questions, seeded_words
-from turnout.refinement.multilevel import checked_values
+from turnout.refinement.multilevel import LevelEstimate, checked_values
 
 _ROOM = 1 << 62
 _BLOCK = 2**18

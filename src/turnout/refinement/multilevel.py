@@ -1,11 +1,14 @@
-"""One public message a client, and a key for each analyst who may see more of it.
+"""One public message a client, a key for each analyst who may see more of it, and estimates.
 
-Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d
-and takes it off: Y^j = Y^d − L^j has the law of the ε_j mechanism, exactly. Analysts who pool
+`multi_level` builds a `MultiLevel` for given levels; `estimate` gives frequencies at one level,
+with error bars. `turnout.refinement.release` writes messages and keys to files.
+
+Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d and
+subtracts it: Y^j = Y^d − L^j has the distribution of the ε_j mechanism, exactly. Analysts who pool
 their keys know what the one with the largest ε knows.
 
 Unit: one client with one value; T values of one client, each with noise of its own, have T·ε.
-Trust: local; whoever holds all keys of a release must be trusted like the analyst of the largest ε.
+Trust: local; the holder of all keys of a release must be trusted like the analyst of the largest ε.
 """
 
 from __future__ import annotations
@@ -18,14 +21,15 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.estimation import project_simplex
 from turnout.randomness import OSRandomness, Source
-from turnout.refinement.cascade import Cascade, Level
+from turnout.refinement.cascade import Cascade, Level, heavy_count
 from turnout.refinement.designs import Direct, OneBit, hadamard, projective, spread
 from turnout.refinement.hadamard import public_seed
-from turnout.refinement.recovery import heavy_count
 
 Mechanism = Literal["one-bit", "k-ary", "hadamard", "projective", "minimal"]
 _BLOCK = 2**18
@@ -243,3 +247,57 @@ def checked_values(values: ArrayLike, size: int) -> NDArray[np.int64]:
     if held.size and not (held.min() >= 0 and held.max() < size):
         raise ParameterError("values", "a value outside", f"values from 0 to {size - 1}")
     return held.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelEstimate:
+    """One analyst's estimate of the distribution of values.
+
+    Attributes:
+        epsilon: the level's stated ε: pure, of one client's message, local model.
+        clients: how many sent.
+        raw: unbiased frequencies, shape (size,); some may be negative.
+        frequencies: `raw` projected on the simplex, which never moves away from the truth.
+        standard_errors: of `raw` about the population of which the values are independent draws:
+            noise and sampling together.
+    """
+
+    epsilon: float
+    clients: int
+    raw: NDArray[np.float64]
+    frequencies: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
+
+    @property
+    def guarantee(self) -> str:
+        """The level in one sentence: unit, relation, trust."""
+        if math.isinf(self.epsilon):
+            return "no privacy: this key gives every client's value back"
+        return (
+            f"epsilon = {self.epsilon:g}, pure, of one client's message, replace-one, local model"
+        )
+
+    def interval(self, confidence: float = 0.95) -> NDArray[np.float64]:
+        """Normal intervals, each value on its own, cut to [0, 1]; shape (2, size)."""
+        checks.open_unit(confidence=confidence)
+        width = float(ndtri((1 + confidence) / 2)) * self.standard_errors
+        return np.clip([self.raw - width, self.raw + width], 0, 1)
+
+
+def estimate(levels: MultiLevel, totals: NDArray[np.int64], level: int) -> LevelEstimate:
+    """Frequencies from a histogram of messages at a level.
+
+    Args:
+        levels: the mechanism.
+        totals: of `MultiLevel.totals`, of messages *at that level*, summed over clients.
+        level: index into ``levels.epsilons``.
+    """
+    clients = int(totals.sum())
+    if not clients:
+        raise ParameterError("clients", clients, "at least one client")
+    law = levels.levels[level]
+    raw = levels.design.frequencies(totals, law)
+    projected = project_simplex(raw)
+    variance = levels.design.variance(projected, clients, law)
+    errors = np.sqrt(np.maximum(variance, 0))
+    return LevelEstimate(levels.epsilons[level], clients, raw, projected, errors)

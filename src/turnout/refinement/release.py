@@ -1,17 +1,30 @@
-"""A public release and the keys that belong to it, as objects and as bytes.
+"""A public release and the keys that belong to it: as objects, as bytes, in a folder.
 
-A key names the release that it opens by the SHA-256 of the whole public file, so a key of
-another release, or a release that was altered, is refused and never used. The checksum finds
-accidents; it is no signature, and a public file holds nothing that depends on the keys.
+`refine` makes a `LayeredRelease` and its `Key` objects; `write_release`, `read_release` and
+`read_key` are the folder of a public file and one key file an analyst; `pack_release` and
+`unpack_release` are the file format.
+
+A key names its release by the SHA-256 of the whole public file, so a key of another release, or an
+altered release, is refused. The checksum finds accidents; it is no signature, and a public file
+holds nothing that depends on the keys. Nothing is overwritten, key files are readable by their
+owner alone from the moment they exist, and the public file appears last, whole: a folder without it
+holds no release.
+
+**Format.** A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) ·
+header (JSON, keys sorted) · payload · SHA-256 of everything before it. One content has one such
+form, and no byte of it can change unnoticed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +33,54 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core.errors import ParameterError, StorageError, TurnoutError
 from turnout.randomizers.packing import pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.refinement.container import packed, unpacked
 from turnout.refinement.designs import Direct, OneBit
-from turnout.refinement.estimates import LevelEstimate, estimate
-from turnout.refinement.multilevel import MultiLevel, checked_values
+from turnout.refinement.multilevel import LevelEstimate, MultiLevel, checked_values, estimate
+
+VERSION = 1
+_DIGEST_BYTES = 32
+
+
+def pack_release(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
+    """The bytes of a file."""
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    body = _first_line(kind, VERSION) + len(text).to_bytes(8, "little") + text + payload
+    return body + hashlib.sha256(body).digest()
+
+
+def unpack_release(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+    """Header and payload of a file.
+
+    Raises:
+        StorageError: it is another kind of file, from a newer version, or damaged.
+    """
+    line = data[: data.find(b"\n") + 1] if b"\n" in data[:64] else b""
+    if line != _first_line(kind, VERSION):
+        raise StorageError(f"{name}: {_complaint(kind, line)}")
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    start = len(line) + 8
+    if len(body) < start or hashlib.sha256(body).digest() != digest:
+        raise StorageError(f"{name}: damaged or cut short (its checksum does not fit)")
+    end = start + int.from_bytes(body[len(line) : start], "little")
+    try:
+        header = json.loads(body[start:end])
+    except ValueError:
+        raise StorageError(f"{name}: its header cannot be read") from None
+    if end > len(body) or not isinstance(header, dict):
+        raise StorageError(f"{name}: its header cannot be read")
+    return header, body[end:]
+
+
+def _first_line(kind: str, version: int) -> bytes:
+    return f"turnout refinement {kind} {version}\n".encode()
+
+
+def _complaint(kind: str, line: bytes) -> str:
+    words = line.decode(errors="replace").split()
+    if words[:2] != ["turnout", "refinement"] or len(words) != 4:
+        return f"not a {kind} of turnout refine, or damaged"
+    if words[2] != kind:
+        return f"a {words[2]}, where a {kind} is needed"
+    return f"format {words[3]}, but this version reads format {VERSION}"
 
 
 class KeyMismatchError(StorageError):
@@ -31,7 +88,7 @@ class KeyMismatchError(StorageError):
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class LayeredRelease:
     """The public part of a release.
 
     Attributes:
@@ -61,7 +118,7 @@ class Release:
             "labels": list(self.labels),
             "weights": [[step.heavy, step.light] for step in self.levels.cascade.steps],
         }
-        return packed(
+        return pack_release(
             "release", header, pack_codes(self.messages.astype(np.int64), self.levels.message_bits)
         )
 
@@ -71,13 +128,13 @@ class Release:
         return hashlib.sha256(self.data).hexdigest()
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str = "release") -> Release:
+    def from_bytes(cls, data: bytes, name: str = "release") -> LayeredRelease:
         """The release that a public file holds.
 
         Raises:
             StorageError: damaged, of another kind, or not what this version computes.
         """
-        header, payload = unpacked("release", data, name)
+        header, payload = unpack_release("release", data, name)
         try:
             levels = MultiLevel(
                 _design_from(header["design"]),
@@ -141,7 +198,7 @@ class Key:
     """The secret of one analyst.
 
     Attributes:
-        release: `Release.digest` of the release that it opens.
+        release: `LayeredRelease.digest` of the release that it opens.
         noise: the noise to take off, packed.
     """
 
@@ -166,7 +223,7 @@ class Key:
             "release": self.release,
             "width": self.width,
         }
-        return packed("key", header, self.noise)
+        return pack_release("key", header, self.noise)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "key") -> Key:
@@ -175,7 +232,7 @@ class Key:
         Raises:
             StorageError: damaged or of another kind.
         """
-        header, payload = unpacked("key", data, name)
+        header, payload = unpack_release("key", data, name)
         try:
             return cls(
                 str(header["release"]),
@@ -195,7 +252,7 @@ def refine(
     *,
     labels: Sequence[str] = (),
     source: Source | None = None,
-) -> tuple[Release, list[Key]]:
+) -> tuple[LayeredRelease, list[Key]]:
     """The public release of all clients, and one key for each level but the public one.
 
     Args:
@@ -211,7 +268,7 @@ def refine(
     if not held.size:
         raise ParameterError("values", 0, "at least one client")
     messages, noise = levels.encode(held, source)
-    release = Release(levels, messages, tuple(labels))
+    release = LayeredRelease(levels, messages, tuple(labels))
     width = levels.message_bits
     keys = [
         Key(
@@ -271,3 +328,72 @@ def _written(epsilon: float) -> float | str:
 
 def _read(epsilon: float | str) -> float:
     return float(epsilon)
+
+
+PUBLIC = "public"
+_PUBLIC_MODE, _KEY_MODE = 0o644, 0o600
+
+
+def key_name(epsilon: float) -> str:
+    """The name of the key file of a level: ``key-1`` for ε = 1."""
+    return f"key-{epsilon!r}".removesuffix(".0")
+
+
+def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) -> list[Path]:
+    """Writes all files and returns their paths, the public one first.
+
+    Raises:
+        StorageError: one of the files exists, or the folder cannot be written to.
+    """
+    paths = [folder / PUBLIC, *(folder / key_name(key.epsilon) for key in keys)]
+    for path in paths:
+        if path.exists():
+            raise StorageError(f"{path} exists; a release is never overwritten")
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, key in zip(paths[1:], keys, strict=True):
+            _write(path, key.data, _KEY_MODE)
+            written.append(path)
+        partial = folder / f"{PUBLIC}.partial"
+        _write(partial, release.data, _PUBLIC_MODE)
+        written.append(partial)
+        # Unlike a rename, a link fails where the name is taken.
+        os.link(partial, paths[0])
+        partial.unlink()
+    except OSError as error:
+        # A key without its public file opens nothing, but it is a secret: leave none behind.
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise StorageError(f"{error.filename or folder}: {error.strerror}") from None
+    return paths
+
+
+def read_release(path: Path) -> LayeredRelease:
+    """The release in a public file, or in the folder that holds it."""
+    return LayeredRelease.from_bytes(_content(path / PUBLIC if path.is_dir() else path), str(path))
+
+
+def read_key(path: Path) -> Key:
+    """The key in a file."""
+    return Key.from_bytes(_content(path), str(path))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from None
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """A new file, whole or not at all."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise

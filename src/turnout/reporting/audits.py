@@ -9,8 +9,7 @@ import numpy as np
 
 from turnout.accounting import gaussian_epsilon
 from turnout.auditing import Counted, Findings, OneRun, Statement
-from turnout.reporting.guarantees import bounds_record
-from turnout.reporting.words import rounded_down, rounded_up
+from turnout.reporting.words import bounds_record, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,7 +181,7 @@ def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
 def _draw_direction(
     axis: Axes, found: Findings, name: str, profile: Profile | None, ink: str
 ) -> None:
-    from turnout.reporting.palette import DOTTED, LOOKS
+    from turnout.reporting.drawing import DOTTED, LOOKS
 
     counted, rates = found.found[name], found.rates[name]
     rare = np.geomspace(max(1.0 / counted.trials, 1e-7), 1.0, 300)

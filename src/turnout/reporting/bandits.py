@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.accounting import Guarantee
+from turnout.core.arrays import FloatArray
+from turnout.core.files import write
 from turnout.plans.bandit import BanditPlan
-from turnout.reporting.folder import PAGE, PICTURES, REPORT, as_json, table_csv, write
-from turnout.reporting.guarantees import guarantee_record, guarantee_rows
 from turnout.reporting.surroundings import machine, versions
-from turnout.reporting.words import rounded_up
+from turnout.reporting.training_report import PAGE, PICTURES, REPORT, as_json, table_csv
+from turnout.reporting.words import guarantee_record, guarantee_rows, rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from turnout.reporting.drawing import Picture
 
-FloatArray = NDArray[np.float64]
 _HIGH = 0.95
 POLICIES = {
     "elimination": "batched elimination on core sets; the best action is dropped with a stated "
@@ -107,7 +106,7 @@ def bandit_table(summary: BanditSummary) -> Table:
     """Regret and guarantee as the command line prints them."""
     from rich.table import Table
 
-    from turnout.reporting.guarantees import guarantee_table
+    from turnout.reporting.words import guarantee_table
 
     if summary.guarantee is not None:
         return guarantee_table(summary.guarantee, summary.title, summary.rows())
@@ -119,8 +118,7 @@ def bandit_table(summary: BanditSummary) -> Table:
 
 def bandit_picture(summary: BanditSummary) -> Picture:
     """Mean regret over the pulls, with the band that holds 90 % of runs."""
-    from turnout.reporting.drawing import Picture
-    from turnout.reporting.palette import LOOKS
+    from turnout.reporting.drawing import LOOKS, Picture
 
     def draw(axes: list[Any], ink: str) -> None:
         (axis,), look = axes, LOOKS["ours"]
@@ -156,7 +154,7 @@ def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) ->
 
 def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
     """The HTML page."""
-    from turnout import __version__
+    from turnout._version import __version__
     from turnout.reporting.page import named_cards, sections, template
 
     record, guarantee = summary.record(), summary.guarantee

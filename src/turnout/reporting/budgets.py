@@ -1,15 +1,19 @@
-"""A budget as a table and as JSON, never without relation, unit and trust model."""
+"""Tables of budgets and of searches, as text and as JSON.
+
+A budget is never printed without relation, unit and trust model.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from turnout.accounting import Remaining, Terms
-from turnout.plans.budgets import Account
+from turnout.accounting import BudgetTerms, Remaining
+from turnout.plans.sweeps import Account
 from turnout.reporting.words import kind_rows, rounded_up
 
 _HOLDS = {
@@ -45,7 +49,7 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
     _show(record, rows, account.terms, as_json)
 
 
-def show_left(found: Remaining, terms: Terms, *, as_json: bool) -> None:
+def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
     """Prints where a plan stands."""
     record = {
         "steps": found.steps,
@@ -73,12 +77,12 @@ def show_left(found: Remaining, terms: Terms, *, as_json: bool) -> None:
     _show(record, rows, terms, as_json)
 
 
-def _terms_record(terms: Terms) -> dict[str, str]:
+def _terms_record(terms: BudgetTerms) -> dict[str, str]:
     words = terms.to_dict()
     return {"relation": words["relation"], "unit": words["unit"], "trust_model": words["trust"]}
 
 
-def _show(record: dict[str, Any], rows: dict[str, str], terms: Terms, as_json: bool) -> None:
+def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_json: bool) -> None:
     if as_json:
         print(json.dumps(record, indent=2, allow_nan=False))
         return
@@ -88,3 +92,57 @@ def _show(record: dict[str, Any], rows: dict[str, str], terms: Terms, as_json: b
     for name, value in (*rows.items(), *kind_rows(terms.relation, terms.unit, terms.trust)):
         table.add_row(name, value)
     Console().print(table)
+
+
+def tuning_table(record: Mapping[str, Any]) -> RenderableType:
+    """The values that were chosen and their cost, from the content of tune.json."""
+    rows = {key: f"[bold]{_text(value)}[/bold]" for key, value in record["values"].items()}
+    rows["score"] = (
+        f"{_text(record['score'])} ({record['metric']}, {record['held_out_clients']:,} held-out "
+        "clients)"
+    )
+    rows["data"] = record["data"]
+    if "candidates" in record:
+        rows["ε upper bound of the search"] = record["price"]
+        return Group(_candidates(record), _grid(rows))
+    lower = record["epsilon_lower"]
+    rows |= {
+        "noise of the score": f"standard deviation {record['score_deviation']:.2g}",
+        "runs": f"{record['mean_candidates']:g} on average; how many is not for release",
+        "ε upper bound": f"[bold]{rounded_up(record['epsilon'], 5)}[/bold], search included "
+        f"(δ = {record['delta']:g}, {record['relation']}, {record['unit']}, "
+        f"{record['trust_model']})",
+        "ε lower bound": f"{lower:.5g}" if lower > 0 else "none is known",
+        "ε upper bound of one run": rounded_up(record["one_run_epsilon"], 5),
+        "covers": f"{record['covered']}; training again costs anew",
+    }
+    return _grid(rows)
+
+
+def _grid(rows: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table
+
+
+def _candidates(record: Mapping[str, Any]) -> Table:
+    """All candidates of a public search, the best first."""
+    ranked = sorted(record["candidates"], key=lambda one: _rank(one["score"]))
+    table = Table()
+    keys = list(record["values"])
+    for name in (*keys, record["metric"]):
+        table.add_column(name, justify="right")
+    for one in ranked:
+        table.add_row(*(_text(one["values"][key]) for key in keys), _text(one["score"]))
+    return table
+
+
+def _rank(score: float | None) -> float:
+    return float("inf") if score is None else -score
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "diverged"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

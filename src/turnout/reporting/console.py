@@ -1,4 +1,7 @@
-"""Terminal output of a run: its progress (on stderr) and its result (on stdout)."""
+"""Terminal output of a run: its progress (on stderr) and its result (on stdout).
+
+`Console` follows a run's phases and steps; `run_table` is the result.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ import rich.status
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from turnout.reporting.folder import PAGE, PICTURES, SIMULATOR
-from turnout.reporting.guarantees import guarantee_table
-from turnout.reporting.headline import Headline
-from turnout.reporting.outcome_words import (
+from turnout.reporting.summary import (
+    Outcome,
+    Summary,
     baseline_words,
     protection_words,
     test_words,
     updates_words,
 )
-from turnout.reporting.summary import Outcome, Summary
-from turnout.reporting.words import rounded_up
+from turnout.reporting.training_report import PAGE, PICTURES, SIMULATOR
+from turnout.reporting.words import Headline, guarantee_table, rounded_up
 from turnout.simulation import Progress as RunProgress
 
 

@@ -1,4 +1,13 @@
-"""Figures as PNG, as SVG, and as SVG that takes its ink from the page around it."""
+"""Figures as PNG and SVG, and the colour, marker and words of every meaning.
+
+`Look` is how a meaning is drawn, the same in all pictures; `Picture` is a figure, also as SVG that
+takes its ink from the page around it.
+
+No two meanings of one picture share a colour, and no two share both marker and kind of line, so
+that they can be told apart in grey as well. References, such as a target or chance level, have the
+ink of the text. A solid line is the guarantee in question; a dashed one is about another relation,
+not certified, or printed by a paper without a sound proof; a dotted one is no guarantee.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +25,152 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from turnout.core.errors import ParameterError
-from turnout.reporting.folder import write
+from turnout.core.files import write
+
+SOLID, DASHED, DOTTED = "-", "--", ":"
+# Okabe and Ito's colours and Paul Tol's muted ones: they stay apart for colour-blind readers.
+_VERMILION, _BLUE, _GREEN, _PINK = "#d55e00", "#0072b2", "#009e73", "#cc79a7"
+_SKY, _ORANGE, _INDIGO, _FOREST = "#56b4e9", "#e69f00", "#332288", "#117733"
+_TEAL, _WINE, _OLIVE, _ROSE = "#44aa99", "#882255", "#8f8f2e", "#cc6677"
+_VIOLET, _BROWN, _GREY, _SLATE = "#9b3fa0", "#8c510a", "#7f7f7f", "#3f4f63"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One meaning in pictures.
+
+    Attributes:
+        colour: as #rrggbb.
+        marker: one of matplotlib's; none for the thick line of what the picture is about.
+        words: in the legend: the reader's words, a theorem's name in brackets.
+    """
+
+    colour: str
+    marker: str = ""
+    words: str = ""
+
+    def line(self, kind: str = SOLID) -> dict[str, Any]:
+        """Keywords of a line: thick and below all others, or thin with hollow markers."""
+        if not self.marker:
+            return {"color": self.colour, "linestyle": kind, "linewidth": 3.6, "zorder": 2}
+        return {
+            **{"color": self.colour, "linestyle": kind, "linewidth": 1.2, "zorder": 3},
+            **{
+                "marker": self.marker,
+                "markersize": 9 if self.marker in "|_" else 5,
+                "markerfacecolor": "none",
+            },
+        }
+
+
+LOOKS = {
+    # ε by analysis: check-ins
+    "turnout": Look(_VERMILION, words="turnout's ε upper bound"),
+    "check-in": Look(_VERMILION, words="random check-ins, exact law (turnout)"),
+    "Poisson": Look(_BLUE, "o", "Poisson sampling at the same rate"),
+    "Poisson RDP": Look(_TEAL, "s", "Poisson sampling by Rényi divergences"),
+    "shuffling": Look(_GREEN, "^", "shuffled messages, each with its own noise"),
+    "RDP 4.6": Look(_PINK, "D", "check-ins by Rényi divergences (allocation, Theorem 4.6)"),
+    "alloc. 3.2": Look(_SKY, "v", "check-ins by a higher sampling rate (allocation, Theorem 3.2)"),
+    "alloc. variance": Look(_INDIGO, "<", "the same by variance (Theorem 3.2 with Bernstein)"),
+    "alloc. 4.1": Look(
+        _FOREST, "P", "check-ins by Poisson given participation (allocation, Theorem 4.1)"
+    ),
+    "Dong": Look(_WINE, "X", "several check-ins by Rényi divergences (Dong et al. 2025)"),
+    "k windows": Look(_ORANGE, "d", "k windows of t/k steps (allocation, Lemma 3.11)"),
+    "check-ins 3.2": Look(_OLIVE, "X", "check-ins, one client a step (check-ins, Theorem 3.2)"),
+    "no amplif.": Look(_GREY, ">", "no amplification: the steps are known"),
+    # ε by analysis: shuffled messages
+    "adaptive": Look(_VERMILION, words="shuffled, any adaptive randomizers (turnout)"),
+    "non-adaptive": Look(_INDIGO, "|", "shuffled, any one non-adaptive randomizer (turnout)"),
+    "attained": Look(_SLATE, "x", "ε lower bound for any such randomizers (attained)"),
+    "binary RR": Look(_BLUE, "o", "binary randomized response (turnout)"),
+    "Hadamard": Look(_SKY, "v", "Hadamard response (turnout)"),
+    "clones": Look(_GREEN, "^", "clones, numerical (Feldman et al. 2021, Theorem 3.1)"),
+    "clones KOV": Look(_TEAL, "s", "clones, composed from (ε, δ) (Kairouz et al. 2015)"),
+    "clones 2023": Look(_FOREST, "P", "stronger clones (Feldman et al. 2023)"),
+    "clones form": Look(_OLIVE, "<", "clones, closed form (Feldman et al. 2021, Theorem 3.1)"),
+    "blanket": Look(_PINK, "D", "privacy blanket (Balle et al. 2019)"),
+    "check-ins": Look(_BROWN, "X", "check-ins' bound for shuffling (check-ins, Theorem 5.1)"),
+    "EFM19": Look(_WINE, "*", "first bound for shuffling (Erlingsson et al. 2019)"),
+    "RDP 5.3.1": Look(_ROSE, "h", "Rényi divergence, smaller (Girgis, Theorem 5.3.1)"),
+    "RDP 5.3.2": Look(_VIOLET, "p", "Rényi divergence, simpler (Girgis, Theorem 5.3.2)"),
+    "RDP 5.4.1": Look(_ORANGE, "8", "Rényi divergence, sampled (Girgis, Theorem 5.4.1)"),
+    "RDP below": Look(_SKY, "v", "Rényi divergence of binary response (Girgis, 5.3.3, 5.4.2)"),
+    "no shuffler": Look(_GREY, ">", "no shuffler"),
+    # Randomizers, keys and their errors
+    "Laplace": Look(_GREY, ">", "Laplace noise, one message"),
+    "central": Look(_BROWN, "D", "Laplace noise of a trusted coordinator"),
+    "printed": Look(_FOREST, "P", "as printed"),
+    "printed 2": Look(_TEAL, "s", "as printed, 2 levels"),
+    "printed 3": Look(_INDIGO, "<", "as printed, 3 levels"),
+    "printed 4": Look(_WINE, "X", "as printed, 4 levels"),
+    "ours": Look(_VERMILION, words="turnout"),
+    "ours, less": Look(_ORANGE, "d", "turnout, fewer messages"),
+    "rotation": Look(_GREEN, "^", "a rotation"),
+    "rotation, less": Look(_OLIVE, "*", "a rotation, fewer messages"),
+    "rotation, bits": Look(_BROWN, "D", "a rotation, separate bits"),
+    "PrivUnit": Look(_SLATE, "x", "PrivUnit"),
+    "Kashin": Look(_BLUE, "o", "Kashin's representation"),
+    "SQKR": Look(_VIOLET, "p", "SQKR"),
+    "directions": Look(_SKY, "v", "a code over public directions (turnout)"),
+    "RAPPOR": Look(_BROWN, "D", "RAPPOR, a bit an item"),
+    "one bit": Look(_VERMILION, words="one-bit Hadamard response (turnout)"),
+    "value": Look(_GREY, ">", "the value itself, log₂ k bits"),
+    "k-ary": Look(_GREEN, "^", "k-ary randomized response"),
+    "Hadamard message": Look(_BLUE, "o", "Hadamard response"),
+    "Hadamard key": Look(_SKY, "v", "Hadamard response with a key"),
+    "projective key": Look(_WINE, "X", "projective planes with a key"),
+    "least key": Look(_PINK, "*", "the smallest key that recovers the value"),
+    "separate": Look(_FOREST, "P", "a message for each analyst"),
+    "first key": Look(_BLUE, "o", "the first analyst's key"),
+    "public": Look(_GREY, ">", "the last level alone"),
+    # Bandits
+    "bandit none": Look(_SLATE, "x", "without privacy"),
+    "bandit central": Look(_BROWN, "D", "trusted learner, noisy sums (central)"),
+    "bandit shuffled": Look(_GREEN, "^", "shuffled bits"),
+    "bandit local": Look(_BLUE, "o", "each client's bit randomized alone (local)"),
+    "core set": Look(_VERMILION, words="a core set is pulled (turnout)"),
+    "all actions": Look(_ORANGE, "d", "all actions are pulled (turnout)"),
+    "printed core set": Look(_FOREST, "P", "a core set is pulled (Algorithm 6.3.1 as printed)"),
+    "printed all actions": Look(_TEAL, "s", "all actions are pulled (as printed)"),
+    # What an attacker can do
+    "scheme": Look(_VERMILION, words="this scheme: no attacker does better"),
+    "Gaussian DP": Look(_INDIGO, "<", "Gaussian differential privacy"),
+    "remove": Look(_BLUE, "o", "remove: did the client take part?"),
+    "add": Look(_ORANGE, "d", "add: can the client be ruled out?"),
+    "replace": Look(_VIOLET, "p", "replace: this record, or another?"),
+    "audit": Look(_BLUE, "o", "counted in the trials of an audit"),
+    # A run
+    "accuracy": Look(_GREEN),
+    "baseline": Look(_SLATE, words="without noise and clipping"),
+    "clipped": Look(_BROWN),
+    "signal": Look(_VIOLET),
+    "accuracy, all": Look(_PINK, "D", "every phone always available"),
+    "ε": Look(_VERMILION),
+    "came": Look(_BLUE, words="clients who checked in"),
+    "available": Look(_TEAL),
+    # One task by several ways
+    "one way: command line": Look(_GREY, "s", "turnout train"),
+    "one way: Python": Look(_BLUE, "x", "turnout.train (Python)"),
+    "one way: Ray": Look(_ORANGE, "|", "turnout.train on Ray"),
+    "one way: Flower": Look(_GREEN, "o", "Flower, nodes that check in"),
+    # Estimates
+    "estimate": Look(_VERMILION, "o", "estimate"),
+    "population": Look(_BLUE, "_"),
+    "these clients": Look(_SKY, "|"),
+    # Settings and grids of the accounting
+    "setting 1": Look(_BLUE, "s"),
+    "setting 2": Look(_VERMILION, "o"),
+    "setting 3": Look(_TEAL, "^"),
+    "setting 4": Look(_VIOLET, "D"),
+    "upper law": Look(_VERMILION, "o", "moved to neighbouring points: larger in convex order"),
+    "lower law": Look(_BLUE, "D", "gathered in cell means: smaller in convex order"),
+    "rounded up": Look(_GREY, "s", "rounded up"),
+    "rounded down": Look(_TEAL, "v", "rounded down"),
+}
+"""By meaning; those of `turnout compare` by the method's name."""
+
 
 FORMATS = (".svg", ".png", ".pdf")
 """Endings of a picture's file."""

@@ -1,4 +1,7 @@
-"""The meaning of an ε for one person, in words and as JSON."""
+"""The meaning of an ε for one person: in words, as JSON and as a picture.
+
+`trade_off_picture` draws which errors a membership guess cannot avoid, and the curve δ(ε).
+"""
 
 from __future__ import annotations
 

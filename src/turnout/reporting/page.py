@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
-from turnout.reporting.card import PERSONAL_METRICS
-from turnout.reporting.drawing import Picture
-from turnout.reporting.guarantees import guarantee_rows
-from turnout.reporting.headline import PERSONAL
-from turnout.reporting.outcome_words import (
+from turnout.reporting.summary import (
+    PERSONAL_METRICS,
+    SIMULATORS_VIEW,
+    Summary,
+    TraceFindings,
     baseline_words,
     protection_words,
     settings_words,
     test_words,
 )
-from turnout.reporting.summary import SIMULATORS_VIEW, Summary, TraceFindings
 from turnout.reporting.words import (
+    PERSONAL,
     RELATIONS,
     TRUST,
     certainty_in_words,
+    guarantee_rows,
     of_unit,
     rounded_up,
 )
-from turnout.spec import TrustModel
+
+if TYPE_CHECKING:
+    from turnout.reporting.drawing import Picture
+from turnout.schemes import TrustModel
 
 
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:

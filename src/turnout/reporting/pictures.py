@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from turnout.plans import AvailabilitySection
-from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import DASHED, DOTTED, LOOKS, SOLID
+from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Picture
 from turnout.reporting.summary import (
     Outcome,
     Summary,

@@ -1,7 +1,12 @@
-"""Everything that a report says about a run, gathered in one place."""
+"""Everything that a report says about a run, gathered in one place, and the model card.
+
+`Summary` holds it, `Outcome` the run's results. `model_card` states what a model's users must know
+of its data, its training and its guarantee.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +15,10 @@ from numpy.typing import NDArray
 
 from turnout.plans import PreparedPlan
 from turnout.plans.spending import EpsilonCurve
-from turnout.reporting.guarantees import guarantee_record
-from turnout.reporting.headline import PERSONAL, Headline
 from turnout.reporting.surroundings import machine, versions
+from turnout.reporting.words import PERSONAL, Headline, guarantee_record, rounded_up
+from turnout.schemes import PrivacyUnit, ReleaseRule, TrustModel
 from turnout.simulation import History
-from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics
@@ -269,3 +273,203 @@ def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
         },
         f"{outcome.headline.name}_lost_to_absence": everyone.result - outcome.result,
     }
+
+
+BASELINE = "without noise and clipping, which protects nobody"
+
+
+def test_words(outcome: Outcome) -> str:
+    """The number of test records, what another such set might say, and the chance level."""
+    said = f"{outcome.test.records:,}"
+    if outcome.interval is not None:
+        low, high = (outcome.headline.text(end, 1) for end in outcome.interval)
+        said += f": 95 % interval {low} to {high}"
+    if outcome.test.chance is not None and outcome.headline.name == "accuracy":
+        said += f"; chance level {outcome.headline.text(outcome.test.chance, 1)}"
+    return said
+
+
+def updates_words(outcome: Outcome) -> str:
+    """Share of clipped updates, and signal against noise."""
+    clipped, ratio = clipped_share(outcome.history), signal_to_noise(outcome)
+    parts = []
+    if not np.isnan(clipped).all():
+        parts.append(f"{np.nanmean(clipped):.0%} of the updates were clipped")
+    if not np.isnan(ratio).all():
+        parts.append(f"a step's sum has {np.nanmedian(ratio):.2g} times the norm of its noise")
+    if PERSONAL in outcome.history.metrics:
+        parts.append("accuracy of the clients' own models on their own classes")
+    return "; ".join([*parts, "statistics of private data, not covered by ε"]) if parts else ""
+
+
+def baseline_words(outcome: Outcome, baseline: History) -> str:
+    """The headline metric without privacy, and what privacy costs."""
+    headline = outcome.headline
+    free = float(baseline.metrics[headline.name][-1])
+    return f"{BASELINE}: {headline.text(free)}; privacy costs {headline.lost(free, outcome.result)}"
+
+
+def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
+    """Model, optimizer and clip norm, row by row."""
+    prepared = outcome.prepared
+    plan = prepared.plan
+    optimizer = plan.optimizer
+    rule = {"sgd": "SGD", "nesterov": "Nesterov's accelerated SGD", "adam": "Adam"}[optimizer.name]
+    momentum = f", momentum {optimizer.momentum:g}" if optimizer.momentum else ""
+    averaging = {
+        "none": "the last iterate is the result",
+        "ema": f"an exponential average of the iterates (decay {optimizer.averaging_decay:g}) is "
+        "the result",
+        "tail": f"the average of the last {optimizer.averaging_tail:.0%} of the iterates is the "
+        "result",
+    }[optimizer.averaging]
+    ball = "" if optimizer.radius is None else f", iterates of norm {optimizer.radius:g} at most"
+    features = plan.model.features
+    seen = "inputs as they are" if features == "pixels" else features
+    return [
+        ("Model", f"{plan.model.title} on {seen}, {outcome.parameters.size:,} parameters"),
+        (
+            "Optimizer",
+            f"{rule}, learning rate {optimizer.learning_rate:g} ({optimizer.schedule}){momentum}"
+            f"{ball}; {averaging}",
+        ),
+        ("Clip norm", clip_words(prepared)),
+        ("Computed", f"on {plan.run.device}, forward and backward passes in {plan.run.precision}"),
+    ]
+
+
+def clip_words(prepared: PreparedPlan) -> str:
+    """The clip norm, and what happens beyond it."""
+    clip, unit = prepared.plan.privacy.clip_norm, prepared.guarantee.unit.value
+    section = prepared.plan.messages
+    norm = {"l1": "ℓ1", "l2": "ℓ2", "linf": "ℓ∞"}["l2" if section is None else section.norm]
+    if norm == "ℓ∞":
+        return f"{clip:g}: each coordinate of a {unit}'s update is cut at ±{clip:g}"
+    return f"{clip:g}: a {unit}'s update longer than that ({norm}) is scaled down"
+
+
+def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, str]]:
+    """The noise of the coordinator, or what clients send in its place, row by row."""
+    messages, section = prepared.messages(dimension), prepared.plan.messages
+    if messages is None or section is None:
+        return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.5g}")]
+    step_bits = messages.histogram_bits(section.messages)
+    shorter = 32 * dimension / step_bits
+    several = "" if section.messages == 1 else f"{section.messages} a client and step in one "
+    several += "" if section.messages == 1 else f"histogram of {step_bits:,} bits, "
+    of_records = "; each of one record" if section.each == "record" else ""
+    return [
+        (
+            "Message",
+            f"{type(messages).__name__}, {messages.message_bits} bits, {several}"
+            f"1/{shorter:,.0f} of the update in float32{of_records}",
+        ),
+        ("ε₀ of a message alone", f"{rounded_up(messages.epsilon0)} (replace-one, local trust)"),
+        *_thesis_words(prepared),
+    ]
+
+
+def _thesis_words(prepared: PreparedPlan) -> list[tuple[str, str]]:
+    """ε by the thesis' own theorems on such a run, where there are any."""
+    from turnout.accounting.published.shuffled_training import thesis_epsilons
+
+    scheme, delta = prepared.scheme, prepared.guarantee.delta
+    if scheme.trust is not TrustModel.SHUFFLED:
+        return []
+    found = thesis_epsilons(scheme, delta)
+    words = ", ".join(f"{rounded_up(value, 4)} ({name})" for name, value in found.items())
+    terms = f"replace-one, both directions alike, δ = {delta:g}, {scheme.unit.value}, shuffled"
+    said = f"{words}; {terms}" if words else "none: no theorem is about such a run"
+    return [("ε by the thesis, to compare", said)]
+
+
+_NOT_COVERED = (
+    "the evaluation: metrics are computed on test records, exactly and without noise",
+    "exact counts of who came, in the folder `simulator`: they are not for release",
+    "other runs on the same clients: each costs its own ε, and so does every choice between runs",
+    "the seed: this run is a simulation whose draws follow from its seed, so who knows it "
+    "can redo the noise; the guarantee is that of a deployment with the system's randomness",
+    "choices made by looking at the clients' data before the plan was written",
+)
+
+PERSONAL_METRICS = (
+    "metrics of personal models: they are made of the clients' own labels and models, are the "
+    "simulator's alone and not for release"
+)
+
+_ALL_RECORDS = (
+    "all records of one client together: ε is that of one record, and m records of a client are "
+    "protected by no more than m·ε, at a larger δ"
+)
+
+_OUTPUTS = {"class": "classes", "tags": "tags", "numbers": "numbers", "tokens": "tokens"}
+
+
+def model_card(facts: Mapping[str, Any]) -> str:
+    """The card as Markdown, from the facts that stand in the model's file."""
+    guarantee, optimizer = facts["guarantee"], facts["optimizer"]
+    lower, unit = guarantee["epsilon_lower"], guarantee["unit"]
+    known = f"{lower:.5g}" if lower > 0 else "none is known"
+    rows = {
+        "ε, upper bound (proved)": rounded_up(guarantee["epsilon"], 5),
+        "ε, lower bound": known,
+        **{
+            f"direction {name}": f"ε at most {rounded_up(one['epsilon'], 5)}"
+            for name, one in sorted(guarantee["directions"].items(), reverse=True)
+        },
+        "δ": f"{guarantee['delta']:g}",
+        "neighbouring relation": guarantee["relation"],
+        "unit of privacy": guarantee["unit"],
+        "trust model": guarantee["trust_model"],
+        "analysis": guarantee["method"],
+        "clip norm": facts["clip_words"],
+        **_protection(facts),
+        "data": f"{facts['data']}, {facts['clients']:,} {unit}s, {facts['steps']:,} steps",
+        "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} "
+        + _OUTPUTS[facts["target"]],
+        "optimiser": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
+        f"{optimizer['schedule']}; averaging: {optimizer['averaging']}",
+        "parameters handed out": facts["handed_out"],
+        **{f"test {name}": f"{value:.4g}" for name, value in facts["metrics"].items()},
+        **({"test records": facts["test"]} if "test" in facts else {}),
+        "plan (SHA-256)": f"`{facts['plan_sha256']}`",
+    }
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    not_covered = [*_NOT_COVERED]
+    if unit == PrivacyUnit.EXAMPLE.value:
+        not_covered.insert(0, _ALL_RECORDS)
+    if PERSONAL in facts["metrics"]:
+        not_covered.insert(0, PERSONAL_METRICS)
+    uncovered = "\n".join(f"- {what};" for what in not_covered)
+    return (
+        f"# Model card\n\n| | |\n|---|---|\n{table}\n\n## Tuning\n\n"
+        f"{_tuning(facts)}\n\n"
+        f"## Not covered by ε\n\n{uncovered.removesuffix(';')}.\n"
+    )
+
+
+def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The coordinator's noise, or what clients send in the place of their updates."""
+    if "noise_multiplier" in facts:
+        return {"noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms"}
+    return {
+        "message of a client": f"{facts['message']}, {facts['message_bits']} bits"
+        + (f", {facts['messages']} in each step" if facts["messages"] > 1 else ""),
+        "ε₀ of a message alone": f"{rounded_up(facts['epsilon0'], 5)} (replace-one, local trust)",
+    }
+
+
+def _tuning(facts: Mapping[str, Any]) -> str:
+    """How the settings were chosen, in a paragraph."""
+    tuned = facts.get("tuned")
+    if tuned is None:
+        return (
+            "Nothing is recorded of how the settings were chosen. If they were chosen on the data "
+            "of the run's clients, that is not in ε."
+        )
+    keys = ", ".join(f"{key} = {value!r}" for key, value in tuned["values"].items())
+    return (
+        f"The best of a random number of runs, {tuned['candidates']:g} on average, by accuracy on "
+        f"{tuned['held_out_clients']:,} held-out clients, with noise: {tuned['score']:.4g} ± "
+        f"{tuned['score_noise']:.2g}. Chosen: {keys}. The search is in ε."
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout import __version__
+from turnout._version import __version__
 
 TRACKED = ("numpy", "scipy", "torch")
 """Packages whose versions a report records."""

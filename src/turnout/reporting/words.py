@@ -1,11 +1,26 @@
-"""Meanings of the words of a guarantee, for a reader who never saw them before."""
+"""Words of a guarantee for readers who see them for the first time, and numbers on the safe side.
+
+`guarantee_table` and `guarantee_record` never leave out relation, unit and trust model;
+`rounded_up` and `rounded_down` print bounds; `Headline` is the headline metric of a run.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core.bounds import Bounds
-from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from turnout.accounting import Guarantee
 
 RELATIONS = {
     Relation.ADD_REMOVE: "this client took part, or was never there",
@@ -134,3 +149,161 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
         return f"{value:g}"
     last = Decimal(1).scaleb(exact.adjusted() - digits + 1)
     return f"{float(exact.quantize(last, rounding)):.{digits}g}"
+
+
+def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
+    """The guarantee as JSON-ready values; ``epsilon`` is the upper bound."""
+    record = {
+        **bounds_record(guarantee.epsilon),
+        "delta": guarantee.delta,
+        "relation": guarantee.relation.value,
+        "unit": guarantee.unit.value,
+        "trust_model": guarantee.trust.value,
+        "directions": {
+            name: bounds_record(bounds) for name, bounds in guarantee.directions.items()
+        },
+        "method": guarantee.method,
+    }
+    if not guarantee.meets_tolerance:
+        record["bracket"] = {
+            "relative_width": guarantee.epsilon.relative_width,
+            "tolerance": guarantee.tolerance,
+            "reason": _why_wide(guarantee),
+            "cut_short": guarantee.cut_short,
+        }
+    return record
+
+
+def bounds_record(bounds: Bounds) -> dict[str, float]:
+    """Both bounds of an ε."""
+    return {"epsilon": bounds.upper, "epsilon_lower": bounds.lower}
+
+
+def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
+    """The width of the bracket of ε and its reason; nothing where it is as narrow as was asked.
+
+    Nor where no lower bound is known, which stands beside it already, unless more work had found
+    one.
+    """
+    said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
+    if guarantee.meets_tolerance or said:
+        return {}
+    wide = f"{100 * guarantee.epsilon.relative_width:.3g} % wide"
+    asked = f"{100 * guarantee.tolerance:g} % asked"
+    return {"bracket": f"{wide} ({asked}): {_why_wide(guarantee)}"}
+
+
+def _why_wide(guarantee: Guarantee) -> str:
+    if guarantee.cut_short:
+        return "the budget of work was spent, which is counted and the same on every machine"
+    if guarantee.epsilon.lower == 0:
+        return "no lower bound is known"
+    return "refining stopped" if guarantee.exact else "the analysis is not tight"
+
+
+def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> Table:
+    """The guarantee as a table with some rows above it."""
+    from rich.table import Table
+
+    table = Table(title=title, show_header=False, title_justify="left", box=None, padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    epsilon = guarantee.epsilon
+    table.add_row("ε upper bound", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
+    table.add_row("ε lower bound", at_least(epsilon, 5))
+    for name, value in bracket_rows(guarantee).items():
+        table.add_row(name, value)
+    table.add_row("δ", f"{guarantee.delta:g}")
+    for name, bounds in guarantee.directions.items():
+        ends = f"{rounded_up(bounds.upper, 5)} (lower bound {at_least(bounds, 5)})"
+        table.add_row(f"direction {name}", f"{ends}: {of_unit(DIRECTIONS[name], guarantee.unit)}")
+    for name, value in kind_rows(guarantee.relation, guarantee.unit, guarantee.trust):
+        table.add_row(name, value)
+    table.add_row("method", guarantee.method)
+    return table
+
+
+def guarantee_rows(guarantee: Guarantee) -> list[tuple[str, str]]:
+    """The guarantee as a page has it, row by row."""
+    epsilon = guarantee.epsilon
+    kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
+    rows = [
+        ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
+        *((name.capitalize(), value) for name, value in bracket_rows(guarantee).items()),
+        ("δ", f"{guarantee.delta:g}"),
+    ]
+    rows += [
+        (
+            f"Direction “{name}”",
+            f"at most {rounded_up(bounds.upper, 5)}, at least {at_least(bounds, 5)} "
+            f"({of_unit(DIRECTIONS[name], guarantee.unit)})",
+        )
+        for name, bounds in guarantee.directions.items()
+    ]
+    return [
+        *rows,
+        *((name.capitalize(), value) for name, value in kinds),
+        ("Method", guarantee.method),
+    ]
+
+
+PERSONAL = "personal_accuracy"
+"""The metric of clients' own models on their own classes, which no ε covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The metric that titles, axes and cards speak of, by its name."""
+
+    name: str
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of examples, which is read in per cent."""
+        return self.name.endswith("accuracy") or self.name.startswith("top-")
+
+    @property
+    def title(self) -> str:
+        """Its name on the test set, as the title of an axis."""
+        return f"Test {self.words}"
+
+    @property
+    def words(self) -> str:
+        """Its name within a sentence."""
+        if self.name in ("rmse", "mae", "auc"):
+            return self.name.upper()
+        return self.name.replace("_", " ")
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis."""
+        return f"{self.words}, %" if self.is_share else self.words
+
+    def drawn(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Values in the unit of the axis."""
+        return 100 * values if self.is_share else values
+
+    def text(self, value: float, digits: int = 2) -> str:
+        """A value with that many digits of a per cent, or about as many of a number."""
+        return f"{value:.{digits}%}" if self.is_share else f"{value:.{digits + 2}g}"
+
+    def interval(self, value: float, records: int) -> tuple[float, float] | None:
+        """Wilson's 95 % interval of a share of so many records; None of another metric.
+
+        A mean over clients is none: their records are not drawn independently.
+        """
+        if not self.is_share or self.name == PERSONAL:
+            return None
+        z = 1.959963984540054
+        middle = (value + z * z / (2 * records)) / (1 + z * z / records)
+        spread = value * (1 - value) / records + (z / (2 * records)) ** 2
+        half = z / (1 + z * z / records) * math.sqrt(spread)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    def lost(self, better: float, worse: float) -> str:
+        """The difference of two values."""
+        if self.is_share:
+            return f"{100 * (better - worse):.2f} points"
+        return f"{better - worse:.4g}"

@@ -1,8 +1,7 @@
 """Simulation: whole runs on this machine, through the objects that a service would drive."""
 
-from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, FileCheckpoints
+from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, FileCheckpoints, History
 from turnout.simulation.engine import Progress, Simulation, SimulationResult
-from turnout.simulation.history import History
 
 __all__ = [
     "Checkpoint",

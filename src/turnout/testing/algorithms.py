@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from turnout.learning.algorithm import Algorithm, Batched, ClientState, ServerState
 from turnout.randomness import SimulationStreams
+from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 from turnout.simulation import FileCheckpoints, Simulation, SimulationResult
-from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
 Data = TypeVar("Data")
 _Make = Callable[[Sequence[Data]], Algorithm]

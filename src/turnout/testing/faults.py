@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from turnout.auditing.releases import ReleaseGame, canary_steps
 from turnout.core.aggregates import Noise, UpdateSum
-from turnout.participation.schedule import Block, Schedule, grouped
+from turnout.participation.schedule import Schedule, ScheduleBlock, grouped
 from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomness import Source
-from turnout.spec import Randomizer
-from turnout.spec.draws import Draw
+from turnout.schemes import Randomizer
+from turnout.schemes.normal_form import Draw
 
 _QUIETER, _OFTENER, _LONGER = 0.8, 1.5, 1.5
 
@@ -151,7 +151,7 @@ def _with(fault: type[Faulty]) -> Callable[[ReleaseGame], ReleaseGame]:
 
 
 def come_oftener(
-    draw: Draw, trials: int, block: Block, source: Source, first_step: int
+    draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
     """The steps of one draw, and in every other trial those of a second one."""
     first, second = (canary_steps(draw, trials, block, source, first_step) for _ in range(2))
@@ -170,7 +170,7 @@ class ShuffledOnce:
         self._first: Schedule | None = None
 
     def __call__(
-        self, draw: Draw, trials: int, block: Block, source: Source, first_step: int
+        self, draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
     ) -> Schedule:
         """The first block's draw, moved to this block."""
         if block.first_step == 0:

@@ -17,12 +17,11 @@ import numpy as np
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import UnsupportedError
-from turnout.participation.drawing import draw
-from turnout.participation.expectations import expected_check_ins
+from turnout.participation.drawing import draw, expected_check_ins
 from turnout.participation.schedule import Schedule, blocks
-from turnout.protocol.admissions import Admissions
+from turnout.protocol.coordinator import Admissions
 from turnout.protocol.messages import Verdict
-from turnout.spec import (
+from turnout.schemes import (
     GaussianNoise,
     ParticipationLaw,
     Relation,
@@ -30,8 +29,8 @@ from turnout.spec import (
     Scheme,
     TableRandomizer,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
-from turnout.spec.forms import normal_form
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.normal_form import normal_form
 from turnout.testing.enumeration import enumerate_law
 from turnout.verification.cost import recomputed
 

@@ -20,12 +20,12 @@ from turnout.accounting import epsilon_upper, shuffled_price
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation import FrequencyTally, estimate_frequencies
 from turnout.randomizers import FrequencyRandomizer
-from turnout.randomizers.bitmaps import BitmapRandomizer
-from turnout.randomizers.levels import level_above
+from turnout.randomizers.interface import level_above
+from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams, Source
-from turnout.spec import NonAdaptiveRandomizer, PureRandomizer, Relation, Scheme
-from turnout.spec.laws.every_step import EveryStep
+from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, Scheme
+from turnout.schemes.participation.every_step import EveryStep
 from turnout.testing.enumeration import enumerate_law
 
 MessageLaw = dict[int, Fraction]

@@ -1,12 +1,20 @@
 """ε of the released steps, recomputed from the scheme alone, between two proved bounds.
 
-How far one client moves a release, in units of the clip norm, is taken from
-docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another,
-so that an error there is hardly repeated here.
+`recomputed` gives both bounds, `least` and `least_bound` a lower one; `seen_runs` covers local
+trust. How far one client moves a release, in units of the clip norm, is taken from
+docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another
+(`turnout.verification.windows`), so that an error there is hardly repeated here.
+
+**Local trust**: every message is observed with its sender, as rows of windows. A message under two
+records has no ratio outside of [e^−ε₀, e^ε₀] and distributions at most τ apart. Among all such
+pairs one is the worst at every ratio k: δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, so it lies below
+the chord, which is the curve of the ratios e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a −
+a·e^ε₀ and a·e^ε₀, a = τ/(e^ε₀ − 1). A message that may not be sent adds mass at ratio 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,12 +24,117 @@ import numpy as np
 
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
-from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
-from turnout.spec.forms import DrawTable, Form, normal_form
-from turnout.verification.ratios import Side
-from turnout.verification.seen_messages import METHOD, seen_runs
-from turnout.verification.windows import Run, Window, epsilon, run_law, two_bound_epsilon
+from turnout.schemes import (
+    AttainedVariation,
+    BoundedVariation,
+    GaussianNoise,
+    KaryResponse,
+    PureRandomizer,
+    Relation,
+    ReleaseRule,
+    RepeatedMessages,
+    SampledBitResponse,
+    Scheme,
+    TrustModel,
+)
+from turnout.schemes.normal_form import (
+    Always,
+    Bernoulli,
+    DrawTable,
+    Form,
+    Kept,
+    KOf,
+    OneOf,
+    Staggered,
+    normal_form,
+)
+from turnout.verification.windows import (
+    OrderSide,
+    Run,
+    SeenMessage,
+    Window,
+    epsilon_of_windows,
+    run_law,
+    two_bound_epsilon,
+)
+
+METHOD = "each message by itself, seen with its sender"
+Chances = list[tuple[float, int]]
+"""(probability that a message is sent, how many such messages)."""
+
+
+def seen_runs(
+    scheme: Scheme, steps: int
+) -> tuple[tuple[SeenMessage, ...] | None, tuple[SeenMessage, ...]]:
+    """Runs no worse than the truth, if one is known, and no better, after ``steps`` steps.
+
+    Raises:
+        UnsupportedError: no independent analysis is written for this scheme.
+    """
+    randomizer = scheme.randomizer
+    if not isinstance(randomizer, PureRandomizer) or isinstance(randomizer, RepeatedMessages):
+        raise UnsupportedError(f"{type(randomizer).__name__} has no independent analysis")
+    if scheme.relation is Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
+        raise UnsupportedError("only sums of all messages, whose senders are seen, by replace-one")
+    if steps:
+        _CHANCES.require(scheme.participation)
+    apart, attained = _total_variation(randomizer)
+    lower: Chances = []
+    upper: Chances = []
+    for draw, full, rest in normal_form(scheme.participation).released(steps) if steps else ():
+        below, above = _CHANCES[draw](draw, full, rest)
+        lower += below
+        upper += above
+    known = attained and scheme.relation is Relation.REPLACE_ONE
+    most = _messages(randomizer.epsilon0, apart, upper)
+    return _messages(randomizer.epsilon0, apart, lower) if known else None, most
+
+
+def _messages(epsilon0: float, apart: float, chances: Chances) -> tuple[SeenMessage, ...]:
+    return tuple(
+        SeenMessage(epsilon0, apart, probability, count)
+        for probability, count in chances
+        if probability > 0 and count > 0
+    )
+
+
+def _total_variation(randomizer: PureRandomizer) -> tuple[float, bool]:
+    """A bound on the total variation of any two records, and whether two attain it and ε₀."""
+    largest = math.tanh(randomizer.epsilon0 / 2)
+    if isinstance(randomizer, BoundedVariation):
+        attained = isinstance(randomizer, AttainedVariation)
+        return min(randomizer.total_variation, largest), attained
+    binary = isinstance(randomizer, KaryResponse) and randomizer.categories == 2
+    return largest, binary or isinstance(randomizer, SampledBitResponse)
+
+
+def _seen_every_step(draw: Always, full: int, rest: int) -> tuple[Chances, Chances]:
+    return [(1.0, full)], [(1.0, full)]
+
+
+def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances]:
+    sent = [(float(draw.rate), full)]
+    return sent, sent
+
+
+def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
+    """Whole windows, and one that was begun: the message was sent if its step is past."""
+    probability = float(draw.probability)
+    sent = [(probability, full), (probability * rest / draw.steps, 1)]
+    return sent, sent
+
+
+def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
+    """Of a window that was begun at least no message was sent, and at most k."""
+    whole = full * draw.picks
+    return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
+
+
+_CHANCES: DrawTable[Callable[[Any, int, int], tuple[Chances, Chances]]] = DrawTable(
+    "an independent analysis of messages that are seen",
+    {Always: _seen_every_step, Bernoulli: _seen_coins, OneOf: _seen_one_of, KOf: _seen_k_of},
+)
+
 
 Windows = tuple[Window, ...]
 """A run of noisy releases."""
@@ -71,7 +184,7 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
 def least(scheme: Scheme, steps: int, delta: float) -> float:
     """The lower of the two bounds alone; raises as `recomputed`."""
     bounds = [
-        epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta)
+        epsilon_of_windows(run_law(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
         for run in analysis(scheme, steps).lowers
         if run
     ]
@@ -89,15 +202,19 @@ def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
     if len(found.bounds) != 1:
         raise UnsupportedError("two runs bound this scheme's epsilon, one after the other")
     run = found.bounds[0]
-    return epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta) if run else 0.0
+    return (
+        epsilon_of_windows(run_law(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
+        if run
+        else 0.0
+    )
 
 
 def _most(found: Analysis, delta: float) -> float:
     if not found.bounds[0]:
         return 0.0
-    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.bounds)}
+    uppers = {run: run_law(run, OrderSide.UPPER, delta) for run in set(found.bounds)}
     if len(found.bounds) == 1:
-        return epsilon(uppers[found.bounds[0]], Side.UPPER, delta)
+        return epsilon_of_windows(uppers[found.bounds[0]], OrderSide.UPPER, delta)
     first, second = (uppers[run] for run in found.bounds)
     return max(two_bound_epsilon(first, second, delta), two_bound_epsilon(second, first, delta))
 

@@ -1,6 +1,8 @@
-"""The lines of an exported ledger, read strictly: what is not exactly as written is a fault.
+"""The lines of an exported ledger and its charter, read strictly, and the findings about them.
 
-What reads a line or a value raises ValueError for anything but what its docstring says.
+`Document` is the parsed file, `DocumentTerms` the charter as far as a verifier needs it, by a
+decoder of its own; `VerificationVerdict` holds the findings (`LedgerFault`, `Cost`). A function
+that parses a line or a value raises ValueError for anything but what its docstring says.
 """
 
 from __future__ import annotations
@@ -8,20 +10,127 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import Enum
+from itertools import pairwise
 from typing import Any, NoReturn
 
-from turnout.verification.verdict import Fault
+import numpy as np
+
+from turnout import schemes as spec
+from turnout.core.errors import ParameterError
+from turnout.schemes import Scheme, TrustModel
+from turnout.schemes.registry import law_class
+
+
+class VerificationOutcome(Enum):
+    """The verdict in a word; the value is the exit code of ``turnout ledger verify``."""
+
+    GOOD = 0
+    BAD = 1
+    COST_NOT_RECOMPUTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFault:
+    """Something that must not be, in one line; ``step`` is None for the charter and the head."""
+
+    what: str
+    step: int | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.step is None else f"step {self.step}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """ε in the ledger after some steps, and bounds on the true one; ``upper`` may be left out."""
+
+    steps: int
+    claimed: float
+    lower: float
+    upper: float | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether the ledger claims no less than what was surely spent."""
+        return self.claimed >= self.lower
+
+    @property
+    def loose(self) -> bool:
+        """Whether it claims more than can have been spent, which is allowed."""
+        return self.upper is not None and self.claimed > self.upper
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationVerdict:
+    """All that was found.
+
+    Attributes:
+        task: SHA-256 of the charter, hexadecimal; "" where there is no charter.
+        head: ``steps:digest`` of the last record.
+        epsilon, delta: what the ledger claims; None where it cannot be read.
+        relation: whom it protects against what, in words.
+        faults: in the order of the file.
+        costs: rising in steps.
+        not_recomputed: why there is no recomputed cost; "" where there is one.
+        models: model files whose digests were compared; None where none were given.
+    """
+
+    task: str = ""
+    steps: int = 0
+    head: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: str = ""
+    faults: tuple[LedgerFault, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    method: str = ""
+    not_recomputed: str = ""
+    models: int | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> VerificationOutcome:
+        """Good, bad, or sound as far as it goes."""
+        if self.faults:
+            return VerificationOutcome.BAD
+        return (
+            VerificationOutcome.COST_NOT_RECOMPUTED
+            if self.not_recomputed
+            else VerificationOutcome.GOOD
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The verdict as JSON has it."""
+        return {
+            "verdict": self.outcome.name.lower().replace("_", "-"),
+            "task": self.task,
+            "steps": self.steps,
+            "head": self.head,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+            "faults": [{"step": fault.step, "what": fault.what} for fault in self.faults],
+            "costs": [asdict(cost) for cost in self.costs],
+            "method": self.method,
+            "not_recomputed": self.not_recomputed,
+            "models": self.models,
+            "remarks": list(self.remarks),
+        }
+
 
 _PREFIX, _SUFFIX = b'{"charter":', b"}"
 
 
 class DamagedError(Exception):
-    """The error of a file that is no ledger; carries the `Fault`."""
+    """The error of a file that is no ledger; carries the `LedgerFault`."""
 
     def __init__(self, what: str, step: int | None = None) -> None:
         super().__init__(what)
-        self.fault = Fault(what, step)
+        self.fault = LedgerFault(what, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +292,175 @@ def head_of(text: object) -> tuple[int, bytes]:
     if f"{head[0]}:{digest}" != text:
         raise ValueError("a head is steps:digest")
     return head
+
+
+_FIELDS = {
+    "format",
+    "plan",
+    "population",
+    "scheme",
+    "delta",
+    "target",
+    "charged_steps",
+    "charged",
+    "expected_check_ins",
+    "minibatch",
+    "timing",
+    "coordinator_key",
+}
+_FORMATS = {
+    "turnout-charter-1": {"lattice", "initial_model"},
+    "turnout-charter-2": {"model", "client", "messages"},
+}
+"""The formats that are read, and the fields that each has beside those of both."""
+_UPDATES = {
+    "int32-lattice-1": TrustModel.CENTRAL,
+    "seeded-code-1": TrustModel.LOCAL,
+    "sampled-bit-1": TrustModel.LOCAL,
+    "hadamard-bit-1": TrustModel.LOCAL,
+}
+"""The formats of an update, and the trust under which clients send it."""
+_CLASSES: Mapping[str, type] = {
+    name: value
+    for name, value in vars(spec).items()
+    if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
+}
+"""Classes of which a scheme consists, but for participation laws, which have names of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTerms:
+    """The terms that a charter states.
+
+    Attributes:
+        delta, target: (ε, δ) that must not be exceeded.
+        charged_steps, charged: ε once so many steps are released; in between the next counts.
+        initial_model: SHA-256 of the first parameters.
+        coordinator_key: Ed25519 public key that signs heads.
+    """
+
+    scheme: Scheme
+    delta: float
+    target: float
+    charged_steps: tuple[int, ...]
+    charged: tuple[float, ...]
+    dimension: int
+    initial_model: bytes
+    coordinator_key: bytes
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.charged_steps[-1]
+
+    def charge(self, steps: int) -> float:
+        """ε that the charter says is spent once 1 ≤ ``steps`` ≤ all steps are released."""
+        return self.charged[bisect_left(self.charged_steps, steps)]
+
+
+def decode_terms(charter: bytes) -> DocumentTerms:
+    """The terms in a charter's bytes.
+
+    Raises:
+        DamagedError: it is not canonical, lacks a term, or contradicts itself.
+    """
+    try:
+        fields = canonical_fields(charter)
+        more = _FORMATS.get(fields.get("format", ""))
+        if more is None or set(fields) != _FIELDS | more:
+            raise ValueError(f"not of the format {' or '.join(_FORMATS)}")
+        dimension, first = _artefacts(fields)
+        scheme = _rebuilt(_plain(fields["scheme"]))
+        if not isinstance(scheme, Scheme):
+            raise ValueError("the scheme is none")
+        _require_trust(fields, scheme)
+        terms = DocumentTerms(
+            scheme,
+            number_of(fields["delta"]),
+            number_of(fields["target"]),
+            tuple(count_of(steps) for steps in fields["charged_steps"]),
+            tuple(number_of(epsilon) for epsilon in fields["charged"]),
+            count_of(dimension),
+            digest_of(first),
+            digest_of(fields["coordinator_key"]),
+        )
+        _require_consistent(terms)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise DamagedError(f"the charter is damaged: {error}") from None
+    return terms
+
+
+def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
+    """Dimension and digest of the first model, where a charter of this format has them."""
+    if "lattice" in fields:
+        return fields["lattice"]["dimension"], fields["initial_model"]
+    model, update = fields["model"], fields["messages"]["update"]
+    named = model["format"], update["format"], fields["messages"]["record"]["format"]
+    if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
+        raise ValueError(f"formats that are not known here: {', '.join(map(str, named))}")
+    return update["dimension"], model["digest"]
+
+
+def _require_trust(fields: dict[str, Any], scheme: Scheme) -> None:
+    """Refuses updates that are not what clients send under the scheme's trust."""
+    update = "int32-lattice-1" if "lattice" in fields else fields["messages"]["update"]["format"]
+    if scheme.trust is not _UPDATES[update]:
+        raise ValueError(f"updates of the format {update} are not sent under {scheme.trust} trust")
+
+
+def _require_consistent(terms: DocumentTerms) -> None:
+    if not 0.0 < terms.delta < 1.0:
+        raise ValueError(f"delta = {terms.delta!r} is not between 0 and 1")
+    if not (terms.target > 0.0 and terms.dimension > 0):
+        raise ValueError("target and dimension must be above 0")
+    steps, charged = terms.charged_steps, terms.charged
+    if not steps or len(steps) != len(charged):
+        raise ValueError("as many charges as charged steps, and at least one")
+    if any(a >= b for a, b in pairwise(steps)):
+        raise ValueError("charged_steps do not rise")
+    if charged[0] < 0 or any(a > b for a, b in pairwise(charged)):
+        raise ValueError("charged falls: more steps cannot cost less")
+    if steps[-1] != terms.scheme.participation.steps:
+        raise ValueError("charged_steps do not end with the run")
+
+
+def _rebuilt(value: Any) -> Any:
+    """An object of `turnout.schemes` from ``{"is": class, field: …}``; other values as they are."""
+    if not isinstance(value, dict):
+        return value
+    content = dict(value)
+    name = content.pop("is", None)
+    if name == "array":
+        return _array(content)
+    if name == "tuple":
+        return tuple(_rebuilt(item) for item in content["values"])
+    known = (_CLASSES.get(name) or law_class(name)) if isinstance(name, str) else None
+    if known is None:
+        raise ValueError(f"{name!r} is nothing that a scheme consists of")
+    # A scheme would take a bare word for its member; a charter has each with its kind.
+    words = [key for key, inner in content.items() if isinstance(inner, str)]
+    if words and not issubclass(known, Enum):
+        raise ValueError(f"{name}: {words[0]} is a bare word")
+    try:
+        return known(**{key: _rebuilt(inner) for key, inner in content.items()})
+    except ParameterError as error:
+        raise ValueError(f"{name}: {error}") from None
+    except TypeError:
+        raise ValueError(f"{name} has other fields than {', '.join(content)}") from None
+
+
+def _array(content: dict[str, Any]) -> np.ndarray:
+    """A bool array, all that a participation law may hold."""
+    values = np.array(content["values"])
+    if content["type"] != "bool" or values.dtype != np.bool_:
+        raise ValueError("only bool arrays belong to a scheme")
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """JSON with ``{"float": hex}`` as floats."""
+    if isinstance(value, dict):
+        if set(value) == {"float"}:
+            return number_of(value["float"])
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

@@ -1,7 +1,30 @@
-"""ε of a row of independent windows, in each of which the client may take one step.
+"""ε of a row of independent windows, by laws of a likelihood ratio L in convex order.
 
-A window of t steps, of which the client takes with probability p exactly one, uniform, has the
-ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `ratios.gaussian`; windows multiply.
+`run_law` composes windows, `epsilon_of_windows` and `two_bound_epsilon` bound ε; `Law` holds L,
+kept below or above the true one.
+
+L is how much likelier the adversary's view is with the client than without; all expectations here
+are without the client, where E L = 1. At ratio k an attack gains two convex expectations:
+
+    remove: E[(L − k)₊]        add: E[(1 − k·L)₊]
+
+So a law that is larger in convex order proves an upper bound, a smaller one a lower bound, in both
+directions at once. Sums of independent laws, and products of independent laws that are not
+negative, keep the order (fix all factors but one: the function stays convex in it). A window of t
+steps, of which the client takes with probability p exactly one, uniform, has the ratio
+L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`; windows multiply.
+
+A law is a list of atoms; when there are too many, values are cut into cells, and
+
+* a *lower* law puts a cell's mass at its mean (Jensen);
+* an *upper* law splits it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
+  beyond the last end b is cut to b, and E[(L − b)₊] is kept as `Law.infinity_mass`: as if that much
+  certainty were given away. Cutting only raises E[(1 − k·L)₊].
+
+Where the cells lie decides how close the bounds are, never whether they hold. Both miss by the
+square of a cell's width. Nothing is subtracted but in places where the result is one of two
+weights of the same atom, so rounding is a relative error of values and masses; it is counted
+(`Law.value_error`, `Law.mass_error`) and charged to the bound.
 """
 
 from __future__ import annotations
@@ -9,12 +32,285 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from turnout.core.errors import NumericalError
-from turnout.verification.ratios import Law, Side, added, gaussian, message, multiplied, opposed
+
+CELLS = 1000
+"""Atoms that a law may have."""
+
+_BINS = 1 << 14
+_ROWS = 32  # of a table of values that are put into bins at once
+_REACH = 9.5  # standard deviations of one step's noise that have cells
+_ROUNDING = 8.0 * CELLS**2 * 2.0**-53
+"""Relative error of one operation: a cell is a running sum of at most ``CELLS**2`` terms of one
+sign; everything else (products, logarithms, normal tails) errs by far less than the factor 8."""
+
+_LARGEST = 600.0  # logarithm of a ratio beyond which masses would underflow unseen
+
+Floats = NDArray[np.float64]
+
+
+class OrderSide(Enum):
+    """Below or above the true law in convex order."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Atoms of a ratio, or of a sum of ratios.
+
+    Attributes:
+        values: not negative, rising, shape ``(n,)``.
+        masses: their probabilities without the client, shape ``(n,)``.
+        infinity_mass: probability with the client (times the law's mean) of outcomes that tell.
+        value_error, mass_error: bounds on the relative rounding error of each value and mass.
+    """
+
+    values: Floats
+    masses: Floats
+    infinity_mass: float = 0.0
+    value_error: float = 0.0
+    mass_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.values).all() and np.isfinite(self.masses).all()):
+            raise NumericalError("a likelihood ratio is too large for float64")
+
+    def mixed(self, share: float, total: float) -> Law:
+        """The law of 1 − share + share·S/total, S having this law and mean ``total``."""
+        values = (1.0 - share) + share * (self.values / total)
+        infinity_mass = share * self.infinity_mass / total
+        return Law(
+            values, self.masses, infinity_mass, self.value_error + _ROUNDING, self.mass_error
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AtomCells:
+    """The sums of the atoms in each cell; the last cell is open above.
+
+    Attributes:
+        edges: lower ends, from 0 on, rising, shape ``(n,)``.
+        masses: shape ``(n,)``.
+        means: Σ value·mass, shape ``(n,)``.
+    """
+
+    edges: Floats
+    masses: Floats
+    means: Floats
+
+    def settled(
+        self,
+        side: OrderSide,
+        infinity_mass: float,
+        value_error: float = 0.0,
+        mass_error: float = 0.0,
+    ) -> Law:
+        """A law with one atom a cell (lower) or one an end (upper)."""
+        errors = value_error + _ROUNDING, mass_error + _ROUNDING
+        if side is OrderSide.LOWER:
+            kept = self.masses > 0
+            return Law(
+                self.means[kept] / self.masses[kept], self.masses[kept], infinity_mass, *errors
+            )
+        below, mean = self.masses[:-1], self.means[:-1]
+        width, excess = np.diff(self.edges), mean - self.edges[:-1] * below
+        share = np.divide(excess, width, out=np.zeros_like(width), where=width > 0)
+        share = np.clip(share, 0.0, below)
+        masses = np.append(below - share, self.masses[-1])
+        masses[1:] += share
+        infinity_mass += max(float(self.means[-1] - self.edges[-1] * self.masses[-1]), 0.0)
+        kept = masses > 0
+        return Law(self.edges[kept], masses[kept], infinity_mass, *errors)
+
+
+def gaussian(noise: float, side: OrderSide) -> Law:
+    """The ratio of one step: the client moves it by 1, its noise has standard deviation ``noise``.
+
+    X = e^{z/σ − 1/(2σ²)}, z standard normal without the client and shifted by 1/σ with it.
+
+    Raises:
+        NumericalError: so little noise that ratios leave float64.
+    """
+    shift = 1.0 / noise
+    _require_noise(noise, (_REACH + shift) * shift - shift**2 / 2)
+    z = np.linspace(-_REACH, _REACH + shift, CELLS - 1)
+    edges = np.concatenate([[0.0], np.exp(z * shift - shift**2 / 2)])
+    return AtomCells(edges, _normal_cells(z), _normal_cells(z - shift)).settled(side, 0.0)
+
+
+def opposed(noise: float, probability: float, side: OrderSide) -> Law:
+    """The ratio of one step between two records that move it by +1 and by −1.
+
+    In both worlds the client takes the step with the given probability. The ratio rises with what
+    the step shows, so cells of what is shown are cells of the ratio.
+
+    Raises:
+        NumericalError: so little noise that ratios leave float64.
+    """
+    shift = 1.0 / noise
+    _require_noise(noise, 2 * (_REACH + shift) * shift)
+    z = np.linspace(-_REACH - shift, _REACH + shift, CELLS - 1)
+    here, there = (
+        (1 - probability) + probability * np.exp(sign * z * shift - shift**2 / 2)
+        for sign in (1, -1)
+    )
+    masses, means = (
+        (1 - probability) * _normal_cells(z) + probability * _normal_cells(z + sign * shift)
+        for sign in (1, -1)
+    )
+    return AtomCells(np.append(0.0, here / there), masses, means).settled(side, 0.0)
+
+
+def message(epsilon0: float, total_variation: float, probability: float) -> Law:
+    """The ratio of one message that is sent with a probability; `seen_messages` says why.
+
+    Raises:
+        NumericalError: ratios leave float64.
+    """
+    if not epsilon0 <= _LARGEST / 1.5:
+        raise NumericalError(f"epsilon0 = {epsilon0:g}: ratios are too large for float64")
+    high = probability * total_variation / math.expm1(epsilon0)
+    low = high * math.exp(epsilon0)
+    values = np.array([math.exp(-epsilon0), 1.0, math.exp(epsilon0)])
+    masses = np.array([low, max(1.0 - low - high, 0.0), high])
+    return Law(values, masses, 0.0, _ROUNDING, _ROUNDING)
+
+
+def _require_noise(noise: float, log_ratio: float) -> None:
+    if not log_ratio <= _LARGEST / 1.5:
+        raise NumericalError(f"noise multiplier {noise:g}: ratios are too large for float64")
+
+
+def _normal_cells(edges: Floats) -> Floats:
+    """Normal probabilities between neighbouring edges and beyond the outer ones."""
+    low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
+    return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+
+
+def added(one: Law, other: Law, side: OrderSide, cut: float) -> Law:
+    """The sum of two independent laws; tails of probability below ``cut`` get one cell each."""
+    value_error = max(one.value_error, other.value_error)
+    return _combined(one, other, np.add, side, cut, value_error=value_error)
+
+
+def multiplied(one: Law, other: Law, side: OrderSide, cut: float) -> Law:
+    """The product of two independent laws of mean 1: two windows, one after the other."""
+    value_error = one.value_error + other.value_error
+    return _combined(one, other, np.multiply, side, cut, value_error=value_error)
+
+
+def _combined(
+    one: Law, other: Law, operation: np.ufunc, side: OrderSide, cut: float, *, value_error: float
+) -> Law:
+    with np.errstate(over="ignore"):
+        table = operation.outer(one.values, other.values)
+    masses = np.multiply.outer(one.masses, other.masses).ravel()
+    if not table.max() < math.exp(_LARGEST):
+        raise NumericalError("a likelihood ratio is too large for float64")
+    scale = _Scale.fitting(table, operation.outer(_quantiles(one), _quantiles(other)))
+    index, values = scale.bins_of_table(table, mirrored=one is other).ravel(), table.ravel()
+    in_bins = np.bincount(index, masses, _BINS + 1).astype(np.float64)
+    mean_in_bins = np.bincount(index, masses * values, _BINS + 1).astype(np.float64)
+    cells = _cells(scale.edges(), in_bins, mean_in_bins, cut)
+    mass_error = one.mass_error + other.mass_error
+    return cells.settled(side, one.infinity_mass + other.infinity_mass, value_error, mass_error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Fine bins: even in ln v near the bulk, ever wider away from it; bin 0 is v = 0."""
+
+    centre: float
+    width: float
+    low: float
+    bins_per_unit: float
+
+    @classmethod
+    def fitting(cls, values: Floats, sample: Floats) -> _Scale:
+        """A scale for all the values, with the bulk where a sample of equal weights has its."""
+        bulk = np.log(sample[sample > 0]) if (sample > 0).any() else np.zeros(1)
+        quarter, centre, three_quarters = (float(y) for y in np.quantile(bulk, (0.25, 0.5, 0.75)))
+        width = max((three_quarters - quarter) / 4, 1e-12)
+        least = float(values.min(initial=math.inf, where=values > 0))
+        low = math.asinh((math.log(least) - centre) / width)
+        high = math.asinh((math.log(values.max()) - centre) / width)
+        return cls(centre, width, low, _BINS / max(high - low, 1e-6) * (1 - 1e-9))
+
+    def bins_of(self, values: Floats) -> NDArray[np.int64]:
+        """The bin of each value."""
+        with np.errstate(divide="ignore"):
+            place = np.arcsinh((np.log(values) - self.centre) / self.width)
+        numbers = np.clip((place - self.low) * self.bins_per_unit, 0, _BINS - 1)
+        return np.where(values > 0, numbers.astype(np.int64) + 1, 0)
+
+    def bins_of_table(self, values: Floats, *, mirrored: bool) -> NDArray[np.int64]:
+        """The bins of a table of values, few rows at once, which stay in a processor's cache.
+
+        Logarithms take most of the time of a verification: of a ``mirrored`` table, a law with
+        itself, only one half is worked out.
+        """
+        bins = np.empty(values.shape, dtype=np.int64)
+        for first in range(0, len(values), _ROWS):
+            rows, past = slice(first, first + _ROWS), first + _ROWS
+            start = first if mirrored else 0
+            bins[rows, start:] = self.bins_of(values[rows, start:])
+            if mirrored:
+                bins[past:, rows] = bins[rows, past:].T
+        return bins
+
+    def edges(self) -> Floats:
+        """Logarithms of the ends of bins 1 …, shape ``(bins + 1,)``."""
+        places = self.low + np.arange(_BINS + 1) / self.bins_per_unit
+        return self.centre + self.width * np.sinh(places)
+
+
+def _quantiles(law: Law) -> Floats:
+    """64 values of about equal probability; they only say where to put bins."""
+    cumulated = np.cumsum(law.masses)
+    wanted = (np.arange(64) + 0.5) / 64 * cumulated[-1]
+    return law.values[np.minimum(np.searchsorted(cumulated, wanted), len(law.values) - 1)]
+
+
+def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> AtomCells:
+    """Bins joined to at most `CELLS` cells, narrow where there is mass with or without the client.
+
+    A third of the cells each goes by the mass without the client, by the mass with it, and evenly
+    by ln v; the cube root of mass makes Σ mass·width² least. Tails below ``cut`` get one cell.
+    """
+    width = np.diff(log_edges)
+    without, present = masses[1:] / masses.sum(), means[1:] / means.sum()
+    both = np.maximum(without, present)
+    inside = (np.cumsum(both) > cut) & (np.cumsum(both[::-1])[::-1] > cut)
+    wishes = (np.cbrt(without * width**2), np.cbrt(present * width**2), width)
+    places = np.flatnonzero(inside)
+    first, last = int(places[0]), int(places[-1]) + 1
+    filled = sum(_filled(wish * inside) for wish in wishes) / len(wishes)
+    inner = np.searchsorted(filled, np.arange(1, CELLS - 2) / (CELLS - 2))
+    bounds = np.unique(np.concatenate([[first, last], np.clip(inner, first, last)]))
+    ends = np.exp(log_edges[bounds])
+    apart = np.append(True, np.diff(ends) > 0)  # bins can be finer than float64
+    starts = np.append(0, bounds[apart] + 1)
+    return AtomCells(
+        np.append(0.0, ends[apart]),
+        np.add.reduceat(np.append(masses, 0.0), starts),
+        np.add.reduceat(np.append(means, 0.0), starts),
+    )
+
+
+def _filled(wish: Floats) -> Floats:
+    """The part of all wishes that stands before each bin's end, from 0 to 1."""
+    total = np.append(0.0, np.cumsum(wish))
+    return total / total[-1] if total[-1] > 0 else np.linspace(0.0, 1.0, len(total))
+
 
 _NEGLIGIBLE = 1e-8  # part of δ that all cut tails together may take
 
@@ -59,7 +355,7 @@ class SeenMessage:
 Run = tuple[Window | SeenMessage, ...]
 
 
-def run_law(run: Run, side: Side, delta: float) -> Law:
+def run_law(run: Run, side: OrderSide, delta: float) -> Law:
     """The ratio's law after all windows of a run that has at least one.
 
     Raises:
@@ -77,7 +373,7 @@ def run_law(run: Run, side: Side, delta: float) -> Law:
     return law
 
 
-def _window(window: Window | SeenMessage, side: Side, cut: float) -> Law:
+def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> Law:
     if isinstance(window, SeenMessage):
         return message(window.epsilon0, window.total_variation, window.probability)
     if window.opposed:
@@ -87,7 +383,11 @@ def _window(window: Window | SeenMessage, side: Side, cut: float) -> Law:
 
 
 def _power(
-    law: Law, times: int, joined: Callable[[Law, Law, Side, float], Law], side: Side, cut: float
+    law: Law,
+    times: int,
+    joined: Callable[[Law, Law, OrderSide, float], Law],
+    side: OrderSide,
+    cut: float,
 ) -> Law:
     """``times`` independent copies joined, by repeated squaring."""
     done: Law | None = None
@@ -112,9 +412,9 @@ def add_delta(law: Law, epsilon: float) -> float:
     return float(law.masses[:below] @ (1.0 - math.exp(epsilon) * law.values[:below]))
 
 
-def epsilon(law: Law, side: Side, delta: float) -> float:
+def epsilon_of_windows(law: Law, side: OrderSide, delta: float) -> float:
     """ε at δ of the worse direction, on its side of the truth, rounding charged."""
-    upper = side is Side.UPPER
+    upper = side is OrderSide.UPPER
     goal = delta / (1 + law.mass_error) if upper else delta * (1 + law.mass_error)
     crossings = [_crossing(partial(curve, law), goal) for curve in (remove_delta, add_delta)]
     if upper:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.budgets import (
+    BudgetTerms,
     Ledger,
     Odometer,
     RenyiFilter,
-    Terms,
 )
 from turnout.accounting.budgets.odometer import mixture_epsilon, renyi_budget
 from turnout.core.errors import (
@@ -25,7 +25,7 @@ from turnout.core.errors import (
     ParameterError,
     UnsupportedError,
 )
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -37,7 +37,7 @@ from turnout.spec import (
 )
 
 DELTA = 1e-5
-TERMS = Terms(Relation.ADD_REMOVE)
+TERMS = BudgetTerms(Relation.ADD_REMOVE)
 
 
 def scheme(sigma, law=None, relation=Relation.ADD_REMOVE):
@@ -97,7 +97,7 @@ def test_other_terms_and_two_hops_are_refused():
     rows = np.ones((2, 4), dtype=np.bool_)
     with pytest.raises(UnsupportedError, match="one account for all"):
         state.spend(scheme(1.0, AvailabilityCheckIn(rows, 2)))
-    replace_one = Terms(Relation.REPLACE_ONE)
+    replace_one = BudgetTerms(Relation.REPLACE_ONE)
     with pytest.raises(UnsupportedError, match="two neighbour bounds"):
         replace_one.run_of(scheme(1.0, KSubset(6, 2), Relation.REPLACE_ONE))
 

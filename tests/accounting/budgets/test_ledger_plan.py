@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from turnout.accounting import epsilon_upper, price
-from turnout.accounting.budgets import Ledger, Phase, Terms, remaining, running, spent
+from turnout.accounting.budgets import BudgetPhase, BudgetTerms, Ledger, remaining, running, spent
 from turnout.accounting.budgets.plan import largest
 from turnout.core.errors import (
     BudgetExceededError,
@@ -22,7 +22,7 @@ from turnout.core.errors import (
     ParameterError,
     UnsupportedError,
 )
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
@@ -36,10 +36,10 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
 DELTA = 1e-5
-TERMS = Terms(Relation.ADD_REMOVE)
+TERMS = BudgetTerms(Relation.ADD_REMOVE)
 
 
 def scheme(sigma, law, relation=Relation.ADD_REMOVE, release=ReleaseRule.AGGREGATED):
@@ -85,7 +85,7 @@ def test_different_windows_are_composed_and_bounded_by_the_costliest():
 @pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
 def test_relations_of_two_hops_are_composed_hop_by_hop(relation, release):
     law = CheckIn(5, 2)
-    twice = Ledger(Terms(relation))
+    twice = Ledger(BudgetTerms(relation))
     for _ in range(2):
         twice = twice.add(scheme(2.0, CheckIn(5, 1), relation, release))
     whole = epsilon_upper(scheme(2.0, law, relation, release), DELTA)
@@ -95,7 +95,7 @@ def test_relations_of_two_hops_are_composed_hop_by_hop(relation, release):
 def test_one_hop_and_two_hops_meet_in_one_ledger():
     relation = Relation.REPLACE_ONE
     two, one = scheme(3.0, CheckIn(100, 2), relation), scheme(3.0, EveryStep(1), relation)
-    ledger = Ledger(Terms(relation)).add(two).add(one)
+    ledger = Ledger(BudgetTerms(relation)).add(two).add(one)
     # The Gaussian step alone moves by 2C, as two steps at σ/2 under add-remove would.
     assert ledger.epsilon(DELTA) > max(epsilon_upper(s, DELTA) for s in (two, one))
     assert ledger.epsilon(DELTA) <= epsilon_upper(two, DELTA / 2) + epsilon_upper(one, DELTA / 40)
@@ -229,7 +229,7 @@ def test_a_ledger_comes_back_as_it_was_written():
     ledger = ledger.add(scheme(2.0, PoissonSampling(0.1, 9)))
     read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
     assert read == ledger
-    assert read.phases[0] == Phase(scheme(1.0, CheckIn(5, 3)), 7, "pilot")
+    assert read.phases[0] == BudgetPhase(scheme(1.0, CheckIn(5, 3)), 7, "pilot")
 
 
 def test_the_rule_of_a_curve_takes_later_bounds_for_earlier_steps():

@@ -11,18 +11,17 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from turnout.accounting import epsilon_upper, price
+from turnout.accounting import calibration, epsilon_upper, price
 from turnout.accounting.calibration import (
     UNKNOWNS,
+    BisectionSearch,
     Unknown,
     calibrate,
     calibrate_delta,
     calibrate_noise,
-    targets,
 )
-from turnout.accounting.calibration.search import Search
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,
@@ -106,7 +105,7 @@ def evaluations(monkeypatch) -> list[float]:
         asked.append(delta)
         return priced(one, delta)
 
-    monkeypatch.setattr(targets, "epsilon_upper", counted)
+    monkeypatch.setattr(calibration, "epsilon_upper", counted)
     return asked
 
 
@@ -144,7 +143,7 @@ def test_the_costly_end_of_the_bracket_is_noticed(monkeypatch):
     def swapped(search):
         return search.missed
 
-    monkeypatch.setattr(targets, "_met", swapped)
+    monkeypatch.setattr(calibration, "_met", swapped)
     assert "above the target" in faults(CASES[0])
 
 
@@ -162,7 +161,7 @@ def test_a_search_that_only_halves_is_noticed(monkeypatch):
             return search.last.position + (1.0 if search.met is None else -1.0)
         return 0.5 * (search.met.position + search.missed.position)
 
-    monkeypatch.setattr(Search, "_aim", halves)
+    monkeypatch.setattr(BisectionSearch, "_aim", halves)
     assert "the refused one is not the next" in faults(CASES[0])
 
 
@@ -254,7 +253,7 @@ def test_a_tolerance_that_cannot_be_met_leaves_the_quick_answer(monkeypatch):
     def refuses(*_):
         raise NumericalError("too wide")
 
-    monkeypatch.setattr(targets, "price", refuses)
+    monkeypatch.setattr(calibration, "price", refuses)
     found = calibrate(
         lambda s: scheme(s, CheckIn(10)), UNKNOWNS["noise-multiplier"], 1.0, 1e-6, tolerance=1e-3
     )

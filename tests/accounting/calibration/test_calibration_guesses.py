@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from turnout.accounting import UNKNOWNS, calibrate, calibrate_delta, epsilon_upper
-from turnout.accounting.calibration.guesses import guessed, guessed_delta
-from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
-from turnout.spec import (
+from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
+from turnout.accounting.calibration import guessed_delta, with_guessed_start
+from turnout.schemes import (
     EveryStep,
     GaussianNoise,
     PureRandomizer,
@@ -47,7 +47,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
 def test_a_guess_is_near_the_answer(name, parameter, epsilon):
-    unknown = guessed(by(parameter), UNKNOWNS[name], epsilon, DELTA)
+    unknown = with_guessed_start(by(parameter), UNKNOWNS[name], epsilon, DELTA)
     found = calibrate(by(parameter), unknown, epsilon, DELTA)
     assert unknown.start == pytest.approx(found.value, rel=0.05)
     assert found.evaluations <= 6
@@ -56,7 +56,7 @@ def test_a_guess_is_near_the_answer(name, parameter, epsilon):
 @pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
 @pytest.mark.parametrize("factor", [0.1, 30])
 def test_a_bad_guess_changes_nothing_that_is_proved(name, parameter, epsilon, factor):
-    unknown = guessed(by(parameter), UNKNOWNS[name], epsilon, DELTA)
+    unknown = with_guessed_start(by(parameter), UNKNOWNS[name], epsilon, DELTA)
     good = calibrate(by(parameter), unknown, epsilon, DELTA)
     start = max(unknown.start * factor, unknown.least)
     start = int(start) if unknown.whole else start
@@ -68,14 +68,14 @@ def test_a_bad_guess_changes_nothing_that_is_proved(name, parameter, epsilon, fa
 
 def test_a_target_beyond_what_spreads_reach_starts_where_they_end():
     """One message of ε₀ = 5 meets ε = 5; the rule of thumb must not start at the limit, 300."""
-    unknown = guessed(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
+    unknown = with_guessed_start(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
     assert 3 < unknown.start < 12
     assert calibrate(by("epsilon0"), unknown, 5.0, DELTA).value >= 5.0 * (1 - 1e-4)
 
 
 def test_a_target_that_nothing_meets_by_the_rule_starts_where_it_did():
     unknown = UNKNOWNS["rounds"]
-    assert guessed(lambda n: shuffle(6.0, 100, n), unknown, 1e-3, DELTA) == unknown
+    assert with_guessed_start(lambda n: shuffle(6.0, 100, n), unknown, 1e-3, DELTA) == unknown
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.12])

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from turnout.accounting.calibration.costs import CostModel, Target, log_gaussian_mu
-from turnout.accounting.calibration.search import Search
-from turnout.accounting.calibration.unknowns import DELTA, UNKNOWNS, Unknown
+from turnout.accounting.calibration import (
+    DELTA,
+    UNKNOWNS,
+    BisectionSearch,
+    CostModel,
+    CostTarget,
+    Unknown,
+    log_gaussian_mu,
+)
 from turnout.core.errors import NumericalError
 
 TOLERANCE = 1e-4
@@ -19,8 +25,8 @@ DEMO = Unknown("demo", False, 1e-6, 1e6, start=1.0, power=1.0)
 
 
 def searched(unknown, cost, epsilon=1.0, most=10):
-    model = CostModel(unknown, Target(cost, epsilon, lambda _: 1e-6), -unknown.power)
-    search = Search(model, TOLERANCE)
+    model = CostModel(unknown, CostTarget(cost, epsilon, lambda _: 1e-6), -unknown.power)
+    search = BisectionSearch(model, TOLERANCE)
     search.run(lambda s: s.met is not None and s.evaluations >= most, unknown.start)
     return search
 

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from turnout.accounting.divergence import composition
-from turnout.accounting.divergence.blocks import PairBlock
-from turnout.accounting.divergence.composition import ComposedCurve
+from turnout.accounting.divergence.blocks import CurvePair, PairBlock, loss_law
+from turnout.accounting.divergence.composition import ComposedCurve, run_epsilon
 from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.divergence.loss_laws import CurvePair, loss_law
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.runs import run_epsilon
 
 K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
 

@@ -23,9 +23,9 @@ from turnout.accounting.divergence.pairs import (
     discrete_gaussian_pair,
     rounded_gaussian_pair,
 )
-from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.participation.check_ins import allocation_curve
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     DiscreteGaussianNoise,

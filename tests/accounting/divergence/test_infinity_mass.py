@@ -11,12 +11,12 @@ import pytest
 
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.divergence.blocks import FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.composition import run_curve
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.dominating_pairs import dominating
-from turnout.accounting.divergence.runs import run_curve
-from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AvailabilityCheckIn,
     CheckIn,

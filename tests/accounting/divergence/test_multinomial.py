@@ -13,7 +13,6 @@ import pytest
 
 from turnout.accounting import price
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
-from turnout.accounting.divergence.multinomial import MultinomialCurve, multinomial_curve
 from turnout.accounting.divergence.pairs import (
     DiscretePair,
     LaplacePair,
@@ -22,8 +21,9 @@ from turnout.accounting.divergence.pairs import (
     discrete_gaussian_pair,
     pair_of_table,
 )
-from turnout.accounting.laws.check_ins.curve import AllocationCurve, allocation_curve
-from turnout.spec import CheckIn, PureRandomizer, Relation, Scheme
+from turnout.accounting.divergence.sums import MultinomialCurve, multinomial_curve
+from turnout.accounting.participation.check_ins import AllocationCurve, allocation_curve
+from turnout.schemes import CheckIn, PureRandomizer, Relation, Scheme
 
 
 def curve(pair: Pair, window: int, direction: Direction, side: Side) -> MultinomialCurve:

@@ -20,7 +20,7 @@ from turnout.accounting.divergence.renyi import (
     divergence_bound,
     run_renyi,
 )
-from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.core.errors import NumericalError, ParameterError
 
 ORDERS = (1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 33.0)

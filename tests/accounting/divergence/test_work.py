@@ -10,10 +10,10 @@ from turnout.accounting.decomposition import decompose
 from turnout.accounting.divergence import blocks, work
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.work import WorkSpentError, budget, charge, remembered
-from turnout.accounting.laws.check_ins import curve as check_ins
 from turnout.accounting.meaning.profile import profile_curves
+from turnout.accounting.participation import check_ins as check_ins
 from turnout.core.errors import NumericalError
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 

@@ -9,12 +9,12 @@ import check_in_forms
 import pytest
 import shuffle_truths as truths
 
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.shuffling.blanket.blocks import clones_2021
-from turnout.accounting.shuffling.sampling.averaged import averaged_window
+from turnout.accounting.shuffling.blanket import clones_2021
+from turnout.accounting.shuffling.schemes import averaged_window
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     GaussianNoise,
     KaryResponse,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from turnout.accounting import price
-from turnout.accounting.laws.released_counts import with_released_counts
+from turnout.accounting.guarantee import with_released_counts
 from turnout.accounting.meaning.profile import privacy_profile
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     GaussianNoise,

@@ -13,21 +13,24 @@ from hypothesis import strategies as st
 from replacement_truths import extreme_triples
 from threadpoolctl import threadpool_limits
 
+from turnout.accounting.divergence.blocks import loss_law, reach_of
 from turnout.accounting.divergence.composition import ComposedCurve
-from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.divergence.loss_laws import loss_law, reach_of
-from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.divergence.polygons import (
+from turnout.accounting.divergence.curves import (
+    Direction,
+    PairCurve,
+    Side,
+    epsilon_at,
     lower_polygon,
     nodes_down_to,
     nodes_near,
     upper_polygon,
 )
-from turnout.accounting.laws.replace_one import (
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.participation import replace_one
+from turnout.accounting.participation.replace_one import (
     Closeness,
     LocalReplacementBlock,
     ReplacementBlock,
-    blocks,
 )
 from turnout.core.errors import NumericalError
 
@@ -134,14 +137,14 @@ def test_windows_of_one_step_compose_to_a_gaussian():
 
 def test_windows_compose(monkeypatch):
     """Two windows of two steps each: between one of them alone and the price of both added up."""
-    monkeypatch.setattr(blocks, "_DENSITY", 6.0)
+    monkeypatch.setattr(replace_one, "_DENSITY", 6.0)
     block, delta = ReplacementBlock(GaussianPair(3.0), 2), 1e-4
     lower, upper = composed(block, 2, delta)
     alone = epsilon_at(block.curve(Direction.REMOVE, Side.LOWER, delta, 0), delta, Side.LOWER)
     half = block.curve(Direction.REMOVE, Side.UPPER, delta / 3, 0)
     assert alone < lower <= upper <= 1.05 * lower
     assert upper < 2 * epsilon_at(half, delta / 3, Side.UPPER)
-    blocks._pair_curve.cache_clear()
+    replace_one._pair_curve.cache_clear()
 
 
 def test_local_windows_compose_against_enumeration():
@@ -166,7 +169,7 @@ def test_local_windows_compose_against_enumeration():
 
 
 def test_local_windows_bracket(monkeypatch):
-    monkeypatch.setattr(blocks, "_DENSITY", 8.0)
+    monkeypatch.setattr(replace_one, "_DENSITY", 8.0)
     lower, upper = composed(LocalReplacementBlock(1.0, 1000), 10, 1e-6)
     assert lower <= upper <= 1.02 * lower
     assert 0.44 < lower < upper < 0.455
@@ -174,7 +177,7 @@ def test_local_windows_bracket(monkeypatch):
 
 def test_any_two_windows_compose(monkeypatch):
     """The lower one is that of a record against absence, in the direction asked."""
-    monkeypatch.setattr(blocks, "_DENSITY", 8.0)
+    monkeypatch.setattr(replace_one, "_DENSITY", 8.0)
     block = ReplacementBlock(GaussianPair(10.0), 2, 1.0, Closeness.ANY_TWO)
     lower, upper = composed(block, 3, 1e-5)
     assert 0 < lower <= upper <= 1.5 * lower

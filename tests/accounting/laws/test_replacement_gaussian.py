@@ -11,11 +11,10 @@ from scipy.integrate import quad
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.accounting.laws.replace_one import Closeness, ReplacementBlock
-from turnout.accounting.laws.replace_one.excess import Sum, excess
-from turnout.accounting.laws.replace_one.steps import AntitheticStep, AnyTwoStep
+from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
+from turnout.accounting.participation.replace_one import Closeness, ReplacementBlock
+from turnout.accounting.participation.replace_one_expectations import Sum, excess
+from turnout.accounting.participation.replace_one_steps import AntitheticStep, AnyTwoStep
 from turnout.core.errors import ParameterError, UnsupportedError
 
 HERE = Direction.REMOVE  # replace-one is symmetric

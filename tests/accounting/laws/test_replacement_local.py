@@ -17,8 +17,8 @@ from replacement_truths import (
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.laws.replace_one import LocalReplacementBlock
-from turnout.accounting.laws.replace_one.triples import (
+from turnout.accounting.participation.replace_one import LocalReplacementBlock
+from turnout.accounting.participation.replace_one_expectations import (
     LocalSum,
     extreme_laws,
     response_excess,

@@ -9,20 +9,16 @@ import numpy as np
 import pytest
 from replacement_truths import adaptive_supremum, gaussian_delta
 
-from turnout.accounting.divergence import polygons
+from turnout.accounting.divergence import curves
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.replace_one import (
-    LocalReplacementBlock,
-    ReplacementBlock,
-    antithetic,
-    blocks,
-    excess,
-    grids,
-    steps,
-    tilting,
-    triples,
+from turnout.accounting.participation import (
+    replace_one,
+    replace_one_expectations,
+    replace_one_grids,
+    replace_one_steps,
 )
+from turnout.accounting.participation.replace_one import LocalReplacementBlock, ReplacementBlock
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +31,14 @@ def _fresh_caches():
 def clear_caches() -> None:
     cached = [
         value
-        for module in (blocks, excess, steps, triples)
+        for module in (
+            replace_one,
+            replace_one_expectations,
+            replace_one_steps,
+            replace_one_expectations,
+        )
         for value in vars(module).values()
-        if hasattr(value, "cache_clear")
+        if hasattr(value, "cache_clear") and not isinstance(value, type)
     ]
     assert cached
     for function in cached:
@@ -72,8 +73,8 @@ def polygons_lie_on_their_side() -> bool:
     truth = PairCurve(GaussianPair(2.0), Direction.REMOVE, Side.UPPER)
     nodes, fine = np.exp(np.linspace(0, 1.5, 7)), np.exp(np.linspace(0, 1.5, 301))
     values = truth.delta(nodes)
-    lower = polygons.lower_polygon(nodes, values, values).delta(fine)
-    upper = polygons.upper_polygon(nodes, values).delta(fine)
+    lower = curves.lower_polygon(nodes, values, values).delta(fine)
+    upper = curves.upper_polygon(nodes, values).delta(fine)
     exact = truth.delta(fine)
     return bool((lower <= exact + 1e-12).all() and (upper >= exact - 1e-12).all())
 
@@ -85,17 +86,19 @@ def couple_on_the_same_side(monkeypatch):
         threshold = np.maximum(c, 0.0) / np.abs(1.0 - k + 1e-9) + 1e-9
         return threshold, (threshold - c) / k
 
-    monkeypatch.setattr(steps, "antithetic_thresholds", thresholds)
+    monkeypatch.setattr(replace_one_steps, "antithetic_thresholds", thresholds)
 
 
 def forget_the_probability(monkeypatch):
-    monkeypatch.setattr(blocks, "_threshold", lambda k, window, probability: 0.0)
+    monkeypatch.setattr(replace_one, "_threshold", lambda k, window, probability: 0.0)
 
 
 def forget_one_step(monkeypatch):
-    whole = tilting.power
+    whole = replace_one_grids.power
     monkeypatch.setattr(
-        tilting, "power", lambda laws, size: whole([(q, max(n - 1, 1)) for q, n in laws], size)
+        replace_one_grids,
+        "power",
+        lambda laws, size: whole([(q, max(n - 1, 1)) for q, n in laws], size),
     )
 
 
@@ -108,62 +111,62 @@ def round_down_instead_of_spreading(monkeypatch):
         return np.append(np.cumsum(shares[::-1])[::-1] * width, 0.0)
 
     monkeypatch.setattr(
-        steps.AntitheticStep,
+        replace_one_steps.AntitheticStep,
         "upper",
         lambda self, c: (
             rounded(self, c, whole=False)
             if c.size > 1000
-            else steps.AntitheticStep.tangent(self, c)[0]
+            else replace_one_steps.AntitheticStep.tangent(self, c)[0]
         ),
     )
 
 
 def swap_bounds_of_the_grid(monkeypatch):
-    whole = grids._lower_polygon
+    whole = replace_one_grids._lower_polygon
     monkeypatch.setattr(
-        grids, "_lower_polygon", lambda step, points, whole: step.upper(points) + 0.01
+        replace_one_grids, "_lower_polygon", lambda step, points, whole: step.upper(points) + 0.01
     )
-    assert whole is not grids._lower_polygon
+    assert whole is not replace_one_grids._lower_polygon
 
 
 def leave_the_tilt_in(monkeypatch):
-    of = tilting._Tilted.of
+    of = replace_one_grids._Tilted.of
 
     def untouched(parts, tilt, centre):
         one = of(parts, tilt, centre)
-        return tilting._Tilted(one.laws, 0.0, one.roundings)
+        return replace_one_grids._Tilted(one.laws, 0.0, one.roundings)
 
-    monkeypatch.setattr(tilting._Tilted, "of", staticmethod(untouched))
+    monkeypatch.setattr(replace_one_grids._Tilted, "of", staticmethod(untouched))
 
 
 def forget_ternary_response(monkeypatch):
-    laws = triples.extreme_laws
-    monkeypatch.setattr(triples, "extreme_laws", lambda epsilon0: laws(epsilon0)[1:])
+    laws = replace_one_expectations.extreme_laws
+    monkeypatch.setattr(
+        replace_one_expectations, "extreme_laws", lambda epsilon0: laws(epsilon0)[1:]
+    )
 
 
 def interpolate_below(monkeypatch):
     """The value to the left of a point instead of the chord."""
-    prices = triples._prices
+    prices = replace_one_expectations._prices
 
     def lowered(total, lattice, lengths):
         return [np.append(p[2:], [0.0, 0.0]) for p in prices(total, lattice, lengths)]
 
-    monkeypatch.setattr(triples, "_prices", lowered)
+    monkeypatch.setattr(replace_one_expectations, "_prices", lowered)
 
 
 def extend_chords_as_upper(monkeypatch):
     monkeypatch.setattr(
-        polygons,
+        curves,
         "upper_polygon",
-        lambda nodes, values: polygons.lower_polygon(nodes, values, values),
+        lambda nodes, values: curves.lower_polygon(nodes, values, values),
     )
 
 
 def join_points_as_lower(monkeypatch):
-    upper = polygons.upper_polygon
-    monkeypatch.setattr(
-        polygons, "lower_polygon", lambda nodes, lowers, uppers: upper(nodes, lowers)
-    )
+    upper = curves.upper_polygon
+    monkeypatch.setattr(curves, "lower_polygon", lambda nodes, lowers, uppers: upper(nodes, lowers))
 
 
 MUTANTS = [
@@ -191,8 +194,8 @@ def test_mutants_are_caught(monkeypatch, mutant, check):
 def test_the_event_of_the_coupling():
     """{X > k} and {X' < κ} are one event: P, P' and Q of it at k = 2."""
     pair = GaussianPair(1.0)
-    threshold, other = antithetic.antithetic_thresholds(pair, 1.5, np.array([0.7]))
-    present, elsewhere, share = antithetic.antithetic_event(pair, threshold, other)
+    threshold, other = replace_one_steps.antithetic_thresholds(pair, 1.5, np.array([0.7]))
+    present, elsewhere, share = replace_one_steps.antithetic_event(pair, threshold, other)
     place = math.log(float(threshold[0])) + 0.5
     for value, shift in ((present, 1.0), (elsewhere, -1.0), (share, 0.0)):
         assert float(value[0]) == pytest.approx(0.5 * math.erfc((place - shift) / math.sqrt(2)))

@@ -14,14 +14,14 @@ from replacement_truths import mean_excess, random_triple
 from turnout.accounting.divergence.blocks import FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair, LaplacePair, PurePair
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.replace_one import (
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.replace_one import (
     Closeness,
     LocalReplacementBlock,
     ReplacementBlock,
     under_replacement,
 )
-from turnout.accounting.laws.replace_one.steps import AntitheticStep, AnyTwoStep
+from turnout.accounting.participation.replace_one_steps import AntitheticStep, AnyTwoStep
 from turnout.core.errors import UnsupportedError
 
 HERE = Direction.REMOVE  # replace-one is symmetric

@@ -12,9 +12,9 @@ from turnout.accounting import price
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import PurePair
-from turnout.accounting.laws.seen import SeenBlock
+from turnout.accounting.participation.neighbours import SeenBlock
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     CheckIn,
     EveryStep,
     FixedAssignment,
@@ -32,7 +32,7 @@ from turnout.spec import (
     SelfSampling,
     TrustModel,
 )
-from turnout.spec.registry import ParticipationLaw
+from turnout.schemes.registry import ParticipationLaw
 
 
 def local(

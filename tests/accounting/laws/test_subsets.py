@@ -10,8 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout.accounting.divergence import runs
+from turnout.accounting.divergence import composition
 from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.composition import run_curve, run_epsilon
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import (
     GaussianPair,
@@ -19,19 +20,18 @@ from turnout.accounting.divergence.pairs import (
     hockey_stick,
     reverse_hockey_stick,
 )
-from turnout.accounting.divergence.runs import run_curve, run_epsilon
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.accounting.laws.k_subset import SubsetBlock, moments, payoffs, statistic
-from turnout.accounting.laws.k_subset import conditional as conditional_module
-from turnout.accounting.laws.k_subset.block import block_run
-from turnout.accounting.laws.k_subset.conditional import conditional_bound
-from turnout.accounting.laws.k_subset.levels import LevelLaw
-from turnout.accounting.laws.k_subset.statistic import statistic_curve
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.participation import (
+    k_subset_conditional,
+    k_subset_statistic,
+)
+from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
+from turnout.accounting.participation.k_subset import SubsetBlock, block_run
+from turnout.accounting.participation.k_subset_conditional import conditional_bound
+from turnout.accounting.participation.k_subset_levels import LevelLaw, SubsetProblem
+from turnout.accounting.participation.k_subset_statistic import statistic_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
+from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 NORMALS = 2_000_000  # drawn in each simulation
 STANDARD_ERRORS = 6.1  # a false alarm in about 1e9
@@ -126,7 +126,7 @@ def test_long_windows_leave_nothing_to_gain(direction):
 def test_windows_of_a_remainder_belong_to_the_block_bound():
     """11 of 3: windows of 4, 4 and 3 steps, below three windows of ⌊11/3⌋ = 3."""
     pair = GaussianPair(1.0)
-    run = block_run(Task(pair, 11, 3, Direction.REMOVE, 1e-5))
+    run = block_run(SubsetProblem(pair, 11, 3, Direction.REMOVE, 1e-5))
     assert run == [(AllocationBlock(pair, 3), 1), (AllocationBlock(pair, 4), 2)]
 
 
@@ -251,7 +251,7 @@ def test_leaks_count_once_for_each_pick(direction):
 def test_general_bounds_hold_two_point_laws(odds, window, picks, k, direction):
     """The same law without being told of its atoms: spread onto levels, seen through bins."""
     truth = float(exact_delta(TwoPoints(odds), window, picks, direction, k))
-    task = Task(TwoPoints(odds), window, picks, direction, truth)
+    task = SubsetProblem(TwoPoints(odds), window, picks, direction, truth)
     upper = conditional_bound(task, 0).delta(float(k))
     lower = float(statistic_curve(task, 0).delta(np.array(float(k))))
     assert lower <= truth * (1 + 1e-12)
@@ -320,19 +320,21 @@ def test_parameters_out_of_range(arguments):
 
 def test_what_is_out_of_range_is_refused():
     """A σ so small that S² has no moment in floats: only the block bound is left, or nothing."""
-    task = Task(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
+    task = SubsetProblem(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
     with pytest.raises(NumericalError):
         conditional_bound(task, 0)
 
 
-TEST_TASK = Task(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
+TEST_TASK = SubsetProblem(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
 TRUTH = 0.003984 - 6.1 * 6e-6
 
 
 def test_mutant_overlaps_of_subsets_forgotten(monkeypatch):
     """E[S²] as if two subsets never shared a step."""
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
-    monkeypatch.setattr(moments, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks)
+    monkeypatch.setattr(
+        k_subset_conditional, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks
+    )
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
@@ -342,7 +344,7 @@ def test_mutant_range_of_equal_values_only(monkeypatch):
     def equal(statistic, scale, groups, picks):
         return (np.expm1(statistic / groups) / scale) ** picks
 
-    monkeypatch.setattr(payoffs, "largest_ratios", equal)
+    monkeypatch.setattr(k_subset_conditional, "largest_ratios", equal)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
@@ -353,20 +355,20 @@ def test_mutant_values_rounded_down(monkeypatch):
         below = GaussianPair(1.0).q_below(points)
         return LevelLaw(points, np.diff(below, append=1.0), 1.0, 0.0)
 
-    monkeypatch.setattr(conditional_module, "levels_for_hockey_sticks", rounded)
-    monkeypatch.setattr(conditional_module, "_MOST_CELLS", 400)
+    monkeypatch.setattr(k_subset_conditional, "levels_for_hockey_sticks", rounded)
+    monkeypatch.setattr(k_subset_conditional, "_MOST_CELLS", 400)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
 def test_mutant_blocks_in_the_lower_bound(monkeypatch):
     """The adversary's statistic as if she came in all steps of the window."""
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) < TRUTH + 2 * 6.1 * 6e-6
-    real = statistic.BinSum
+    real = k_subset_statistic.BinSum
 
     def wrong(laws, counts):
         return real(laws, counts if len(counts) == 1 else (sum(counts), 0))
 
-    monkeypatch.setattr(statistic, "BinSum", wrong)
+    monkeypatch.setattr(k_subset_statistic, "BinSum", wrong)
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) > TRUTH + 2 * 6.1 * 6e-6
 
 
@@ -374,14 +376,14 @@ def test_mutant_blocks_in_the_lower_bound(monkeypatch):
 def test_noise_so_large_that_all_ratios_are_about_one(direction):
     """The statistic finds the Gaussian limit: the mean of the steps moves by k/√t/σ."""
     drift = 2 / math.sqrt(8) / 3e4
-    curve = statistic_curve(Task(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
+    curve = statistic_curve(SubsetProblem(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
     limit = math.erf(drift / math.sqrt(8))
     assert 0.9 * limit < curve.value(1.0) <= limit * (1 + 1e-3)
 
 
 def test_too_many_windows_have_a_closed_form_before_grids_are_made_finer(monkeypatch):
-    tried, of = [], runs.LossGrid.of
-    monkeypatch.setattr(runs.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
+    tried, of = [], composition.LossGrid.of
+    monkeypatch.setattr(composition.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
     check_ins = Scheme(GaussianNoise(1.0), CheckIn(window=4, windows=10**8), Relation.ADD_REMOVE)
     found = price(check_ins, 1e-6)
     assert "unamplified" in found.method

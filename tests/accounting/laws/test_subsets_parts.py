@@ -10,30 +10,28 @@ from hypothesis import strategies as st
 
 from turnout.accounting.divergence.curves import BestCurve, Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick, reverse_hockey_stick
-from turnout.accounting.laws.k_subset.block import ChordCurve
-from turnout.accounting.laws.k_subset.conditional import ConditionalBound, grouping
-from turnout.accounting.laws.k_subset.levels import (
-    Prices,
-    levels_for_hockey_sticks,
-    levels_for_reverse_hockey_sticks,
-)
-from turnout.accounting.laws.k_subset.moments import (
-    Cells,
-    Tail,
+from turnout.accounting.participation.k_subset import ChordCurve, levels_that_fit, multiset_curve
+from turnout.accounting.participation.k_subset_conditional import (
+    ChernoffTail,
+    ConditionalBound,
+    MomentCells,
+    StatisticRange,
     conditional_moments,
-    overlap_chances,
-)
-from turnout.accounting.laws.k_subset.multisets import levels_that_fit, multiset_curve
-from turnout.accounting.laws.k_subset.payoffs import (
-    Range,
+    grouping,
     hockey_stick_bound,
     largest_ratios,
+    overlap_chances,
     reverse_hockey_stick_bound,
     smallest_ratios,
 )
-from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
-from turnout.accounting.laws.k_subset.task import Task, valley
-from turnout.accounting.laws.k_subset.tilted import BinSum
+from turnout.accounting.participation.k_subset_levels import (
+    Prices,
+    SubsetProblem,
+    levels_for_hockey_sticks,
+    levels_for_reverse_hockey_sticks,
+    valley,
+)
+from turnout.accounting.participation.k_subset_statistic import BinSum, bin_masses, largest_ratio
 from turnout.core.errors import NumericalError
 
 
@@ -50,7 +48,7 @@ GROUPS = [(3, 2), (4, 2), (5, 4), (6, 3)]
 def test_ratios_stay_in_their_range(groups, picks, scale):
     """Over random values, half of them at an end, and close to the ends of the range itself."""
     generator = np.random.default_rng(groups)
-    ranges = Range(scale, 0.2, 6.0)
+    ranges = StatisticRange(scale, 0.2, 6.0)
     x = generator.uniform(0.2, 6.0, (4000, groups)) ** generator.uniform(0.2, 2.0, (4000, 1))
     x = np.clip(x, 0.2, 6.0)
     x[generator.random(x.shape) < 0.25], x[generator.random(x.shape) < 0.25] = 0.2, 6.0
@@ -73,7 +71,7 @@ def test_ranges_are_reached(groups, picks):
         x = [2.0] * positive + [0.0] * (groups - positive)
         statistic = np.array([sum(math.log1p(scale * value) for value in x)])
         assert largest_ratios(statistic, scale, groups, picks)[0] >= subset_mean(x, picks)
-    ranges = Range(scale, 0.1, 3.0)
+    ranges = StatisticRange(scale, 0.1, 3.0)
     x = [3.0] * (picks - 1) + [0.5] + [0.1] * (groups - picks)
     statistic = np.array([sum(math.log1p(scale * value) for value in x)])
     smallest = smallest_ratios(statistic, ranges, groups, picks)[0]
@@ -105,7 +103,7 @@ def test_moments_agree_with_enumeration(groups, picks):
 @pytest.mark.parametrize("picks", [0, 2])
 def test_tails_of_the_statistic(picks):
     levels, masses = np.array([0.5, 1.0, 2.0]), np.array([0.5, 0.375, 0.0625])
-    tail = Tail.of(levels, masses, 6, picks)
+    tail = ChernoffTail.of(levels, masses, 6, picks)
     cells = conditional_moments(levels, masses, 6, max(picks, 1), 13)
     values = cells.first if picks else cells.mass
     for cell in range(13):
@@ -124,7 +122,7 @@ def test_bounds_of_payoffs_hold(values, weights, threshold, margin):
     """A cell with any law whatever, told by its moments and a range that holds it."""
     s, q = np.array(values), np.array(weights[: len(values)])
     moments = (np.array([float(q @ s**power)]) for power in range(3))
-    cells = Cells(*moments, rounding=1e-15)
+    cells = MomentCells(*moments, rounding=1e-15)
     above = hockey_stick_bound(cells, np.array([s.max() * (1 + margin)]), threshold)
     below = reverse_hockey_stick_bound(cells, np.array([s.min() * (1 - margin)]), threshold)
     assert above >= float(q @ np.maximum(s - threshold, 0.0)) - 1e-15
@@ -133,10 +131,10 @@ def test_bounds_of_payoffs_hold(values, weights, threshold, margin):
 
 def test_bounds_of_payoffs_are_sharp():
     """Without spread they are exact; two points with the strike halfway attain Scarf's."""
-    sure = Cells(np.array([0.5]), np.array([1.0]), np.array([2.0]), 0.0)
+    sure = MomentCells(np.array([0.5]), np.array([1.0]), np.array([2.0]), 0.0)
     assert hockey_stick_bound(sure, np.array([9.0]), 1.5) == pytest.approx(0.25, rel=1e-6)
     assert hockey_stick_bound(sure, np.array([2.0]), 2.0) == 0.0
-    two = Cells(np.array([1.0]), np.array([2.0]), np.array([5.0]), 0.0)
+    two = MomentCells(np.array([1.0]), np.array([2.0]), np.array([5.0]), 0.0)
     assert hockey_stick_bound(two, np.array([9.0]), 2.0) == pytest.approx(0.5, rel=1e-6)
     assert reverse_hockey_stick_bound(two, np.array([0.0]), 2.0) == pytest.approx(0.5, rel=1e-6)
 
@@ -237,7 +235,7 @@ def test_caps_leave_a_tail_of_p():
 def test_groups_fit_into_the_window(window, picks, refinement):
     for direction in Direction:
         if picks < window:
-            task = Task(GaussianPair(1.0), window, picks, direction, 1e-6)
+            task = SubsetProblem(GaussianPair(1.0), window, picks, direction, 1e-6)
             groups, steps = grouping(task, refinement)
             assert picks < groups
             assert groups * steps <= window < (groups + 1) * steps
@@ -247,7 +245,7 @@ def test_enumeration_is_bounded():
     assert math.comb(4 + levels_that_fit(4, 0) - 1, 4) <= 250_000
     assert levels_that_fit(4, 1) > levels_that_fit(4, 0)
     with pytest.raises(NumericalError, match="too many steps"):
-        multiset_curve(Task(GaussianPair(1.0), 9, 2, Direction.ADD, 1e-3), Side.LOWER, 0)
+        multiset_curve(SubsetProblem(GaussianPair(1.0), 9, 2, Direction.ADD, 1e-3), Side.LOWER, 0)
 
 
 def test_chords_lie_above_and_meet_at_delta():
@@ -255,7 +253,7 @@ def test_chords_lie_above_and_meet_at_delta():
         def delta(self, k):
             return math.exp(-3.0 * math.log(k))
 
-    empty = Cells(*[np.ones(1)] * 3, rounding=0.0)
+    empty = MomentCells(*[np.ones(1)] * 3, rounding=0.0)
     bound = Smooth(Direction.REMOVE, empty, np.ones(1), 1.0, 0.0, 0.0)
     curve = ChordCurve.of(bound, 1e-3)
     k = np.exp(np.linspace(0.0, 4.0, 50))

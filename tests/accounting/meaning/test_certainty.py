@@ -12,16 +12,16 @@ from trade_off_truths import average, gaussian_delta, phi, profile_of, randomize
 
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.meaning.membership import (
+    TradeOff,
     certainty,
     largest_shift,
     posterior,
     scheme_certainty,
 )
 from turnout.accounting.meaning.profile import privacy_profile, profile_down_to
-from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

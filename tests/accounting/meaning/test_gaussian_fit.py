@@ -18,11 +18,11 @@ from trade_off_truths import (
     randomized_response,
 )
 
-from turnout.accounting.meaning.gaussian_dp import GaussianFit, gaussian_fit
+from turnout.accounting.meaning.explanation import GaussianFit, gaussian_fit
+from turnout.accounting.meaning.membership import TradeOff, gaussian_trade_off
 from turnout.accounting.meaning.profile import Profile, privacy_profile
-from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 
 DELTA = 1e-5
 

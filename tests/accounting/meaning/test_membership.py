@@ -13,12 +13,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from trade_off_truths import Law, average, phi, profile_of, randomized_response
 
-from turnout.accounting.meaning.membership import bayes_success, posterior
+from turnout.accounting.meaning.membership import TradeOff, bayes_success, posterior
 from turnout.accounting.meaning.profile import Profile, privacy_profile
-from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 GRID = np.linspace(0.0, 12.0, 1201)
 PRIORS = (0.5, 0.1, 0.9, 0.02, 0.37)

@@ -17,11 +17,15 @@ from trade_off_truths import (
     randomized_response,
 )
 
-from turnout.accounting.meaning.delta_bounds import DeltaBounds
-from turnout.accounting.meaning.profile import LARGEST_EPSILON, privacy_profile, profile_curves
+from turnout.accounting.meaning.profile import (
+    LARGEST_EPSILON,
+    DeltaBounds,
+    privacy_profile,
+    profile_curves,
+)
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,

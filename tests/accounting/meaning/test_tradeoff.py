@@ -17,10 +17,10 @@ from trade_off_truths import (
     randomized_response,
 )
 
+from turnout.accounting.meaning.membership import TradeOff, gaussian_trade_off
 from turnout.accounting.meaning.profile import Profile, privacy_profile
-from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
 from turnout.core.errors import ParameterError
-from turnout.spec import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 
 ALPHAS = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 20), np.linspace(0.55, 1.0, 10)])
 FINE = np.linspace(0.0, 10.0, 1001)

@@ -18,8 +18,8 @@ from scipy.stats import binom
 
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair, PurePair
-from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.accounting.published import allocation_rdp, random_allocation
+from turnout.accounting.participation.check_ins import allocation_curve
+from turnout.accounting.published import random_allocation
 from turnout.accounting.published.renyi import RenyiCurve
 from turnout.core.errors import ParameterError, UnsupportedError
 
@@ -59,9 +59,9 @@ def true_epsilon(sigma, window, delta):
 @pytest.mark.parametrize("window", [1, 2, 3, 10, 1000, 10**7])
 def test_theorem_4_6_against_the_sum_over_partitions(window):
     sigma, local = 0.8, 1.3
-    gauss = allocation_rdp.corollary_4_7(sigma, window, largest_order=9)
+    gauss = random_allocation.corollary_4_7(sigma, window, largest_order=9)
     moments = allocation_forms.randomized_response_log_moments(local, 9)
-    response = allocation_rdp.theorem_4_6(moments, window)
+    response = random_allocation.theorem_4_6(moments, window)
     flip = 1 / (1 + mpmath.exp(local))
     for order in range(2, 10):
         exact = mpmath.log(
@@ -87,13 +87,13 @@ def test_theorem_4_6_against_quadrature_of_two_steps():
     average = (ratio[:, None] + ratio) / 2
     law = np.multiply.outer(weights, weights) / (2 * math.pi)
     expected = math.log(float((law * average**order).sum()))
-    curve = allocation_rdp.corollary_4_7(sigma, 2, largest_order=order)
+    curve = random_allocation.corollary_4_7(sigma, 2, largest_order=order)
     assert curve.log_moments[order] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("window", [10, 10**4, 10**7])
 def test_order_two_has_a_closed_form(window):
-    curve = allocation_rdp.corollary_4_7(1.5, window, largest_order=64)
+    curve = random_allocation.corollary_4_7(1.5, window, largest_order=64)
     exact = mpmath.log1p(mpmath.expm1(1 / mpmath.mpf(1.5) ** 2) / window)
     assert 0 <= curve.log_moments[2] - exact <= 1e-10
 
@@ -110,12 +110,12 @@ def test_high_orders_against_high_precision():
             terms = ((k * window - n + k) * series[k] * power[n - k] for k in range(1, n + 1))
             power.append(mpmath.fsum(terms) / n)
         exact = mpmath.log(power[order] * mpmath.factorial(order) / mpmath.mpf(window) ** order)
-    curve = allocation_rdp.corollary_4_7(sigma, window, largest_order=order)
+    curve = random_allocation.corollary_4_7(sigma, window, largest_order=order)
     assert 0 <= curve.log_moments[order] - exact <= 1e-7
 
 
 def test_real_orders_lie_above_the_truth():
-    curve = RenyiCurve(allocation_rdp.gaussian_log_moments(1.0, 8))
+    curve = RenyiCurve(random_allocation.gaussian_log_moments(1.0, 8))
     for order in (1.01, 1.5, 2.0, 2.25, 7.9):
         assert curve.divergence(order) >= order / 2 - 1e-12
     assert curve.divergence(3) == pytest.approx(1.5)
@@ -126,7 +126,7 @@ def test_real_orders_lie_above_the_truth():
 
 def test_the_conversion_is_the_known_one():
     orders = [1.5, 2, 3, 8, 20]
-    curve = allocation_rdp.corollary_4_7(1.0, 20, largest_order=20)
+    curve = random_allocation.corollary_4_7(1.0, 20, largest_order=20)
     divergences = [curve.divergence(order) for order in orders]
     for delta in (1e-3, 1e-6):
         theirs, _ = compute_epsilon(orders, divergences, delta)
@@ -138,7 +138,7 @@ def test_the_conversion_is_the_known_one():
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.3, 5.0), st.integers(1, 5000), st.floats(1e-12, 0.1))
 def test_epsilon_and_delta_are_inverse(sigma, window, delta):
-    curve = allocation_rdp.corollary_4_7(sigma, window, largest_order=32)
+    curve = random_allocation.corollary_4_7(sigma, window, largest_order=32)
     epsilon = curve.epsilon(delta)
     if epsilon > 0:
         assert curve.delta(epsilon) == pytest.approx(delta, rel=1e-6)
@@ -151,7 +151,7 @@ CELLS = [(1.0, 1000, 1e-6), (0.6, 100, 1e-5), (2.0, 10_000, 1e-8), (1.0, 64, 1e-
 @pytest.mark.parametrize(("sigma", "window", "delta"), CELLS)
 def test_no_bound_is_below_the_truth(sigma, window, delta):
     truth, pair = true_epsilon(sigma, window, delta), GaussianPair(sigma)
-    assert allocation_rdp.corollary_4_7(sigma, window).epsilon(delta) >= truth
+    assert random_allocation.corollary_4_7(sigma, window).epsilon(delta) >= truth
     assert allocation_forms.dong_2025(sigma, window, 1).epsilon(delta) >= truth
     assert random_allocation.theorem_4_1(pair, window, delta) >= truth
     for bound in (allocation_forms.theorem_3_2, allocation_forms.theorem_3_2_by_variance):
@@ -264,9 +264,9 @@ def test_these_theorems_do_not_cover_the_add_direction():
     assert hockey_stick(absent, present, promised) > 0.35 > hockey_stick(present, absent, promised)
     # Theorem 4.6.
     moments = allocation_forms.randomized_response_log_moments(local, 40)
-    renyi = allocation_rdp.theorem_4_6(moments, window).delta(epsilon)
+    renyi = random_allocation.theorem_4_6(moments, window).delta(epsilon)
     assert remove <= renyi < 0.7 * add
-    for result in (*random_allocation.RESULTS, *allocation_rdp.RESULTS):
+    for result in random_allocation.RESULTS:
         assert result.directions == ("remove",)
 
 
@@ -291,7 +291,7 @@ def test_theorem_4_1_undoes_the_chance_of_not_being_taken():
 def test_theorem_4_6_is_above_randomized_response(local, window):
     present, absent = response_law(local, window)
     moments = allocation_forms.randomized_response_log_moments(local, 80)
-    curve = allocation_rdp.theorem_4_6(moments, window)
+    curve = random_allocation.theorem_4_6(moments, window)
     for epsilon in (0.1, 0.5, 1.0, 2.0):
         assert curve.delta(epsilon) >= hockey_stick(present, absent, epsilon)
 
@@ -301,7 +301,7 @@ def test_dong_et_al(window, picks):
     sigma = 1.2
     exact = allocation_forms.dong_2025_exact(sigma, window, picks, 4)
     bound = allocation_forms.dong_2025(sigma, window, picks, 4)
-    blocks = allocation_rdp.corollary_4_7(sigma, window, picks, 4)
+    blocks = random_allocation.corollary_4_7(sigma, window, picks, 4)
     assert bound.log_moments[2] == pytest.approx(exact.log_moments[2])
     assert np.all(bound.log_moments >= exact.log_moments - 1e-10)
     assert np.all(blocks.log_moments >= exact.log_moments - 1e-10)
@@ -318,7 +318,7 @@ def test_dong_et_al_are_looser_for_few_picks_and_tighter_for_many():
     few, many = ((1024, 4), (1024, 500))
     for window, picks in (few, many):
         theirs = allocation_forms.dong_2025(1.0, window, picks, 64).epsilon(1e-6)
-        blocks = allocation_rdp.corollary_4_7(1.0, window, picks, 64).epsilon(1e-6)
+        blocks = random_allocation.corollary_4_7(1.0, window, picks, 64).epsilon(1e-6)
         assert (blocks < theirs) == ((window, picks) == few)
 
 
@@ -341,7 +341,7 @@ def test_too_many_subsets_are_refused():
 
 def test_moments_must_be_moments():
     with pytest.raises(ParameterError, match="log_moments"):
-        allocation_rdp.theorem_4_6(np.array([0.0, 0.5, 1.0]), 3)
+        random_allocation.theorem_4_6(np.array([0.0, 0.5, 1.0]), 3)
     with pytest.raises(ParameterError, match="log_moments"):
         RenyiCurve(np.zeros(2))
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from turnout.accounting.published import check_ins, check_ins_approximate
+from turnout.accounting.published import check_ins
 from turnout.core.errors import ParameterError, UnsupportedError
 
 EPSILONS = st.floats(0.01, 6.0)
@@ -246,8 +246,8 @@ def test_large_randomizers_give_infinity_not_an_error():
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.05, 3.0), st.floats(1e-12, 0.5))
 def test_lemma_a_3_keeps_its_distance(local, slack):
-    rounds = check_ins_approximate.lemma_a_3_rounds(local, slack)
-    largest = check_ins_approximate.lemma_a_3_largest_delta(local, slack)
+    rounds = check_ins.lemma_a_3_rounds(local, slack)
+    largest = check_ins.lemma_a_3_largest_delta(local, slack)
     assert rounds == int(rounds)
     growth = mpmath.exp(local)
 
@@ -265,36 +265,32 @@ def test_lemma_a_3_needs_a_whole_number_of_rounds():
     local, slack = 0.3, 1e-3
     fraction = math.log(2 / slack) / -math.log1p(-math.exp(-1.5))
     printed = -math.expm1(-local) * slack / (4 * math.exp(local) * (2 + fraction))
-    assert check_ins_approximate.lemma_a_3_largest_delta(local, slack) < printed
+    assert check_ins.lemma_a_3_largest_delta(local, slack) < printed
 
 
 def test_lemma_a_3_backwards():
-    slack = check_ins_approximate.lemma_a_3_slack(0.5, 1e-14)
-    largest = check_ins_approximate.lemma_a_3_largest_delta(0.5, slack)
+    slack = check_ins.lemma_a_3_slack(0.5, 1e-14)
+    largest = check_ins.lemma_a_3_largest_delta(0.5, slack)
     assert 1e-14 <= largest <= 1.001e-14
     with pytest.raises(UnsupportedError, match=r"Lemma A\.3"):
-        check_ins_approximate.lemma_a_3_slack(5.0, 1e-3)
-    assert check_ins_approximate.lemma_a_3_largest_delta(200.0, 0.1) == 0.0
+        check_ins.lemma_a_3_slack(5.0, 1e-3)
+    assert check_ins.lemma_a_3_largest_delta(200.0, 0.1) == 0.0
 
 
 def test_the_approximate_branch_is_the_pure_one_at_eight_epsilons():
-    point = check_ins_approximate.theorem_3_2_approximate(0.1, 1e-17, 100, 1e-6, slack=1e-13)
+    point = check_ins.theorem_3_2_approximate(0.1, 1e-17, 100, 1e-6, slack=1e-13)
     pure = check_ins.theorem_3_2(0.8, 100, 1e-6)
     assert point.epsilon == pure
     assert point.delta == pytest.approx(1e-6 + 100 * (math.exp(pure) + 1) * 1e-13, rel=1e-9)
     sliding = check_in_forms.theorem_4_3_approximate(0.1, 1e-17, 100, 1e-6, slack=1e-13)
     assert sliding == point
-    half = check_ins_approximate.theorem_3_2_approximate(
-        0.1, 1e-17, 100, 1e-6, probability=0.5, slack=1e-13
-    )
+    half = check_ins.theorem_3_2_approximate(0.1, 1e-17, 100, 1e-6, probability=0.5, slack=1e-13)
     assert half.epsilon < point.epsilon
 
 
 def test_every_message_is_replaced():
-    right = check_ins_approximate.theorem_5_1_approximate(0.05, 1e-18, 1000, 1e-6, slack=1e-14)
-    printed = check_ins_approximate.theorem_a_7_as_printed(
-        0.05, 1e-18, 1000, 1e-6, messages=10, slack=1e-14
-    )
+    right = check_ins.theorem_5_1_approximate(0.05, 1e-18, 1000, 1e-6, slack=1e-14)
+    printed = check_ins.theorem_a_7_as_printed(0.05, 1e-18, 1000, 1e-6, messages=10, slack=1e-14)
     assert printed.epsilon == right.epsilon
     assert right.delta - 1e-6 == pytest.approx(100 * (printed.delta - 1e-6), rel=1e-3)
     averaged = check_in_forms.theorem_4_1_approximate(
@@ -306,17 +302,17 @@ def test_every_message_is_replaced():
 
 def test_the_approximate_branch_refuses_what_it_does_not_cover():
     with pytest.raises(ParameterError, match="local_delta"):
-        check_ins_approximate.theorem_3_2_approximate(0.5, 1e-9, 10, 1e-6, slack=1e-9)
+        check_ins.theorem_3_2_approximate(0.5, 1e-9, 10, 1e-6, slack=1e-9)
     with pytest.raises(UnsupportedError, match="vacuous"):
-        check_ins_approximate.theorem_5_1_approximate(1.0, 1e-30, 100, 1e-6)
+        check_ins.theorem_5_1_approximate(1.0, 1e-30, 100, 1e-6)
 
 
 def test_a_whole_delta_is_kept():
     def point(delta):
-        return check_ins_approximate.theorem_3_2_approximate(0.1, 1e-16, 100, delta)
+        return check_ins.theorem_3_2_approximate(0.1, 1e-16, 100, delta)
 
-    epsilon = check_ins_approximate.at_total_delta(point, 1e-6)
+    epsilon = check_ins.at_total_delta(point, 1e-6)
     assert check_ins.theorem_3_2(0.8, 100, 1e-6) <= epsilon
     assert epsilon <= check_ins.theorem_3_2(0.8, 100, 0.9e-6)
     with pytest.raises(UnsupportedError):
-        check_ins_approximate.at_total_delta(point, 1e-12)
+        check_ins.at_total_delta(point, 1e-12)

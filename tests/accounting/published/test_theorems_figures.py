@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.published.random_allocation import theorem_4_1
 
 ROOT = Path(__file__).parents[3]

@@ -9,14 +9,20 @@ import pytest
 import turnout as tn
 from turnout.accounting.published.results import PrivacyPoint
 from turnout.accounting.published.shuffled_training import (
+    lemma_2_1_2,
+    lemma_4_3_1,
+    lemma_4_4_1,
     theorem_4_3_1,
     theorem_4_4_1,
     thesis_epsilons,
 )
-from turnout.accounting.published.shuffling_subsampled import lemma_4_3_1, lemma_4_4_1
-from turnout.accounting.published.strong_composition import lemma_2_1_2
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import NonAdaptiveRandomizer, RepeatedMessages, SampledBitResponse, SelfSampling
+from turnout.schemes import (
+    NonAdaptiveRandomizer,
+    RepeatedMessages,
+    SampledBitResponse,
+    SelfSampling,
+)
 
 DELTA, CLIENTS = 1e-5, 60_000
 LAWS = {

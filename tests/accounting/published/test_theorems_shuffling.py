@@ -14,7 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from turnout.accounting.published import RESULTS, Status, check_ins, shuffling, shuffling_blanket
+from turnout.accounting.published import (
+    RESULTS,
+    Status,
+    check_ins,
+    shuffling,
+)
 from turnout.accounting.published.shuffling import stronger_clones_2023
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
@@ -23,8 +28,8 @@ SINGLE_ROUND = {  # proved bounds as functions of (ε₀, n, δ)
     "EFM19 Corollary 9": shuffling.efm19_corollary_9,
     "EFM19 Theorem 7": shuffling.efm19_theorem_7,
     "check-ins Theorem 5.1": check_ins.theorem_5_1,
-    "privacy blanket 2019, Hoeffding": shuffling_blanket.blanket_2019_hoeffding,
-    "privacy blanket 2019, Bennett": shuffling_blanket.blanket_2019_bennett,
+    "privacy blanket 2019, Hoeffding": shuffling.blanket_2019_hoeffding,
+    "privacy blanket 2019, Bennett": shuffling.blanket_2019_bennett,
     "clones 2021, closed form": shuffling.clones_2021_closed_form,
     "clones 2021, numeric": clones_2021,
     "thesis Theorem 5.3.1": shuffling.theorem_5_3_1_epsilon,
@@ -32,12 +37,10 @@ SINGLE_ROUND = {  # proved bounds as functions of (ε₀, n, δ)
 }
 TABLE = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
 MODULES = (
-    "rdp_conversion",
+    "renyi",
     "shuffling",
-    "shuffling_blanket",
     "shuffling_rdp",
-    "shuffling_subsampled",
-    "strong_composition",
+    "shuffled_training",
 )
 HELPERS = {
     "clones_2021_limit",
@@ -46,6 +49,11 @@ HELPERS = {
     "require_setting",
     "sub_gaussian_moments",
     "missed_by_coins",
+    "epsilons_by_order",
+    "log_delta_at",
+    "log_moment_below",
+    "log_excess",
+    "thesis_epsilons",
 }
 
 
@@ -221,8 +229,8 @@ def test_no_bound_is_below_binary_response(epsilon0, clients):
 def test_no_bound_is_below_kary_response(epsilon0, clients, categories):
     bounds = [
         *BOUNDS,
-        lambda *given: shuffling_blanket.blanket_2019_hoeffding(*given, categories=categories),
-        lambda *given: shuffling_blanket.blanket_2019_bennett(*given, categories=categories),
+        lambda *given: shuffling.blanket_2019_hoeffding(*given, categories=categories),
+        lambda *given: shuffling.blanket_2019_bennett(*given, categories=categories),
     ]
     for function in bounds:
         for delta in (1e-1, 1e-4):
@@ -293,33 +301,33 @@ def test_too_many_clients_would_be_seen():
     # The mutant: twice as many clients as there are.
     epsilon = shuffling.stronger_clones_2023(1.0, 24, 1e-3)
     assert two_valued(1.0, 12, epsilon) > 1e-3
-    epsilon = shuffling_blanket.blanket_2019_hoeffding(2.0, 200, 1e-1, 3)
+    epsilon = shuffling.blanket_2019_hoeffding(2.0, 200, 1e-1, 3)
     assert kary(2.0, 25, 3, epsilon) > 1e-1
 
 
 def test_the_kary_closed_form():
     # γ = 14k ln(2/δ)/((n − 1)ε²) at the ε found.
-    epsilon = shuffling_blanket.blanket_2019_kary(2.0, 10**5, 1e-6, 4)
+    epsilon = shuffling.blanket_2019_kary(2.0, 10**5, 1e-6, 4)
     gamma = 4 / (math.exp(2.0) + 3)
     assert 14 * 4 * math.log(2e6) / ((10**5 - 1) * epsilon**2) == pytest.approx(gamma, rel=1e-9)
-    assert epsilon > shuffling_blanket.blanket_2019_hoeffding(2.0, 10**5, 1e-6, 4)
+    assert epsilon > shuffling.blanket_2019_hoeffding(2.0, 10**5, 1e-6, 4)
     # Where δ is large the other branch counts.
     gamma = 100 / (math.exp(2.0) + 99)
-    epsilon = shuffling_blanket.blanket_2019_kary(2.0, 5321, 0.99, 100)
+    epsilon = shuffling.blanket_2019_kary(2.0, 5321, 0.99, 100)
     assert epsilon == pytest.approx(27 * 100 / (5320 * gamma))
 
 
 def test_the_kary_closed_form_stops_at_one():
     with pytest.raises(UnsupportedError, match="epsilon <= 1"):
-        shuffling_blanket.blanket_2019_kary(2.0, 100, 1e-6, 4)
+        shuffling.blanket_2019_kary(2.0, 100, 1e-6, 4)
     with pytest.raises(UnsupportedError):
-        shuffling_blanket.blanket_2019_kary(800.0, 100, 1e-6, 4)
+        shuffling.blanket_2019_kary(800.0, 100, 1e-6, 4)
 
 
 def test_the_blanket_never_exceeds_what_a_message_costs_alone():
     for function in (
-        shuffling_blanket.blanket_2019_hoeffding,
-        shuffling_blanket.blanket_2019_bennett,
+        shuffling.blanket_2019_hoeffding,
+        shuffling.blanket_2019_bennett,
     ):
         assert function(3.0, 2, 1e-9) <= 3.0
         assert function(1.0, 10**6, 1e-6) < function(1.0, 10**5, 1e-6) < 1.0
@@ -329,15 +337,15 @@ def test_the_blanket_never_exceeds_what_a_message_costs_alone():
 def test_bennett_is_smooth_where_its_exponent_becomes_a_series():
     # u crosses 1e-4 at about ε = 1e-4 for n large.
     for clients in (10**8, 10**9, 10**10, 10**11):
-        bennett = shuffling_blanket.blanket_2019_bennett(0.5, clients, 1e-6, 3)
-        hoeffding = shuffling_blanket.blanket_2019_hoeffding(0.5, clients, 1e-6, 3)
+        bennett = shuffling.blanket_2019_bennett(0.5, clients, 1e-6, 3)
+        hoeffding = shuffling.blanket_2019_hoeffding(0.5, clients, 1e-6, 3)
         assert 0.6 < bennett / hoeffding < 0.85
 
 
 def test_the_largest_levels_are_answered():
     for function in (
-        shuffling_blanket.blanket_2019_hoeffding,
-        shuffling_blanket.blanket_2019_bennett,
+        shuffling.blanket_2019_hoeffding,
+        shuffling.blanket_2019_bennett,
     ):
         for epsilon0 in (200.0, 300.0):
             assert function(epsilon0, 1000, 1e-6) == epsilon0

@@ -8,7 +8,7 @@ import math
 import mpmath
 import pytest
 
-from turnout.accounting.published import strong_composition as strong
+from turnout.accounting.published import shuffled_training
 from turnout.accounting.published.results import PrivacyPoint
 from turnout.core.errors import ParameterError
 
@@ -39,7 +39,7 @@ def brute_force(point: PrivacyPoint, rounds: int, epsilon: float) -> float:
 @pytest.mark.parametrize("point", [PrivacyPoint(0.3, 0.0), PrivacyPoint(1.5, 0.02)])
 def test_the_optimum_is_attained_by_brute_force(point, rounds):
     for slack in (0.2, 0.01, 1e-4):
-        found = strong.kov_optimal(point, rounds, slack)
+        found = shuffled_training.kov_optimal(point, rounds, slack)
         assert found.delta == pytest.approx(1 - (1 - point.delta) ** rounds * (1 - slack))
         exact = brute_force(point, rounds, found.epsilon)
         assert exact <= found.delta * (1 + 1e-12)
@@ -53,12 +53,12 @@ def test_the_optimum_is_attained_by_brute_force(point, rounds):
 def test_theorem_3_3_is_the_least_of_its_list(epsilon, rounds):
     with mpmath.workdps(60):
         for slack in (0.1, 1e-5, 1e-9):
-            found = strong.kov_theorem_3_3(PrivacyPoint(epsilon, 0.0), rounds, slack)
+            found = shuffled_training.kov_theorem_3_3(PrivacyPoint(epsilon, 0.0), rounds, slack)
             i = round((rounds - found.epsilon / epsilon) / 2)
             assert found.epsilon == pytest.approx((rounds - 2 * i) * epsilon)
             assert printed_delta(epsilon, rounds, i) <= slack
             assert i == rounds // 2 or printed_delta(epsilon, rounds, i + 1) > slack
-            optimal = strong.kov_optimal(PrivacyPoint(epsilon, 0.0), rounds, slack)
+            optimal = shuffled_training.kov_optimal(PrivacyPoint(epsilon, 0.0), rounds, slack)
             assert found.epsilon - 2 * epsilon < optimal.epsilon <= found.epsilon
 
 
@@ -68,10 +68,10 @@ def test_each_form_is_no_tighter_than_the_one_before(epsilon, rounds):
     point = PrivacyPoint(epsilon, 1e-13)
     for slack in (1e-2, 1e-8):
         forms = (
-            strong.kov_optimal,
-            strong.kov_theorem_3_3,
-            strong.kov_theorem_3_4,
-            strong.lemma_2_1_2,
+            shuffled_training.kov_optimal,
+            shuffled_training.kov_theorem_3_3,
+            shuffled_training.kov_theorem_3_4,
+            shuffled_training.lemma_2_1_2,
         )
         values = [form(point, rounds, slack).epsilon for form in forms]
         assert all(a <= b * (1 + 1e-9) for a, b in itertools.pairwise(values[:3]))
@@ -81,7 +81,7 @@ def test_each_form_is_no_tighter_than_the_one_before(epsilon, rounds):
 
 def test_kov_at_many_rounds_agrees_with_mpmath():
     epsilon, rounds, slack = 0.003, 10**4, 1e-8
-    found = strong.kov_optimal(PrivacyPoint(epsilon, 0.0), rounds, slack).epsilon
+    found = shuffled_training.kov_optimal(PrivacyPoint(epsilon, 0.0), rounds, slack).epsilon
     least = math.floor((rounds + found / epsilon) / 2) + 1
     with mpmath.workdps(40):
         p = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
@@ -100,12 +100,12 @@ def test_kov_at_many_rounds_agrees_with_mpmath():
 def test_the_table_of_composed_clones():
     """ε₀ = ½, n = 10⁶, T = 1000, δ = 1e-8: half of δ to the rounds, on Theorem 3.3's list."""
     tilde = 0.5e-8 / 1000
-    one = PrivacyPoint(strong.clones_2021(0.5, 10**6, tilde), tilde)
-    listed = strong.kov_theorem_3_3(one, 1000, 0.5e-8)
+    one = PrivacyPoint(shuffled_training.clones_2021(0.5, 10**6, tilde), tilde)
+    listed = shuffled_training.kov_theorem_3_3(one, 1000, 0.5e-8)
     assert f"{listed.epsilon:.3g}" == f"{0.5446:.3g}"
     assert listed.epsilon == pytest.approx(0.5446, abs=1e-4)
     assert listed.delta <= 1e-8
-    best = strong.kov_of_shuffle(0.5, 10**6, 1e-8, 1000)
+    best = shuffled_training.kov_of_shuffle(0.5, 10**6, 1e-8, 1000)
     assert best == pytest.approx(0.5381, abs=1e-3)
     assert best <= listed.epsilon
 
@@ -115,12 +115,13 @@ def test_the_share_of_the_rounds():
 
     def bound(local_epsilon: float, clients: int, delta: float) -> float:
         calls.append(delta)
-        return strong.clones_2021(local_epsilon, clients, delta)
+        return shuffled_training.clones_2021(local_epsilon, clients, delta)
 
-    best = strong.kov_of_shuffle(0.5, 10**5, 1e-7, 100, bound=bound)
+    best = shuffled_training.kov_of_shuffle(0.5, 10**5, 1e-7, 100, bound=bound)
     assert len(calls) == 2
     others = [
-        strong.kov_of_shuffle(0.5, 10**5, 1e-7, 100, share=share) for share in (0.1, 0.3, 0.7, 0.9)
+        shuffled_training.kov_of_shuffle(0.5, 10**5, 1e-7, 100, share=share)
+        for share in (0.1, 0.3, 0.7, 0.9)
     ]
     assert best <= min(others) * 1.005
 
@@ -128,7 +129,7 @@ def test_the_share_of_the_rounds():
 def test_bad_input():
     for point in (PrivacyPoint(0.0, 0.0), PrivacyPoint(1.0, 1.0), PrivacyPoint(math.nan, 0.0)):
         with pytest.raises(ParameterError):
-            strong.kov_optimal(point, 3, 0.1)
+            shuffled_training.kov_optimal(point, 3, 0.1)
     with pytest.raises(ParameterError, match="slack"):
-        strong.lemma_2_1_2(PrivacyPoint(1.0, 0.0), 3, 0.0)
-    assert strong.lemma_2_1_2(PrivacyPoint(800.0, 0.0), 3, 0.1).epsilon == math.inf
+        shuffled_training.lemma_2_1_2(PrivacyPoint(1.0, 0.0), 3, 0.0)
+    assert shuffled_training.lemma_2_1_2(PrivacyPoint(800.0, 0.0), 3, 0.1).epsilon == math.inf

@@ -12,14 +12,13 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import binom, norm
 from shuffled_renyi.divergence import blanket_renyi
 
-from turnout.accounting.published import rdp_conversion
-from turnout.accounting.published import shuffling_rdp as rdp
-from turnout.accounting.published.binary_response import log_excess
+from turnout.accounting.published import renyi, shuffling_rdp
 from turnout.accounting.published.renyi import RenyiCurve, RenyiFormula
-from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
+from turnout.accounting.published.shuffling_rdp import log_excess
+from turnout.accounting.shuffling.blanket_pairs import stronger_clones_pair
 from turnout.core.errors import ParameterError, UnsupportedError
 
-UPPER = (rdp.efm19_remark_1, rdp.theorem_5_3_1, rdp.theorem_5_3_2)
+UPPER = (shuffling_rdp.efm19_remark_1, shuffling_rdp.theorem_5_3_1, shuffling_rdp.theorem_5_3_2)
 
 
 def divergence(one: np.ndarray, other: np.ndarray, order: float) -> float:
@@ -95,7 +94,7 @@ def printed_5_9(local_epsilon: float, clients: int, order: int) -> mpmath.mpf:
 def test_theorem_5_3_1_is_5_4_rounded_up(epsilon0, clients, order):
     with mpmath.workdps(50):
         exact = printed_5_4(epsilon0, clients, order)
-        found = rdp.theorem_5_3_1(epsilon0, clients).divergence(order)
+        found = shuffling_rdp.theorem_5_3_1(epsilon0, clients).divergence(order)
         assert exact <= found <= exact * (1 + mpmath.mpf(10) ** -9)
 
 
@@ -104,7 +103,7 @@ def test_theorem_5_3_1_is_5_4_rounded_up(epsilon0, clients, order):
 def test_theorem_5_3_3_is_5_9_rounded_down(epsilon0, clients, order):
     with mpmath.workdps(60):
         exact = printed_5_9(epsilon0, clients, order)
-        found = rdp.theorem_5_3_3(epsilon0, clients).divergence(order)
+        found = shuffling_rdp.theorem_5_3_3(epsilon0, clients).divergence(order)
         assert exact * (1 - mpmath.mpf(10) ** -8) <= found <= exact
 
 
@@ -114,7 +113,7 @@ def test_theorem_5_3_2_at_whole_and_real_orders():
     for order in (1.3, 2.0, 17.5):
         exact = math.exp(order**2 * (e - 1) ** 2 / hidden)
         exact = math.log(exact + math.exp(order - (clients - 1) / (8 * e))) / (order - 1)
-        found = rdp.theorem_5_3_2(1.0, clients).divergence(order)
+        found = shuffling_rdp.theorem_5_3_2(1.0, clients).divergence(order)
         assert exact <= found * (1 + 1e-14)
         assert found == pytest.approx(exact, rel=1e-9)
 
@@ -128,10 +127,12 @@ def test_uppers_are_above_and_lowers_below_binary_response(epsilon0, clients):
         back = divergence(zero, one, order)
         for bound in UPPER:
             assert bound(epsilon0, clients).divergence(order) >= max(attained, back) * (1 - 1e-9)
-        lower = rdp.theorem_5_3_3(epsilon0, clients).divergence(order)
+        lower = shuffling_rdp.theorem_5_3_3(epsilon0, clients).divergence(order)
         assert lower == pytest.approx(attained, rel=1e-6, abs=1e-12)
         assert lower <= attained + 1e-12
-        assert rdp.corollary_5_3_2(epsilon0, clients).divergence(order) <= lower * (1 + 1e-8)
+        assert shuffling_rdp.corollary_5_3_2(epsilon0, clients).divergence(order) <= lower * (
+            1 + 1e-8
+        )
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 12), (2.0, 12), (2.0, 60)])
@@ -150,38 +151,40 @@ def test_uppers_are_above_every_split_of_the_others_and_the_third_value(epsilon0
 def test_binary_response_is_not_the_worst_above_ln_2(epsilon0, ratio):
     """Against Remark 5.3.7."""
     clients = 4000
-    attained = rdp.theorem_5_3_3(epsilon0, clients).divergence(2)
+    attained = shuffling_rdp.theorem_5_3_3(epsilon0, clients).divergence(2)
     one, other = third_value(epsilon0, clients)
     assert divergence(one, other, 2) / attained == pytest.approx(ratio, abs=0.02)
     if epsilon0 > math.log(2):
         # As an upper bound on all randomizers Theorem 5.3.3 would fail; ours does not.
         assert divergence(one, other, 2) > attained
-        assert rdp.theorem_5_3_1(epsilon0, clients).divergence(2) > divergence(one, other, 2)
+        assert shuffling_rdp.theorem_5_3_1(epsilon0, clients).divergence(2) > divergence(
+            one, other, 2
+        )
 
 
 def test_corollary_5_3_1_within_its_range_alone():
-    bound = rdp.corollary_5_3_1(0.5, 10**6)
+    bound = shuffling_rdp.corollary_5_3_1(0.5, 10**6)
     assert bound.largest_order**4 * math.exp(2.5) < 10**6 / 9
     assert (bound.largest_order + 1) ** 4 * math.exp(2.5) >= 10**6 / 9
     for order in range(2, bound.largest_order + 1):
         expected = math.log1p(order * (order - 1) * 2 * math.expm1(0.5) ** 2 / 10**6) / (order - 1)
         assert bound.divergence(order) == pytest.approx(expected, rel=1e-9)
-        assert bound.divergence(order) > rdp.theorem_5_3_1(0.5, 10**6).divergence(order)
+        assert bound.divergence(order) > shuffling_rdp.theorem_5_3_1(0.5, 10**6).divergence(order)
     with pytest.raises(ParameterError, match="order"):
         bound.divergence(bound.largest_order + 1)
     with pytest.raises(UnsupportedError, match="no order"):
-        rdp.corollary_5_3_1(1.0, 1000)
+        shuffling_rdp.corollary_5_3_1(1.0, 1000)
 
 
 def test_corollary_5_3_1_beyond_its_range_would_be_below_the_truth():
     # The mutant: no range. Binary response at α = 32, ε₀ = 3, n = 1000.
     log_claim = math.log1p(32 * 31 * 2 * math.expm1(3.0) ** 2 / 1000)
-    assert log_claim / 31 < rdp.theorem_5_3_3(3.0, 1000).divergence(32)
+    assert log_claim / 31 < shuffling_rdp.theorem_5_3_3(3.0, 1000).divergence(32)
 
 
 def test_lemma_3_3_2_within_its_range_is_above_binary_response():
     for epsilon0, clients in ((0.2, 500), (1.0, 500), (2.0, 1000)):
-        bound = rdp.lemma_3_3_2(epsilon0, clients)
+        bound = shuffling_rdp.lemma_3_3_2(epsilon0, clients)
         pair = stronger_clones_pair(epsilon0)
         for order in {2, bound.largest_order}:
             truth = blanket_renyi(pair, clients, (order,)).remove[0]
@@ -189,25 +192,25 @@ def test_lemma_3_3_2_within_its_range_is_above_binary_response():
         with pytest.raises(ParameterError, match="order"):
             bound.divergence(bound.largest_order + 1)
     with pytest.raises(UnsupportedError, match="no order"):
-        rdp.lemma_3_3_2(3.0, 1000)
+        shuffling_rdp.lemma_3_3_2(3.0, 1000)
 
 
 @pytest.mark.parametrize("order", [1.01, 1.5, 2.5, 7.3])
 def test_real_orders_lie_on_the_chord(order):
-    bound = rdp.theorem_5_3_1(1.0, 10**4)
+    bound = shuffling_rdp.theorem_5_3_1(1.0, 10**4)
     low, high = math.floor(order), math.ceil(order)
     a = high - order
     below = (low - 1) * bound.divergence(low) if low > 1 else 0.0
     expected = (a * below + (1 - a) * (high - 1) * bound.divergence(high)) / (order - 1)
     assert bound.divergence(order) == pytest.approx(expected, rel=1e-9)
     one, zero = two_valued(1.0, 500, 0)
-    assert rdp.theorem_5_3_1(1.0, 500).divergence(order) > divergence(one, zero, order)
+    assert shuffling_rdp.theorem_5_3_1(1.0, 500).divergence(order) > divergence(one, zero, order)
 
 
 @pytest.mark.parametrize("order", [1, 0.5, math.nan, 2**17])
 def test_orders_that_are_none(order):
     with pytest.raises(ParameterError, match="order"):
-        rdp.theorem_5_3_1(1.0, 100).divergence(order)
+        shuffling_rdp.theorem_5_3_1(1.0, 100).divergence(order)
 
 
 def test_the_search_finds_what_the_list_of_all_orders_finds():
@@ -216,7 +219,7 @@ def test_the_search_finds_what_the_list_of_all_orders_finds():
         (0.5, 10**4, 100, 1e-8),
         (3.0, 10**4, 20, 1e-2),
     ):
-        bound = rdp.theorem_5_3_1(epsilon0, clients).composed(rounds)
+        bound = shuffling_rdp.theorem_5_3_1(epsilon0, clients).composed(rounds)
         logs = [bound.divergence(order) * (order - 1) for order in range(2, 401)]
         listed = RenyiCurve(np.array([0.0, 0.0, *logs]))
         assert bound.epsilon(delta) == pytest.approx(listed.epsilon(delta), rel=2e-4)
@@ -226,7 +229,7 @@ def test_the_search_finds_what_the_list_of_all_orders_finds():
 
 
 def test_composition_adds():
-    bound = rdp.theorem_5_3_1(0.5, 10**6)
+    bound = shuffling_rdp.theorem_5_3_1(0.5, 10**6)
     assert bound.composed(10).composed(100).divergence(5) == pytest.approx(
         1000 * bound.divergence(5), rel=1e-9
     )
@@ -244,11 +247,11 @@ def test_a_linear_curve_gives_what_gaussian_noise_gives():
 
 
 def test_a_lower_bound_is_no_accountant():
-    lower = rdp.theorem_5_3_3(0.5, 10**4)
+    lower = shuffling_rdp.theorem_5_3_3(0.5, 10**4)
     assert not hasattr(lower, "epsilon")
     assert not hasattr(lower, "delta")
     figure = lower.composed(10).smallest_provable_epsilon(1e-6)
-    assert 0 < figure < rdp.theorem_5_3_1(0.5, 10**4).composed(10).epsilon(1e-6)
+    assert 0 < figure < shuffling_rdp.theorem_5_3_1(0.5, 10**4).composed(10).epsilon(1e-6)
     with pytest.raises(ParameterError, match="order"):
         lower.divergence(2.5)
 
@@ -256,7 +259,7 @@ def test_a_lower_bound_is_no_accountant():
 def test_a_lower_bound_at_many_messages():
     # All counts are summed up to 4,096; windows beyond must not miss what matters.
     for order in (2, 50, 3000):
-        at = [rdp.theorem_5_3_3(1.0, n).divergence(order) for n in (4096, 4097)]
+        at = [shuffling_rdp.theorem_5_3_3(1.0, n).divergence(order) for n in (4096, 4097)]
         assert at[1] == pytest.approx(at[0], rel=1e-3)
         assert at[1] < at[0]
 
@@ -267,12 +270,12 @@ def test_lemma_2_1_5_needs_delta_below_1_over_e():
         lost = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
         return norm.cdf(mu / 2 - epsilon / mu) - lost
 
-    printed = rdp_conversion.lemma_2_1_5_as_printed(100.0, 0.9)
+    printed = renyi.lemma_2_1_5_as_printed(100.0, 0.9)
     assert true_delta(printed, 100.0) > 0.99
     with pytest.raises(ParameterError, match="1/e"):
-        rdp_conversion.lemma_2_1_5(100.0, 0.9)
+        renyi.lemma_2_1_5(100.0, 0.9)
     for rho, delta in itertools.product((1e-3, 1.0, 30.0), (0.36, 1e-2, 1e-8)):
-        assert true_delta(rdp_conversion.lemma_2_1_5(rho, delta), rho) <= delta
+        assert true_delta(renyi.lemma_2_1_5(rho, delta), rho) <= delta
 
 
 def test_the_excess_of_a_power_is_smooth():
@@ -284,7 +287,9 @@ def test_the_excess_of_a_power_is_smooth():
             )
 
 
-@pytest.mark.parametrize("bound", [*UPPER, rdp.theorem_5_3_3, rdp.corollary_5_3_2])
+@pytest.mark.parametrize(
+    "bound", [*UPPER, shuffling_rdp.theorem_5_3_3, shuffling_rdp.corollary_5_3_2]
+)
 def test_bad_input(bound):
     for epsilon0, clients in (
         (0.0, 10),

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import binom
 
-from turnout.accounting.published import shuffling_subsampled as sampled
+from turnout.accounting.published import shuffled_training
 from turnout.core.errors import ParameterError, UnsupportedError
 
 Law = dict[tuple[int, ...], float]
@@ -89,7 +89,7 @@ def exact_shuffle(epsilon0: float, messages: int, delta_: float) -> float:
     ],
 )
 def test_the_table_of_theorem_5_4_1(setting, rounds, delta_, printed):
-    found = sampled.theorem_5_4_1(*setting).composed(rounds).epsilon(delta_)
+    found = shuffled_training.theorem_5_4_1(*setting).composed(rounds).epsilon(delta_)
     assert f"{found:.3f}" == printed
 
 
@@ -99,9 +99,9 @@ def test_theorem_5_4_1_is_above_and_5_4_2_is_what_binary_response_attains(epsilo
     one, zero = zeros_and_one(epsilon0, k, k / clients)
     for order in (2, 3, 8, 32):
         attained, back = divergence(one, zero, order), divergence(zero, one, order)
-        upper = sampled.theorem_5_4_1(epsilon0, clients, k).divergence(order)
+        upper = shuffled_training.theorem_5_4_1(epsilon0, clients, k).divergence(order)
         assert upper >= max(attained, back)
-        lower = sampled.theorem_5_4_2(epsilon0, clients, k).divergence(order)
+        lower = shuffled_training.theorem_5_4_2(epsilon0, clients, k).divergence(order)
         assert lower == pytest.approx(attained, rel=1e-6, abs=1e-12)
         assert lower <= attained + 1e-12
 
@@ -116,7 +116,7 @@ def test_theorem_5_4_1_is_the_printed_sum():
         total += math.comb(order, j) * gamma**j * j * math.gamma(j / 2) * ratio ** (j / 2)
     x = gamma * (e**2 - 1) / e
     total += ((1 + x) ** order - 1 - order * x) * math.exp(-(k - 1) / (8 * e))
-    found = sampled.theorem_5_4_1(epsilon0, clients, k).divergence(order)
+    found = shuffled_training.theorem_5_4_1(epsilon0, clients, k).divergence(order)
     assert found == pytest.approx(math.log(total) / (order - 1), rel=1e-8)
     assert found >= math.log(total) / (order - 1)
 
@@ -124,8 +124,10 @@ def test_theorem_5_4_1_is_the_printed_sum():
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
 def test_lemma_4_3_1_is_above_brute_force(epsilon0):
     for n, k, m, s in ((3, 2, 1, 1), (3, 2, 2, 1), (3, 1, 3, 2), (2, 1, 2, 2)):
-        for bound in (sampled.clones_2021, exact_shuffle):
-            found = sampled.lemma_4_3_1(epsilon0, n, k, 0.01, records=m, samples=s, bound=bound)
+        for bound in (shuffled_training.clones_2021, exact_shuffle):
+            found = shuffled_training.lemma_4_3_1(
+                epsilon0, n, k, 0.01, records=m, samples=s, bound=bound
+            )
             assert found <= epsilon0 + 1e-12
             for rest in itertools.product((0, 1), repeat=m - 1 + m * (n - 1)):
                 others = [rest[m - 1 + m * i : m - 1 + m * (i + 1)] for i in range(n - 1)]
@@ -138,23 +140,25 @@ def test_lemma_4_3_1_is_above_brute_force(epsilon0):
 def test_sampling_clients_amplifies_nothing_when_each_sends_several_records():
     """Remark C.1.1: with q = ks/(nm) in place of s/m the lemma would fail for s > 1."""
     epsilon0, delta_ = 2.0, 0.05
-    ours = sampled.lemma_4_3_1(epsilon0, 2, 1, delta_, records=2, samples=2, bound=exact_shuffle)
-    wrong = sampled.amplified(exact_shuffle(epsilon0, 2, delta_ / 0.5), 0.5)
+    ours = shuffled_training.lemma_4_3_1(
+        epsilon0, 2, 1, delta_, records=2, samples=2, bound=exact_shuffle
+    )
+    wrong = shuffled_training.amplified(exact_shuffle(epsilon0, 2, delta_ / 0.5), 0.5)
     laws = [one_round(epsilon0, [(own, 0), (1, 1)], 1, 2) for own in (0, 1)]
     assert delta(*laws, wrong) > delta_ * 1.2
     assert delta(*laws, ours) <= delta_
 
 
 def test_lemma_4_3_1_with_nobody_to_speak_of():
-    assert sampled.lemma_4_3_1(1.0, 10**6, 1, 1e-5) == 0.0
+    assert shuffled_training.lemma_4_3_1(1.0, 10**6, 1, 1e-5) == 0.0
 
 
 def test_amplification():
-    assert sampled.amplified(0.5, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(0.5)))
-    assert sampled.amplified(5.0, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(5.0)))
-    assert sampled.amplified(900.0, 0.1) == pytest.approx(900 + math.log(0.1))
-    assert sampled.amplified(3.0, 1.0) == pytest.approx(3.0)
-    assert sampled.amplified(3.0, 0.0) == sampled.amplified(0.3, 0.0) == 0.0
+    assert shuffled_training.amplified(0.5, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(0.5)))
+    assert shuffled_training.amplified(5.0, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(5.0)))
+    assert shuffled_training.amplified(900.0, 0.1) == pytest.approx(900 + math.log(0.1))
+    assert shuffled_training.amplified(3.0, 1.0) == pytest.approx(3.0)
+    assert shuffled_training.amplified(3.0, 0.0) == shuffled_training.amplified(0.3, 0.0) == 0.0
 
 
 def self_sampling(epsilon0: float, clients: int, probability: float, epsilon: float) -> float:
@@ -170,7 +174,7 @@ def self_sampling(epsilon0: float, clients: int, probability: float, epsilon: fl
 
 @pytest.mark.parametrize(("epsilon0", "probability"), [(0.5, 0.3), (1.0, 1.0), (2.0, 0.9)])
 def test_lemma_4_4_1_is_above_binary_response(epsilon0, probability):
-    point = sampled.lemma_4_4_1(epsilon0, 100, probability, 1e-3)
+    point = shuffled_training.lemma_4_4_1(epsilon0, 100, probability, 1e-3)
     assert self_sampling(epsilon0, 100, probability, point.epsilon) <= point.delta
 
 
@@ -180,22 +184,27 @@ def test_no_constant_serves_in_lemma_4_4_1():
         expected = clients * probability
         few = binom.cdf(math.ceil(expected / 2) - 1, clients, probability)
         many = binom.sf(math.floor(1.5 * expected), clients, probability)
-        printed = sampled.lemma_4_4_1_as_printed(
+        printed = shuffled_training.lemma_4_4_1_as_printed(
             epsilon0, clients, probability, 1e-12, constant=0.5
         )
         assert few + many > 10 * printed.delta
         if expected > 12 * (epsilon0 + math.log(2)):
-            assert few + many < sampled.lemma_4_4_1(epsilon0, clients, probability, 1e-12).delta
+            assert (
+                few + many
+                < shuffled_training.lemma_4_4_1(epsilon0, clients, probability, 1e-12).delta
+            )
         else:
             # However small c' is: 2e^{ε₀}e^{−qn/12} is no smaller than 1.
             with pytest.raises(UnsupportedError, match="few clients"):
-                sampled.lemma_4_4_1(epsilon0, clients, probability, 1e-12)
+                shuffled_training.lemma_4_4_1(epsilon0, clients, probability, 1e-12)
 
 
-@pytest.mark.parametrize("function", [sampled.theorem_5_4_1, sampled.theorem_5_4_2])
+@pytest.mark.parametrize(
+    "function", [shuffled_training.theorem_5_4_1, shuffled_training.theorem_5_4_2]
+)
 def test_bad_input(function):
     for given in ((0.0, 10, 5), (1.0, 10, 11), (1.0, 10, 0), (301.0, 10, 5), (math.inf, 10, 5)):
         with pytest.raises(ParameterError):
             function(*given)
     with pytest.raises(ParameterError, match="samples"):
-        sampled.lemma_4_3_1(1.0, 10, 5, 1e-3, records=2, samples=3)
+        shuffled_training.lemma_4_3_1(1.0, 10, 5, 1e-3, records=2, samples=3)

@@ -10,18 +10,14 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from scipy.stats import norm
 
 from turnout.accounting.published import PrivacyPoint
-from turnout.accounting.published.rdp_conversion import (
+from turnout.accounting.published.renyi import (
     lemma_2_1_3,
     lemma_2_1_3_delta,
     lemma_2_1_4,
     lemma_2_1_5,
 )
-from turnout.accounting.published.shuffling_rdp import (
-    corollary_5_3_1,
-    lemma_3_3_1,
-    theorem_5_3_3,
-)
-from turnout.accounting.published.subsampling import lemma_2_1_1
+from turnout.accounting.published.results import lemma_2_1_1
+from turnout.accounting.published.shuffling_rdp import corollary_5_3_1, lemma_3_3_1, theorem_5_3_3
 from turnout.core.errors import ParameterError, UnsupportedError
 
 # -- Lemma 2.1.1 ------------------------------------------------------------------------------

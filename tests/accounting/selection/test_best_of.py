@@ -21,7 +21,7 @@ from turnout.accounting import (
 )
 from turnout.accounting.meaning.profile import privacy_profile
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.spec import EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
+from turnout.schemes import EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
 
 GRID = np.linspace(0.0, 6.0, 301)
 ASKED = np.array([0.2, 0.5, 1.0, 1.5, 2.5])

@@ -9,9 +9,9 @@ import pytest
 from approximate_optimum import LargestDelta, Promise, approximate, near_pure
 
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.shuffling.approximate.price import ApproximatePrice, HiddenCurve
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import clones_pair, worst_pair
+from turnout.accounting.shuffling.approximate import ApproximatePrice, HiddenCurve
+from turnout.accounting.shuffling.blanket import BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import clones_pair, worst_pair
 
 SOLVED = 1e-7  # relative, of a linear programme and the ones inside it
 PAIRS = (worst_pair, clones_pair)

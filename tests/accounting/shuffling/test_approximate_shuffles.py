@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import shuffle_truths as truths
 
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.shuffling.approximate import blocks as approximate
-from turnout.accounting.shuffling.approximate.blocks import (
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.shuffling import approximate as approximate
+from turnout.accounting.shuffling.approximate import (
     ApproximateMessagesBlock,
+    ApproximatePrice,
     GaussianMessagesBlock,
     InfinityMassBlock,
     shuffled_gaussian,
 )
-from turnout.accounting.shuffling.approximate.price import ApproximatePrice
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import clones_pair, worst_pair
-from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
-from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
+from turnout.accounting.shuffling.binary_response import BinaryResponseBlock
+from turnout.accounting.shuffling.blanket import BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import clones_pair, worst_pair
+from turnout.accounting.shuffling.sampled_rounds import SubsampledBlock
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 K_NEAR = np.array(math.exp(0.004))
@@ -214,7 +214,7 @@ def test_hardly_any_leak_is_none():
 
 
 def _pure(local_epsilon: float, clients: int, delta: float, rounds: int) -> float:
-    from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+    from turnout.accounting.shuffling.blanket import BlanketBlock
 
     block = BlanketBlock(worst_pair(local_epsilon), clients)
     return run_epsilon([(block, rounds)], Direction.REMOVE, Side.UPPER, delta, 1)

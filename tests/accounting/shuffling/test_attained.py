@@ -17,19 +17,19 @@ from response_truths import (
     worst,
 )
 
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import BestCurve, Direction, Side
-from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, kary_pair
-from turnout.accounting.shuffling.messages import one_round
-from turnout.accounting.shuffling.responses.attained import (
+from turnout.accounting.shuffling.binary_response import BinaryResponseBlock, BinaryResponseCurve
+from turnout.accounting.shuffling.blanket import BlanketBlock
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair, kary_pair
+from turnout.accounting.shuffling.lower_bounds import (
     LowerBoundBlock,
     hadamard_response_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
+from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import ParameterError
-from turnout.spec import SampledBitResponse
+from turnout.schemes import SampledBitResponse
 
 SLACK = 1e-9
 DELTAS = (0.3, 0.05, 0.004, 1e-4)

@@ -11,8 +11,8 @@ import pytest
 
 import turnout as tn
 from turnout.randomizers.vectors import SeededCode
-from turnout.spec import AttainedVariation, BoundedVariation
-from turnout.spec.shuffles import shuffled
+from turnout.schemes import AttainedVariation, BoundedVariation
+from turnout.schemes.scheme import shuffled
 
 EPSILON0, VARIATION = 1.2, 0.3
 LAW = AttainedVariation(EPSILON0, VARIATION)

@@ -12,8 +12,8 @@ from shuffle_truths import hockey_stick, pair_delta, response, shuffled, worst
 from trinomial_cells import trinomial_cell
 
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling.blanket import BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     hadamard_pair,

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from shuffle_truths import hockey_stick, pair_delta, response, shuffled, twice, view
 
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
-from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.shuffling.blanket import blocks
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling import blanket
+from turnout.accounting.shuffling.blanket import BlanketBlock, BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -29,8 +28,8 @@ SETTINGS = [(0.5, 10**4, 1e-6), (4.0, 10**6, 1e-8), (1.0, 300, 1e-4), (3.0, 10**
 @pytest.fixture(autouse=True)
 def _forget():
     """No polygon of another test, which may have been made by a mutant."""
-    blocks._near.cache_clear()
-    blocks._down_to.cache_clear()
+    blanket._near.cache_clear()
+    blanket._down_to.cache_clear()
 
 
 def both(pair: BlanketPair, clients: int) -> BlanketBlock:
@@ -167,9 +166,9 @@ def test_chords_of_a_lower_curve_are_noticed(monkeypatch):
     """A mutant: lower values joined by chords, which lie above the curve between nodes."""
 
     def chords(nodes, values, slopes):
-        return blocks.upper_polygon(nodes, values)
+        return blanket.upper_polygon(nodes, values)
 
-    monkeypatch.setattr(blocks, "_under_tangents", chords)
+    monkeypatch.setattr(blanket, "_under_tangents", chords)
     pair = third_value_pair(1.2)
     ks = np.exp(np.linspace(0.0, 1.2, 60))
     truths = np.array([pair_delta(pair, 4, float(k)) for k in ks])

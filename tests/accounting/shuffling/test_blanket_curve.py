@@ -18,12 +18,12 @@ from shuffle_truths import pair_delta
 from trinomial_cells import trinomial_cell
 
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.shuffling.blanket import cells as blanket_cells
-from turnout.accounting.shuffling.blanket import curve as blanket_curve
-from turnout.accounting.shuffling.blanket.cells import Cells
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve, at_least, heads
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling import blanket as blanket_curve
+from turnout.accounting.shuffling import blanket_pairs
+from turnout.accounting.shuffling.blanket import BlanketCurve, chance_of_at_least, heads
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
+    Cells,
     clones_pair,
     hadamard_pair,
     kary_pair,
@@ -114,7 +114,7 @@ def test_coarse_groups_stay_on_their_side(pair, clients, part, groups):
 @pytest.mark.parametrize("local_epsilon", [0.4, 2.5])
 def test_groups_and_points_of_sixty_clients(name, local_epsilon, monkeypatch):
     """With N in groups of several and c on few points, as for many clients."""
-    monkeypatch.setattr(blanket_cells, "_EVERY", 0)
+    monkeypatch.setattr(blanket_pairs, "_EVERY", 0)
     pair, clients = MAKERS[name](local_epsilon), 60
     for part in (0.0, 0.1, 0.3, 0.7):
         k = math.exp(part * local_epsilon)
@@ -182,7 +182,7 @@ def test_points_for_neutral_messages_move_convex_prices_one_way(trials, chance, 
     counts = np.arange(trials + 1.0)
     law = binom.pmf(counts, trials, chance)
     mean = trials * chance
-    above, below = (f(trials, chance, fine) for f in (blanket_cells._hats, blanket_cells._means))
+    above, below = (f(trials, chance, fine) for f in (blanket_pairs._hats, blanket_pairs._means))
     assert above[1].sum() == pytest.approx(1.0)
     assert below[1].sum() == pytest.approx(1.0)
     for threshold in mean * np.array([0.3, 0.8, 0.95, 1.0, 1.1, 1.5]):
@@ -206,8 +206,8 @@ def _swapped(monkeypatch):
 
 def _means_only(monkeypatch):
     """The number of neutral messages put on few means from above as well."""
-    monkeypatch.setattr(blanket_cells, "_FINE", 1e-3)
-    monkeypatch.setattr(blanket_cells, "_hats", blanket_cells._means)
+    monkeypatch.setattr(blanket_pairs, "_FINE", 1e-3)
+    monkeypatch.setattr(blanket_pairs, "_hats", blanket_pairs._means)
 
 
 def _half_drift(monkeypatch):
@@ -219,7 +219,7 @@ def _half_drift(monkeypatch):
 
 @pytest.mark.parametrize("mutate", [_swapped, _means_only, _half_drift])
 def test_mutants_fall_below_the_truth(mutate, monkeypatch):
-    monkeypatch.setattr(blanket_cells, "_EVERY", 0)
+    monkeypatch.setattr(blanket_pairs, "_EVERY", 0)
     mutate(monkeypatch)
     pair = trinomial_pair(0.8, 0.1)
     truth = counted(pair, 60, 1.3)
@@ -276,4 +276,4 @@ def test_fair_coins(coins, count):
             pytest.fail("too many terms for a test")
     one = np.array([float(coins)]), np.array([float(count)])
     assert heads(*one)[0] == pytest.approx(float(mass), rel=1e-11)
-    assert at_least(*one)[0] == pytest.approx(float(tail), rel=1e-10)
+    assert chance_of_at_least(*one)[0] == pytest.approx(float(tail), rel=1e-10)

@@ -10,9 +10,8 @@ from scipy.stats import binom
 from shuffle_truths import hockey_stick, response, shuffled, twice
 
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.shuffling.blanket.blocks import clones_2021
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import clones_pair
+from turnout.accounting.shuffling.blanket import BlanketCurve, clones_2021
+from turnout.accounting.shuffling.blanket_pairs import clones_pair
 from turnout.core.errors import ParameterError
 
 

@@ -11,7 +11,7 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import ParameterError
-from turnout.spec import (
+from turnout.schemes import (
     AttainedVariation,
     BoundedVariation,
     CheckIn,

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from response_truths import binary_delta, binary_law
 
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.shuffling.blanket.blocks import clones_2021
-from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
+from turnout.accounting.shuffling.binary_response import BinaryResponseBlock, BinaryResponseCurve
+from turnout.accounting.shuffling.blanket import clones_2021
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import shuffle_truths as truths
 
-from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
-from turnout.accounting.shuffling.blanket.pair import clones_pair, worst_pair
+from turnout.accounting.shuffling.approximate import GaussianMessagesBlock
+from turnout.accounting.shuffling.blanket_pairs import clones_pair, worst_pair
 from turnout.accounting.shuffling.messages import UpperMessages
-from turnout.accounting.shuffling.sampling.cells import Grain
-from turnout.accounting.shuffling.sampling.mixtures import Sample
-from turnout.accounting.shuffling.sampling.prices import SampledApproximate, sampled_price
-from turnout.spec import ApproximateRandomizer, GaussianNoise
+from turnout.accounting.shuffling.sampled_mixtures import Grain, Sample
+from turnout.accounting.shuffling.sampled_rounds import SampledApproximate, sampled_price
+from turnout.schemes import ApproximateRandomizer, GaussianNoise
 
 GRAIN = Grain(64, 4000.0, 1e-14)
 DELTA0 = 0.1

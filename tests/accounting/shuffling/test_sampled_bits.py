@@ -15,16 +15,19 @@ from shuffle_worlds import hockey_stick, splits, worst
 
 import turnout
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, third_value_pair, worst_pair
-from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
-from turnout.accounting.shuffling.responses.slots import Slots, flip_of
-from turnout.accounting.shuffling.sampling.bits import SelfSampledBits, SubsampledBits
-from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
+from turnout.accounting.shuffling.blanket import BlanketBlock, BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair, third_value_pair, worst_pair
+from turnout.accounting.shuffling.sampled_bits import (
+    SampledBitsBlock,
+    SampledBitsRound,
+    Slots,
+    flip_of,
+)
+from turnout.accounting.shuffling.sampled_rounds import SubsampledBlock
+from turnout.accounting.shuffling.schemes import SelfSampledBits, SubsampledBits
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
+from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
 
 Words = Sequence[Sequence[float]]
 SHARES = (0.0, 0.03, 0.15, 0.4, 0.7, 0.93)
@@ -145,7 +148,7 @@ def test_all_words_of_few_clients_cost_what_binary_response_costs(
         for k, delta in found.items():
             binary = worst(splits(epsilon0, clients, range(clients)), math.log(k))
             assert delta == pytest.approx(binary, rel=1e-9)
-            assert delta <= SampledBits(epsilon0, clients).delta(k) * (1 + 1e-9)
+            assert delta <= SampledBitsRound(epsilon0, clients).delta(k) * (1 + 1e-9)
 
 
 def test_points_within_the_cube_cost_no_more_than_its_corners() -> None:
@@ -176,7 +179,7 @@ def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
         alone = Slots(epsilon0, 1, 1.0, 0.0).delta(k)
         none = min(alone, pair_delta(BlanketPair(1 - p, p, flip), clients, k))
         hidden = float(made_up @ [three_left + none, three_left, two_left, alone])
-        bound = SampledBits(epsilon0, clients).with_made_up(k, g, [1, 2])
+        bound = SampledBitsRound(epsilon0, clients).with_made_up(k, g, [1, 2])
         assert hidden * (1 - 1e-9) <= bound <= hidden * 1.01
         for one, other in worlds:
             assert hockey_stick(one, other, k) <= bound * (1 + 1e-12)
@@ -185,16 +188,16 @@ def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
 def test_all_clients_would_be_underpriced_were_no_message_made_up() -> None:
     truth = worst(splits(3.2, 24, [11, 12]), 0.001)
     assert Slots(3.2, 24, 1.0, flip_of(3.2)).delta(math.exp(0.001)) < 0.9 * truth
-    assert SampledBits(3.2, 24).delta(math.exp(0.001)) >= truth
+    assert SampledBitsRound(3.2, 24).delta(math.exp(0.001)) >= truth
 
 
 def test_three_values_cost_more_than_bits() -> None:
     others_on_the_third = BlanketCurve(third_value_pair(3.0), 10_000, Side.LOWER)
     for epsilon in (0.02, 0.1, 0.15):
         k = math.exp(epsilon)
-        assert float(others_on_the_third.delta(np.array(k))) > 1.2 * SampledBits(3.0, 10_000).delta(
-            k
-        )
+        assert float(others_on_the_third.delta(np.array(k))) > 1.2 * SampledBitsRound(
+            3.0, 10_000
+        ).delta(k)
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 100), (1.0, 10_000), (4.0, 30_000)])
@@ -205,7 +208,7 @@ def test_all_clients_between_binary_response_and_the_worst_pair(
     last = math.log(thresholds(epsilon0)[-1])
     for epsilon in (0.0, *np.geomspace(1e-3, last, 6)):
         k = math.exp(epsilon)
-        bound = SampledBits(epsilon0, clients).delta(k)
+        bound = SampledBitsRound(epsilon0, clients).delta(k)
         assert bound <= float(pair.delta(np.array(k))) * (1 + 2e-3) + 1e-60
         ends = worst(splits(epsilon0, clients, [0, clients // 2, clients - 1]), epsilon)
         assert bound >= ends * (1 - 1e-9) - 1e-15
@@ -222,7 +225,7 @@ def test_self_sampling_is_the_mean_over_how_many_come() -> None:
         bound = SelfSampledBits(epsilon0, population, rate).delta(k)
         assert exact * (1 - 1e-9) <= bound <= exact * 1.2
         everybody = SelfSampledBits(epsilon0, population, 1.0).delta(k)
-        assert everybody == pytest.approx(SampledBits(epsilon0, population).delta(k), rel=1e-6)
+        assert everybody == pytest.approx(SampledBitsRound(epsilon0, population).delta(k), rel=1e-6)
 
 
 def epsilons(randomizer: NonAdaptiveRandomizer, delta: float, **scheme: float) -> Bounds:
@@ -267,8 +270,8 @@ def test_a_subset_costs_less_than_by_the_formula_for_any_messages() -> None:
 @pytest.mark.parametrize("epsilon0", [1e-6, 0.01, 20.0, 200.0, 700.0])
 def test_extremes(epsilon0: float) -> None:
     for bound in (
-        SampledBits(epsilon0, 1),
-        SampledBits(epsilon0, 1000),
+        SampledBitsRound(epsilon0, 1),
+        SampledBitsRound(epsilon0, 1000),
         SubsampledBits(epsilon0, 10**6, 10**9),
         SelfSampledBits(epsilon0, 1000, 1e-4),
         SelfSampledBits(epsilon0, 10**7, 0.3),
@@ -285,7 +288,7 @@ def test_what_is_refused() -> None:
         SubsampledBits(1.0, 10, 10)
     with pytest.raises(ParameterError, match="rate"):
         SelfSampledBits(1.0, 10, 1.5)
-    block = SampledBitsBlock(SampledBits(1.0, 100))
+    block = SampledBitsBlock(SampledBitsRound(1.0, 100))
     for call in (
         lambda: block.curves(Side.LOWER, 1e-6, 0),
         lambda: block.curve(Direction.ADD, Side.LOWER, 1e-6, 0),

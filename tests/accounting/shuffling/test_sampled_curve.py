@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import shuffle_truths as truths
 
-from turnout.accounting.shuffling.blanket.curve import best_events
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling import sampled_mixtures
+from turnout.accounting.shuffling.blanket import best_events
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -18,8 +19,7 @@ from turnout.accounting.shuffling.blanket.pair import (
     trinomial_pair,
     worst_pair,
 )
-from turnout.accounting.shuffling.sampling import cells as sampled_cells
-from turnout.accounting.shuffling.sampling.cells import Grain, SampledCurve
+from turnout.accounting.shuffling.sampled_mixtures import Grain, SampledCurve
 from turnout.core.errors import ParameterError
 
 RATIOS = (1.0, 1.02, 1.1, 1.3, 2.0)
@@ -57,14 +57,14 @@ def test_few_clients_are_mixed_exactly(name, clients, rate):
 @pytest.fixture
 def coarse(monkeypatch):
     """Wide groups, and points far apart, however few messages there are."""
-    monkeypatch.setattr(sampled_cells, "_ALL", 0)
-    monkeypatch.setattr(sampled_cells, "_COARSEST", 4.0)
+    monkeypatch.setattr(sampled_mixtures, "_ALL", 0)
+    monkeypatch.setattr(sampled_mixtures, "_COARSEST", 4.0)
     cut(monkeypatch, 0.0, 2.0, 6.0)
 
 
 def cut(monkeypatch, *edges: float) -> None:
     """Groups of B - 1 that begin there."""
-    monkeypatch.setattr(sampled_cells, "first_of_groups", lambda *_: np.array(edges))
+    monkeypatch.setattr(sampled_mixtures, "first_of_groups", lambda *_: np.array(edges))
 
 
 def shortfall(name: str, clients: int = 12, rate: float = 0.6) -> float:
@@ -84,7 +84,7 @@ def test_chords_that_are_not_lowered_are_noticed(name, coarse, monkeypatch):
     """A mutant: the price taken for convex in m."""
     cut(monkeypatch, *np.arange(12.0))
     assert shortfall(name) <= 1e-9
-    monkeypatch.setattr(sampled_cells, "_lowered", lambda m, _: np.ones(m.size))
+    monkeypatch.setattr(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
     assert shortfall(name) > 1e-4
 
 
@@ -96,8 +96,8 @@ def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, monkeyp
         last = np.array([1.0, 5.0, 11.0])[np.searchsorted([2.0, 6.0], coins, side="right")]
         return best_events(pair, last, excess, k)
 
-    monkeypatch.setattr(sampled_cells, "best_events", longest)
-    monkeypatch.setattr(sampled_cells, "_lowered", lambda m, _: np.ones(m.size))
+    monkeypatch.setattr(sampled_mixtures, "best_events", longest)
+    monkeypatch.setattr(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
     assert shortfall(name, rate=0.9) > 1e-4
 
 

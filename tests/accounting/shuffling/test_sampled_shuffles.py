@@ -11,20 +11,20 @@ import pytest
 import shuffle_truths as truths
 
 from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, Side, diluted
 from turnout.accounting.divergence.pairs import PurePair
-from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.shuffling import sampled_mixtures
+from turnout.accounting.shuffling.blanket import BlanketBlock
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     kary_pair,
     worst_pair,
 )
-from turnout.accounting.shuffling.sampling import mixtures
-from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
-from turnout.accounting.shuffling.sampling.mixtures import Group, Mixture, groups
+from turnout.accounting.shuffling.sampled_mixtures import Mixture, RoundGroup, groups
+from turnout.accounting.shuffling.sampled_rounds import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 
 RATIOS = np.exp([0.0, 0.02, 0.1, 0.3, 0.8])
@@ -285,7 +285,7 @@ def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
     """A mutant: N₁ and N₂ swapped."""
     pair, clients, rate = clones_pair(1.3), 7, 0.5
     block = SelfSamplingBlock(Messages(pair), clients, rate)
-    whole = [Group(1, 3, 0.0, 0.0), Group(4, 7, 0.0, 0.0)]
+    whole = [RoundGroup(1, 3, 0.0, 0.0), RoundGroup(4, 7, 0.0, 0.0)]
     masses = [math.comb(clients, m) * rate**clients for m in range(clients + 1)]
 
     def cut(side: Side, *, swapped: bool):
@@ -295,12 +295,14 @@ def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
             chance = sum(masses[m] for m in numbers)
             mean = sum(m * masses[m] for m in numbers) / chance
             first, last = (group.last, group.first) if swapped else (group.first, group.last)
-            found.append(Group(first, last, chance, mean))
+            found.append(RoundGroup(first, last, chance, mean))
         return found
 
     values = {}
     for swapped in (False, True):
-        monkeypatch.setattr(mixtures, "groups", lambda *_, s=swapped: cut(Side.UPPER, swapped=s))
+        monkeypatch.setattr(
+            sampled_mixtures, "groups", lambda *_, s=swapped: cut(Side.UPPER, swapped=s)
+        )
         mixture = Mixture.of(block.sample, Direction.REMOVE, Side.UPPER, 1e-9, 0)
         values[swapped] = mixture.delta(RATIOS)
     truth = np.array([binomial_mixture(pair, clients, rate, float(k)) for k in RATIOS])

@@ -28,10 +28,10 @@ from shuffle_worlds import (
 from turnout.accounting import price
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.pricing import epsilon_upper
-from turnout.accounting.published.shuffling_blanket import blanket_2019_kary
+from turnout.accounting.published.shuffling import blanket_2019_kary
 from turnout.accounting.shuffling.messages import one_round
-from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
+from turnout.core.errors import UnsupportedError
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,
@@ -341,10 +341,12 @@ def test_leaks_of_hardly_anybody_are_priced_by_how_often_she_comes():
     assert bounds.upper <= epsilon0 * (1 + 1e-9)
 
 
-def test_what_is_out_of_reach_is_refused_and_not_warned_about():
+def test_what_is_out_of_reach_has_the_closed_form_and_no_warning():
     given = scheme(GaussianNoise(0.3), EveryStep(100), 1)
-    with pytest.raises((NumericalError, UnsupportedError)):
-        price(given, 1e-100)
+    found = price(given, 1e-100)
+    assert "unamplified" in found.method
+    # A client is replaced in each of 100 messages: μ = 2·√100/0.3.
+    assert found.epsilon.upper < 20 / 0.3 * (20 / 0.6 + 22)
 
 
 def test_the_closed_form_for_k_ary_response_where_it_is_weakest():

@@ -10,8 +10,8 @@ import pytest
 from shuffle_optimum import Optimum, replayed, theorem_3
 
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import worst_pair
+from turnout.accounting.shuffling.blanket import BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import worst_pair
 
 ES = [Fraction(5, 4), Fraction(2), Fraction(3), Fraction(8)]
 SHARES = [0.0, 0.03, 0.1, 0.2, 0.35, 0.6, 0.9]  # of ε₀

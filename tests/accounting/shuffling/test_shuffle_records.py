@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from turnout.accounting import epsilon_upper
-from turnout.accounting.budgets.plan import Ledger
-from turnout.accounting.budgets.terms import Terms
+from turnout.accounting.budgets.plan import BudgetTerms, Ledger
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,
@@ -29,7 +28,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 from turnout.verification.cost import recomputed
 
 DELTA = 1e-6
@@ -82,7 +81,7 @@ def test_a_population_that_is_none_is_not_read(population):
 
 def test_a_ledger_of_shuffled_rounds_costs_what_one_run_does():
     rounds = [replace(SHUFFLE, participation=EveryStep(n)) for n in (2, 4)]
-    ledger = Ledger(Terms.of(SHUFFLE)).add(rounds[0]).add(rounds[1])
+    ledger = Ledger(BudgetTerms.of(SHUFFLE)).add(rounds[0]).add(rounds[1])
     read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
     assert read == ledger
     whole = epsilon_upper(SHUFFLE, DELTA)
@@ -93,11 +92,13 @@ def test_a_ledger_of_shuffled_rounds_costs_what_one_run_does():
 @pytest.mark.parametrize("other", [PLAIN, replace(SHUFFLE, trust=TrustModel.CENTRAL)])
 def test_shuffled_rounds_share_a_ledger_with_nothing_else(other):
     with pytest.raises(ParameterError, match="as in the ledger"):
-        Ledger(Terms.of(SHUFFLE)).add(SHUFFLE).add(other)
+        Ledger(BudgetTerms.of(SHUFFLE)).add(SHUFFLE).add(other)
 
 
 def test_each_population_of_a_ledger_has_its_own_price():
-    ledgers = [Ledger(Terms.of(SHUFFLE)).add(replace(SHUFFLE, population=n)) for n in (200, 2000)]
+    ledgers = [
+        Ledger(BudgetTerms.of(SHUFFLE)).add(replace(SHUFFLE, population=n)) for n in (200, 2000)
+    ]
     few, many = (ledger.epsilon(DELTA) for ledger in ledgers)
     assert few > 2 * many
 
@@ -107,7 +108,7 @@ def test_a_ledger_refuses_rounds_whose_order_was_never_declared():
     plain = {name: part for name, part in scheme_to_dict(SHUFFLE).items() if name != "order"}
     old = scheme_from_dict(plain)
     with pytest.raises(UnsupportedError, match="order of speaking is not declared"):
-        Ledger(Terms.of(old)).add(old).epsilon(DELTA)
+        Ledger(BudgetTerms.of(old)).add(old).epsilon(DELTA)
 
 
 @pytest.mark.parametrize("randomizer", [PureRandomizer(1.0), GaussianNoise(3.0)])

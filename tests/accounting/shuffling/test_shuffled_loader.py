@@ -19,7 +19,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from turnout.accounting import price
-from turnout.spec import CheckIn, EveryStep, FixedAssignment, GaussianNoise, Relation, Scheme
+from turnout.schemes import CheckIn, EveryStep, FixedAssignment, GaussianNoise, Relation, Scheme
 
 HEIGHTS = np.linspace(0.0, 12.0, 24_001)
 DELTA, FALSE_ALARM = 1e-6, 1e-9
@@ -108,7 +108,7 @@ def test_a_loader_that_is_run_has_these_probabilities(hers, reused):
 def test_the_help_says_what_shuffle_is():
     from click.testing import CliRunner
 
-    from turnout.cli.account import account
+    from turnout.cli.accounting import account
 
     text = " ".join(CliRunner().invoke(account, ["--help"]).output.split())
     assert "not data loaders that shuffle" in text

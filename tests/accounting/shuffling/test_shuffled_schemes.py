@@ -14,10 +14,10 @@ from turnout.accounting import epsilon_upper, price
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.accounting.shuffling import messages
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,

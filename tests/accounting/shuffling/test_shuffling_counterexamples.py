@@ -26,7 +26,7 @@ from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,
@@ -42,7 +42,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.registry import ParticipationLaw
+from turnout.schemes.registry import ParticipationLaw
 
 Profile = Callable[[float], float]
 """δ at ε."""

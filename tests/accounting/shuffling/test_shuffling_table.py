@@ -16,14 +16,13 @@ from turnout.accounting import price
 from turnout.accounting.published.check_ins import theorem_5_1
 from turnout.accounting.published.comparison import SHUFFLE_METHODS, ShuffleSetting
 from turnout.accounting.published.results import PrivacyPoint
+from turnout.accounting.published.shuffled_training import kov_theorem_3_3, theorem_5_4_1
 from turnout.accounting.published.shuffling import clones_2021_closed_form, efm19_corollary_9
 from turnout.accounting.published.shuffling_rdp import theorem_5_3_1, theorem_5_3_2
-from turnout.accounting.published.shuffling_subsampled import theorem_5_4_1
-from turnout.accounting.published.strong_composition import kov_theorem_3_3
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     KaryResponse,
@@ -34,7 +33,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.registry import ParticipationLaw
+from turnout.schemes.registry import ParticipationLaw
 
 POINTS = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
 ONCE, TOLERANCE = EveryStep(1), 2e-4

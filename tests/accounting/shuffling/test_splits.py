@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from response_truths import binary_delta
 from scipy.stats import binom
 
-from turnout.accounting.shuffling.responses import splits
-from turnout.accounting.shuffling.responses.splits import split_prices, worst_split
+from turnout.accounting.shuffling import binary_response
+from turnout.accounting.shuffling.binary_response import split_prices, worst_split
 
 LOCAL_EPSILONS = st.floats(0.02, 8.0)
 SHARES = st.floats(0.0, 0.999)
@@ -107,14 +107,14 @@ def test_nothing_is_left_at_the_local_epsilon():
 
 def test_a_cell_that_keeps_the_undecided_is_noticed(monkeypatch):
     """A mutant: a cell priced as its first split, as if its others were all decided."""
-    honest = splits.split_prices
+    honest = binary_response.split_prices
 
     def narrow(local_epsilon, ones, zeros, k):
         return honest(local_epsilon, ones, 23 - np.asarray(ones), k)
 
     truth = max(binary_delta(1.0056, j, 23 - j, 0.412) for j in range(24))
     assert worst_split(1.0056, 23, math.exp(0.412), 0.5)[1] >= truth
-    monkeypatch.setattr(splits, "split_prices", narrow)
+    monkeypatch.setattr(binary_response, "split_prices", narrow)
     assert worst_split(1.0056, 23, math.exp(0.412), 0.5)[1] < 0.95 * truth
 
 

@@ -21,8 +21,8 @@ from scipy.optimize import brentq
 from trinomial_cells import trinomial_cell
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling.blanket import BlanketBlock
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     hadamard_pair,

@@ -12,15 +12,20 @@ import pytest
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.core.installation import install_line
-from turnout.estimation.private import arrow_batches
-from turnout.estimation.private import columns as estimate_columns
-from turnout.estimation.private.answers import PrivacyRequest
-from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
-from turnout.estimation.private.choices import frequency_randomizer, mean_randomizer
+from turnout.estimation.private import columns
+from turnout.estimation.private.answers import PrivacyRequest, frequency_randomizer, mean_randomizer
+from turnout.estimation.private.central import (
+    _UNITS,
+    _mean_noise,
+    _whole,
+    clip_rows,
+    discrete_laplace,
+    gaussian_noise,
+    laplace_noise,
+)
 from turnout.estimation.private.columns import item_blocks, vector_blocks
 from turnout.estimation.private.estimates import frequencies, mean
-from turnout.estimation.private.noise import discrete_laplace, gaussian_noise, laplace_noise
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import PrivUnit, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law
@@ -83,7 +88,7 @@ def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, privacy):
 def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
     radius = 0.7  # Below many rows' norm.
     rows = np.load(vectors)
-    truth, unclipped = clipped(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
+    truth, unclipped = clip_rows(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
     runs = [mean(vectors, norm, radius, privacy, source(i)) for i in range(3)]
     value = np.mean([found.value for found in runs], axis=0)
     # The bound's root over all coordinates bounds each coordinate's error.
@@ -244,7 +249,7 @@ def written(path, text):
 
 
 def test_items_from_each_kind_of_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate_columns, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 2)
     text = "town,age\nBonn,3\nUlm,0\nBonn,1\nUlm,2\nBonn,3\n"
     file = written(tmp_path / "a.csv", text)
     by_name = [block.tolist() for block in item_blocks(file, 2, ("Ulm", "Bonn"), "town")]
@@ -295,7 +300,7 @@ def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(arrow_batches, "import_module", absent)
+    monkeypatch.setattr(columns, "import_module", absent)
     file = written(tmp_path / "a.parquet", "")
     with pytest.raises(UnsupportedError, match=re.escape(install_line("data"))):
         list(item_blocks(file, 4))

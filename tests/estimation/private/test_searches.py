@@ -9,9 +9,8 @@ from click.testing import CliRunner
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
-from turnout.estimation.private.many_samples import _means, user_mean
-from turnout.estimation.private.searches import heavy_hitters
-from turnout.estimation.private.words import word_code, word_of
+from turnout.estimation.private.estimates import _means, user_mean
+from turnout.estimation.private.searches import heavy_hitters, word_code, word_of
 from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import SimulationStreams
 from turnout.testing import enumerate_law

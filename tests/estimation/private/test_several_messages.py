@@ -12,8 +12,13 @@ from turnout.core.errors import ParameterError
 from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.estimates import mean
 from turnout.estimation.private.shuffled import shuffled_mean
-from turnout.estimation.private.shuffled_means import l2_of_level, linf_of_level, shuffled_epsilon
-from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
+from turnout.estimation.private.shuffled_means import (
+    l2_of_level,
+    linf_of_level,
+    predicted_error,
+    several_messages,
+    shuffled_epsilon,
+)
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
 

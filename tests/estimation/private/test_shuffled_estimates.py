@@ -10,12 +10,11 @@ from scipy import stats
 from turnout.accounting import shuffled_price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.estimation.private.answers import PrivacyRequest
-from turnout.estimation.private.choices import frequency_randomizer
+from turnout.estimation.private.answers import PrivacyRequest, frequency_randomizer
 from turnout.estimation.private.estimates import frequencies, mean
 from turnout.estimation.private.shuffled import at_level, shuffled_frequencies, shuffled_mean
-from turnout.estimation.private.shuffled_levels import level_of_any
-from turnout.randomizers.registry import all_mechanisms
+from turnout.estimation.private.shuffled_means import level_of_any
+from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, SphericalCode
 from turnout.randomness import SimulationStreams
 

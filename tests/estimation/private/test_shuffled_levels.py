@@ -8,8 +8,8 @@ import pytest
 
 from turnout.accounting import shuffled_price
 from turnout.core.errors import ParameterError
-from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.estimation.private.shuffled_means import largest_affordable, level_of_any
+from turnout.schemes import NonAdaptiveRandomizer
 
 PRICES = {
     "straight": lambda level: 0.01 * level,

@@ -14,13 +14,13 @@ from turnout.accounting import shuffled_method, shuffled_price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import UnsupportedError
 from turnout.randomizers import (
-    HadamardResponse,
+    HadamardRandomizer,
     KaryRandomizedResponse,
     LocalHashing,
     OneBitHadamard,
     SubsetSelection,
 )
-from turnout.randomizers.registry import all_mechanisms
+from turnout.randomizers.interface import all_mechanisms
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
     L1Randomizer,
@@ -28,15 +28,15 @@ from turnout.randomizers.vectors import (
     LInfRandomizer,
     SphericalCode,
 )
-from turnout.randomizers.vectors.flips import opposite_words_apart
-from turnout.spec import (
+from turnout.randomizers.vectors.interface import opposite_words_apart
+from turnout.schemes import (
     BoundedVariation,
     KaryResponse,
     NonAdaptiveRandomizer,
     PureRandomizer,
     SampledBitResponse,
 )
-from turnout.spec import HadamardResponse as AnyHadamardResponse
+from turnout.schemes import HadamardResponse as AnyHadamardResponse
 
 FREQUENCIES = [
     *(
@@ -46,8 +46,8 @@ FREQUENCIES = [
         for level in (1.0,)
     ),
     KaryRandomizedResponse(2.5, 3),
-    HadamardResponse(2.5, 4, blocks=2),
-    HadamardResponse(1.5, 3, blocks=1),
+    HadamardRandomizer(2.5, 4, blocks=2),
+    HadamardRandomizer(1.5, 3, blocks=1),
     LocalHashing(1.5, 3, cells=3),
     SubsetSelection(2.0, 4, size=2),
 ]
@@ -150,7 +150,7 @@ def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
     [
         (KaryRandomizedResponse(1.0, 3), KaryResponse(1.0, 6)),
         (KaryRandomizedResponse(1.0, 2), AnyHadamardResponse(1.0)),
-        (HadamardResponse(2.5, 4, blocks=2), AnyHadamardResponse(2.5)),
+        (HadamardRandomizer(2.5, 4, blocks=2), AnyHadamardResponse(2.5)),
         (OneBitHadamard(1.0, 4), KaryResponse(1.0, 8)),
     ],
     ids=["fewer categories", "one bit", "two blocks", "bits of rows"],

@@ -1,24 +1,20 @@
-"""Budgets: what has been spent, what is left, and whether one more window may run.
+"""Budgets: the ε spent, the ε left, and whether one more window may run.
 
-A plan that is fixed in advance: `spent` along it, `remaining`, `Ledger` for several phases.
-A run that looks at its own results: a `RenyiFilter` refuses a window before the budget would be
-exceeded, an `Odometer` says at any time what has been spent. docs/design/ledger.md says which to
-take.
+For a plan that is fixed in advance: `spent` along it, `remaining`, `Ledger` for several phases. For
+a run that looks at its own results: a `RenyiFilter` refuses a window before the budget would be
+exceeded, an `Odometer` returns at any time the ε spent. docs/design/ledger.md compares them.
 """
 
-from turnout.accounting.budgets.odometer import Odometer
-from turnout.accounting.budgets.plan import Ledger, Phase, Remaining, remaining
-from turnout.accounting.budgets.renyi_filter import RenyiFilter
-from turnout.accounting.budgets.spending import running, spent
-from turnout.accounting.budgets.terms import Terms
+from turnout.accounting.budgets.odometer import Odometer, RenyiFilter, running, spent
+from turnout.accounting.budgets.plan import BudgetPhase, BudgetTerms, Ledger, Remaining, remaining
 
 __all__ = [
+    "BudgetPhase",
+    "BudgetTerms",
     "Ledger",
     "Odometer",
-    "Phase",
     "Remaining",
     "RenyiFilter",
-    "Terms",
     "remaining",
     "running",
     "spent",

@@ -1,31 +1,46 @@
-"""An odometer: a bound on what has been spent that holds whenever a run stops, for whatever reason.
+"""Budgets of runs that look at their own results: an odometer, a filter, and ε along a run.
+
+`Odometer` bounds what has been spent whenever a run stops, for whatever reason (`mixture_epsilon`).
+`RenyiFilter` is an odometer that is stopped in time: it refuses a window that would exceed its
+budget. `spent` and `running` return ε after each number of steps of a scheme. They build on
+`divergence.renyi` and on the terms of `plan`. docs/design/ledger.md has the proofs.
 
 Notation: P, Q the worlds with and without the client; L_n the privacy loss ln(dP/dQ) of the first n
 windows, R_n(α) the sum of their Rényi divergences, w_α weights that sum to 1.
 
-However each next window is chosen from earlier releases, M_n = Σ w_α·e^{(α−1)(L_n − R_n(α))} has,
-given the past, a mean under P of at most what it was, and starts at 1. So its mean is at most 1
-whenever the run stops (optional stopping). Let ε be so large that, for every loss L,
+**Odometer.** However each next window is chosen from earlier releases, M_n = Σ
+w_α·e^{(α−1)(L_n − R_n(α))} has, given the past, a mean under P of at most its last value, and
+starts at 1. So its mean is at most 1 whenever the run stops (optional stopping). Let ε be so large
+that, for every loss L,
 
     (1 − e^{ε−L})₊ ≤ δ·Σ w_α·e^{(α−1)(L − R_n(α))}.                                        (*)
 
 The mean of the right side is at most δ when the run stops, and that of the left side is what an
-adversary gains beyond e^ε. With one order this is ε = R(α) + ln(c_α/δ)/(α − 1), with c_α =
-(1/α)(1 − 1/α)^{α−1} (Canonne, Kamath & Steinke 2020, Proposition 12); with several it is at most
-R(α) + ln(c_α/(w_α·δ))/(α − 1) for each. The minimum over orders *without* weights is not a bound.
+adversary gains beyond e^ε. With one order this is ε = R(α) + ln(c_α/δ)/(α − 1), with
+c_α = (1/α)(1 − 1/α)^{α−1} (Canonne, Kamath & Steinke 2020, Proposition 12); with several it is at
+most R(α) + ln(c_α/(w_α·δ))/(α − 1) for each. The minimum over orders *without* weights is not a
+bound.
+
+**Filter.** At one order α this is the Rényi filter of Feldman & Zrnic 2021: while Σρ ≤ B,
+everything released together has a Rényi divergence of at most B, however each ρ was chosen. For one
+(ε, δ) a single order is enough, but which one is best depends on the windows. It is chosen in
+advance, for the windows that are expected, or spread over several orders by weights.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.accounting.budgets.terms import (
+from turnout.accounting import pricing
+from turnout.accounting.budgets.plan import (
+    BudgetTerms,
     Entries,
     Entry,
-    Terms,
     entries_from,
+    largest,
     require_kind,
     require_terms,
     with_entry,
@@ -34,7 +49,7 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders, run_renyi
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, ParameterError
-from turnout.spec import Scheme
+from turnout.schemes import Scheme
 
 _KIND = "odometer"
 LEFT_OUT_SHARE = 0.01
@@ -48,14 +63,14 @@ _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 
 @dataclass(frozen=True, slots=True)
 class Odometer:
-    """The account of everything spent so far, without a budget.
+    """Account of everything spent so far, without a budget.
 
     Guarantee: for each δ, whenever a run stops (for whatever reason, releases included) and for
     every event A that its releases decide,
 
         P(A) ≤ E_Q[e^ε; A] + δ,   Q(A) ≤ E_P[e^ε; A] + δ,
 
-    where ε is `bound` at the time it stopped. So whoever stops only while the bound is at most a
+    where ε is `bound` at the time it stopped. So a run that stops only while the bound is at most a
     number fixed in advance is (that number, δ)-DP.
 
     Source: odometers of Rogers, Roth, Ullman & Vadhan 2016, from mixtures of supermartingales as in
@@ -66,10 +81,10 @@ class Odometer:
         orders: α's, rising.
         weights: of the orders, summing to at most 1. They must not depend on releases.
         left_out: probability that may be cut off a window's tails.
-        most_windows: how many windows may be recorded; their cuts are paid for in advance.
+        most_windows: largest number of windows; their cuts are charged in advance.
     """
 
-    terms: Terms
+    terms: BudgetTerms
     orders: tuple[float, ...] = _ORDERS
     weights: tuple[float, ...] = (1.0 / len(_ORDERS),) * len(_ORDERS)
     left_out: float = 1e-11
@@ -97,19 +112,19 @@ class Odometer:
     def of(
         cls, expected: Scheme, windows: int, delta: float, *, most_windows: int = 1000
     ) -> Odometer:
-        """An odometer that is sharpest at one δ after about ``windows`` windows of one kind.
+        """Odometer that is sharpest at one δ after about ``windows`` windows of one kind.
 
-        Whatever is really run, and whenever it ends, the guarantee holds.
+        The guarantee holds for every run, whenever it ends.
 
         Args:
             expected: a typical window; its relation, unit and trust are the odometer's.
-            windows: after how many of them it should be sharpest.
+            windows: the number of windows after which it should be sharpest.
             delta: the δ at which it will be read.
-            most_windows: the most windows that will be run.
+            most_windows: largest number of windows that will be run.
         """
         checks.open_unit(delta=delta)
         checks.count(windows=windows, most_windows=most_windows)
-        terms, left_out = Terms.of(expected), LEFT_OUT_SHARE * delta / most_windows
+        terms, left_out = BudgetTerms.of(expected), LEFT_OUT_SHARE * delta / most_windows
         curve = run_renyi(terms.run_of(expected), CANDIDATES, left_out)
         rates = map(max, curve.remove, curve.add)
         costs = [
@@ -134,14 +149,14 @@ class Odometer:
         return sum(entry.count for entry in self.entries)
 
     def charge(self, scheme: Scheme) -> RenyiBounds:
-        """Rényi bounds of one scheme as a whole."""
+        """Upper bounds on the Rényi divergences of one scheme as a whole."""
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
     def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
-        """The odometer after a scheme was recorded ``times`` times, before it runs.
+        """Odometer with a scheme recorded ``times`` times, before it runs.
 
         Raises:
-            BudgetExceededError: more windows than their cut tails were paid for.
+            BudgetExceededError: more windows than ``most_windows``.
         """
         left = self.most_windows - self.windows
         if times > left:
@@ -150,13 +165,13 @@ class Odometer:
         return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
-        """ε at this time; see the class for what it means.
+        """Upper bound on ε at this time; the class states the guarantee.
 
         Args:
             delta: δ, above ``left_out * most_windows`` and the same at all times.
 
         Returns:
-            A bound rounded up; 0 before anything was recorded.
+            ε rounded up; 0 before anything was recorded.
 
         Raises:
             ParameterError: the windows' cut tails use up all of δ.
@@ -164,7 +179,7 @@ class Odometer:
         return self.bound_of(self.spent, delta)
 
     def bound_of(self, total: RenyiBounds, delta: float) -> float:
-        """`bound` if the sum of all divergences were ``total``."""
+        """Upper bound on ε as `bound`, if the sum of all divergences were ``total``."""
         checks.open_unit(delta=delta)
         cuts = self.left_out * self.most_windows
         rest = (delta - cuts) * (1 - 1e-12)
@@ -190,10 +205,10 @@ class Odometer:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Odometer:
-        """The odometer that `to_dict` wrote."""
+        """Odometer from what `to_dict` wrote."""
         require_kind(data, _KIND)
         return cls(
-            Terms.from_dict(data["terms"]),
+            BudgetTerms.from_dict(data["terms"]),
             tuple(data["orders"]),
             tuple(data["weights"]),
             data["left_out"],
@@ -208,7 +223,7 @@ def mixture_epsilon(
     divergences: tuple[float, ...],
     delta: float,
 ) -> float:
-    """The least ε ≥ 0 for which (*) holds at every loss L, rounded up.
+    """Least ε ≥ 0 for which (*) of the header holds at every loss L, rounded up.
 
     It is the largest value of g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}), which is concave; a
     tangent at the left end of a bracket of its maximum bounds it.
@@ -216,6 +231,7 @@ def mixture_epsilon(
     Raises:
         NumericalError: a divergence is infinite at every order.
     """
+    # Each order with a finite divergence contributes e^{slope·L + start} to the sum of (*).
     terms = [
         (order - 1, math.log(weight * delta) - (order - 1) * divergence)
         for order, weight, divergence in zip(orders, weights, divergences, strict=True)
@@ -224,6 +240,7 @@ def mixture_epsilon(
     if not terms:
         raise NumericalError("every Rényi divergence is infinite")
 
+    # g and its slope at one loss; −∞ where the right side of (*) exceeds 1.
     def value_and_slope(loss: float) -> tuple[float, float]:
         parts = [(slope, math.exp(min(slope * loss + start, 1.0))) for slope, start in terms]
         rest = 1.0 - math.fsum(part for _, part in parts)
@@ -232,6 +249,7 @@ def mixture_epsilon(
         gained = math.fsum(slope * part for slope, part in parts)
         return loss + math.log(rest), 1.0 - gained / rest
 
+    # Bracket the maximum of the concave g, then halve the bracket.
     high = min(-start / slope for slope, start in terms)  # one term alone is 1 there
     low = min(0.0, high) - 1.0
     while value_and_slope(low)[1] < 0:
@@ -239,16 +257,181 @@ def mixture_epsilon(
     while high - low > 1e-12 * (1 + abs(high)):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if value_and_slope(middle)[1] >= 0 else (low, middle)
+    # The tangent at the left end bounds the maximum from above; rounded up.
     value, slope = value_and_slope(low)
     found = value + slope * (high - low)
     return max(found + _ROUNDING * (1 + abs(found)), 0.0)
 
 
 def renyi_budget(epsilon: float, delta: float, order: float) -> float:
-    """The largest Rényi divergence of one order that implies (ε, δ); may be below 0.
+    """Largest Rényi divergence of one order that implies (ε, δ), unrounded; may be below 0.
 
     Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
-    Proposition 12. Not rounded: it only chooses orders and steers grids.
+    Proposition 12. It only chooses orders and steers grids.
     """
     log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
     return epsilon + (math.log(delta) - log_c) / (order - 1)
+
+
+_FILTER_KIND = "renyi-filter"
+
+
+@dataclass(frozen=True, slots=True)
+class RenyiFilter:
+    """Privacy filter: an (ε, δ) that holds if every window is spent before it runs.
+
+    Guarantee: however each next scheme (its noise, window, probability; whether there is one at
+    all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
+
+    The choice of the filter itself, its budget included, must not depend on releases. A scheme
+    that was spent must run as declared; it may end early, but its charge remains.
+
+    Source: Feldman & Zrnic 2021, "Individual privacy accounting via a Rényi filter"; Lécuyer 2021,
+    "Practical privacy filters and odometers with Rényi differential privacy". Weights over several
+    orders, both directions and the cut tails: `Odometer` and docs/design/ledger.md.
+
+    Attributes:
+        odometer: the account; its bound never exceeds ``epsilon``.
+    """
+
+    epsilon: float
+    delta: float
+    odometer: Odometer
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        checks.open_unit(delta=self.delta)
+        bound = self.odometer.bound(self.delta)
+        if bound > self.epsilon:
+            raise BudgetExceededError(bound, self.epsilon)
+
+    @classmethod
+    def of(
+        cls,
+        terms: BudgetTerms,
+        epsilon: float,
+        delta: float,
+        *,
+        expected: Scheme | None = None,
+        most_windows: int = 1000,
+    ) -> RenyiFilter:
+        """Filter of one order, chosen for the expected windows.
+
+        The order is the one for which most windows like ``expected`` fit; without it, the best one
+        for Gaussian noise. The guarantee holds for every run.
+
+        Raises:
+            ParameterError: ε is so small that no order allows any divergence.
+        """
+        checks.positive(epsilon=epsilon)
+        checks.open_unit(delta=delta)
+        checks.count(most_windows=most_windows)
+        left_out = LEFT_OUT_SHARE * delta / most_windows
+        budgets = {a: renyi_budget(epsilon, (1 - LEFT_OUT_SHARE) * delta, a) for a in CANDIDATES}
+        orders = tuple(order for order, budget in budgets.items() if budget > 0)
+        if not orders:
+            raise ParameterError("epsilon", epsilon, "enough for a Rényi filter at this delta")
+        charges: Sequence[float] = orders  # of Gaussian noise, but for a factor
+        if expected is not None:
+            curve = run_renyi(terms.run_of(expected), orders, left_out)
+            charges = [max(pair) for pair in zip(curve.remove, curve.add, strict=True)]
+        counts = [budgets[a] / max(c, 1e-300) for a, c in zip(orders, charges, strict=True)]
+        order = orders[counts.index(max(counts))]
+        return cls(epsilon, delta, Odometer(terms, (order,), (1.0,), left_out, most_windows))
+
+    @property
+    def terms(self) -> BudgetTerms:
+        """Relation, unit and trust."""
+        return self.odometer.terms
+
+    def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
+        """Filter after a scheme was spent ``times`` times, all of which may then run.
+
+        Raises:
+            BudgetExceededError: not all of them fit; fewer, or another scheme, may still fit.
+        """
+        after = self.odometer.record(scheme, label, times)
+        bound = after.bound(self.delta)
+        if bound > self.epsilon:
+            raise BudgetExceededError(bound, self.epsilon, "epsilon after this window")
+        return replace(self, odometer=after)
+
+    def fits(self, scheme: Scheme) -> int:
+        """Number of times that a scheme can still be spent."""
+        odometer = self.odometer
+        charge, spent = odometer.charge(scheme), odometer.spent
+        most = odometer.most_windows - odometer.windows
+
+        def proved(count: int) -> bool:
+            return odometer.bound_of(spent + count * charge, self.delta) <= self.epsilon
+
+        return largest(proved, most) if most else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        return {
+            "kind": _FILTER_KIND,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "odometer": self.odometer.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RenyiFilter:
+        """Filter from what `to_dict` wrote."""
+        require_kind(data, _FILTER_KIND)
+        return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))
+
+
+def spent(
+    scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
+) -> list[float]:
+    """Upper bounds on ε of a scheme after each number of steps, made by `running`."""
+    last = scheme.participation.steps
+    return running(
+        lambda step: pricing.epsilon_upper(scheme, delta, step, shared=step < last), steps, whole
+    )
+
+
+def running(
+    bound: Callable[[int], float], steps: Iterable[int], whole: float = math.inf
+) -> list[float]:
+    """Upper bounds on ε along a run, from bounds at single steps.
+
+    Args:
+        bound: a proved upper bound on ε after a number of steps of at least 1; where it raises
+            NumericalError the next step's bound counts. Called once a step.
+        steps: numbers of steps, in any order.
+        whole: a proved upper bound on ε of the whole run, which no result exceeds.
+
+    Returns:
+        Bounds in the order of ``steps``; 0 before the first step.
+
+    Guarantees:
+        Never falls with more steps. A part of the releases reveals no more than all of them, so a
+        later bound holds earlier too.
+
+    Raises:
+        NumericalError: nothing can be certified from some step on.
+    """
+    # Check the arguments.
+    if whole != math.inf:  # which is a bound, if a useless one
+        checks.non_negative(whole=whole)
+    asked = list(steps)
+    checks.count(0, **{f"steps[{i}]": step for i, step in enumerate(asked)})
+    # From the last step back: each step has the least bound of all later ones, with `whole`.
+    bounds: dict[int, float] = {}
+    least = whole
+    failure: NumericalError | None = None
+    for step in sorted(set(asked), reverse=True):
+        if step == 0:
+            least = 0.0
+        else:
+            try:
+                least = min(least, bound(step))
+            except NumericalError as error:
+                failure = error
+        if math.isinf(least):
+            raise failure or NumericalError(f"epsilon after {step} steps is infinite")
+        bounds[step] = least
+    return [bounds[step] for step in asked]

@@ -1,37 +1,176 @@
-"""The ε that a plan has spent after some of its steps, and the steps that its budget still allows.
+"""Budgets of plans that are fixed in advance: terms, ledger, and what remains after some steps.
 
-Everything here is for plans that do *not* look at results: phases, noise and numbers of windows
-are fixed before the data is touched, or depend on nothing that was released. ε's of phases do not
-add up; phases are composed exactly, as one run. For plans that do look, see `filters`.
+`BudgetTerms` are the relation, unit and trust that all windows of an account share, `Entry` is one
+of its charges. `Ledger` composes several `BudgetPhase`s; `remaining` returns the state of a plan
+after some of its steps (`Remaining`). `odometer` shares terms and entries; `reporting` shows what
+remains. The module builds on `pricing`, `calibration` and `divergence.renyi`.
 
-Two things may depend on results all the same: when to stop early, and whether to repeat the *same*
-window once more, as long as their number never exceeds one that the budget allows. Both only leave
-out releases of the longest run.
+A `Ledger` is for plans that do *not* depend on results: phases, noise and numbers of windows are
+fixed before the data is accessed, or depend on nothing that was released. ε's of phases do not add
+up; phases are composed exactly, as one run. For plans that do depend on results, see `odometer`.
+
+Two decisions may depend on results all the same: when to stop early, and whether to repeat the
+*same* window once more, as long as their number never exceeds one that the budget allows. Both only
+leave out releases of the longest run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting import pricing
-from turnout.accounting.budgets.terms import (
-    Terms,
-    as_windows,
-    require_kind,
-    require_terms,
-    window_count,
-)
-from turnout.accounting.calibration.costs import Target
-from turnout.accounting.calibration.search import Search
-from turnout.accounting.calibration.unknowns import UNKNOWNS
+from turnout.accounting.calibration import UNKNOWNS, BisectionSearch, CostTarget
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.blocks import Run, joined, merged
+from turnout.accounting.divergence.blocks import Run, joined_decompositions, merged_runs
+from turnout.accounting.divergence.renyi import RenyiBounds
 from turnout.core import checks
-from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
-from turnout.spec import GaussianNoise, Scheme
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.core.errors import (
+    BudgetExceededError,
+    NumericalError,
+    ParameterError,
+    UnsupportedError,
+)
+from turnout.schemes import GaussianNoise, PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
+from turnout.schemes.normal_form import normal_form
+from turnout.schemes.parameters import hold_members, parameters
+from turnout.schemes.registry import is_registered
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTerms:
+    """Relation, unit and trust of a guarantee; every window of a ledger must have the same.
+
+    Attributes:
+        relation: neighbouring relation, without a default.
+    """
+
+    relation: Relation
+    unit: PrivacyUnit = PrivacyUnit.CLIENT
+    trust: TrustModel = TrustModel.CENTRAL
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
+
+    @classmethod
+    def of(cls, scheme: Scheme) -> BudgetTerms:
+        """Terms of a scheme."""
+        return cls(scheme.relation, scheme.unit, scheme.trust)
+
+    def require(self, scheme: Scheme) -> None:
+        """Refuse a scheme with other terms, by a ParameterError."""
+        for name in ("relation", "unit", "trust"):
+            ours, theirs = getattr(self, name), getattr(scheme, name)
+            if ours is not theirs:
+                raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
+
+    def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
+        """Run of a scheme, or of its first ``steps`` steps, that a filter charges.
+
+        Raises:
+            ParameterError: relation, unit or trust differ.
+            UnsupportedError: the relation takes two neighbour bounds, or clients have windows of
+                their own.
+        """
+        self.require(scheme)
+        if is_per_client(scheme):
+            raise UnsupportedError(
+                "filters and odometers keep one account for all clients, so windows cut from a "
+                "trace are refused; charge the smallest window that any client may have"
+            )
+        parts = decompose(scheme, steps)
+        if parts.replacement_against_null is not None:
+            raise UnsupportedError(
+                f"{scheme.relation.value} takes two neighbour bounds here, which filters and "
+                "odometers do not follow; keep the account under add-remove"
+            )
+        return parts.record_against_null.upper
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain strings, for JSON."""
+        return {"relation": self.relation.value, "unit": self.unit.value, "trust": self.trust.value}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> BudgetTerms:
+        """Terms from what `to_dict` wrote."""
+        return cls(data["relation"], data["unit"], data["trust"])
+
+
+def require_terms(terms: object) -> None:
+    """Refuse anything but `BudgetTerms`: an account needs relation, unit and trust."""
+    if not isinstance(terms, BudgetTerms):
+        raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
+
+
+def as_windows(scheme: Scheme, windows: int) -> Scheme:
+    """Scheme with another number of windows, or of steps where steps have draws of their own.
+
+    Raises:
+        UnsupportedError: the participation is not a sequence of equal windows.
+    """
+    law, name = scheme.participation, _repeating(scheme)
+    one = replace(law, **{name: 1})
+    if normal_form(one) * getattr(law, name) != normal_form(law):
+        raise UnsupportedError(f"{type(law).__name__} is not so many of its windows")
+    return replace(scheme, participation=replace(law, **{name: windows}))
+
+
+def window_count(scheme: Scheme) -> int:
+    """Number of windows of a scheme, or of steps where steps have draws of their own."""
+    return getattr(scheme.participation, _repeating(scheme))
+
+
+def _repeating(scheme: Scheme) -> str:
+    """Name of the participation's parameter that is the number of windows."""
+    law = type(scheme.participation)
+    if is_registered(law):
+        for parameter in parameters(law):
+            if parameter.repeats:
+                return parameter.name
+    raise UnsupportedError(f"{law.__name__} is not a sequence of equal windows")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Charge of one window, ``count`` times in a row."""
+
+    charge: RenyiBounds
+    count: int = 1
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        checks.count(count=self.count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
+
+
+Entries = tuple[Entry, ...]
+
+
+def with_entry(entries: Entries, fresh: Entry) -> Entries:
+    """Entries and one more, counted with the last one if the charges are equal."""
+    if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
+        return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
+    return (*entries, fresh)
+
+
+def entries_from(data: Mapping[str, Any]) -> Entries:
+    """Entries from a written account."""
+    return tuple(
+        Entry(RenyiBounds.from_dict(item["charge"]), item["count"], str(item["label"]))
+        for item in data["entries"]
+    )
+
+
+def require_kind(data: Mapping[str, Any], kind: str) -> None:
+    """Refuse a record of another kind, by a ParameterError."""
+    if data.get("kind") != kind:
+        raise ParameterError("kind", data.get("kind"), repr(kind))
+
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
 MOST_WINDOWS = 10**6
@@ -39,8 +178,8 @@ MOST_WINDOWS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """The first ``steps`` steps of a scheme, run in one go."""
+class BudgetPhase:
+    """The first ``steps`` steps of a scheme, as one part of a plan."""
 
     scheme: Scheme
     steps: int
@@ -58,7 +197,7 @@ class Ledger:
     Guarantee: `epsilon` bounds everything that all phases release together, for a client who is
     in all of them.
 
-    >>> from turnout.spec import CheckIn, Relation
+    >>> from turnout.schemes import CheckIn, Relation
     >>> noisy = Scheme(GaussianNoise(2.0), CheckIn(100, 5), Relation.ADD_REMOVE)
     >>> done = Ledger(Terms.of(noisy)).add(noisy, steps=250)
     >>> done.epsilon(1e-6) <= done.add(noisy).epsilon(1e-6)
@@ -67,8 +206,8 @@ class Ledger:
     True
     """
 
-    terms: Terms
-    phases: tuple[Phase, ...] = ()
+    terms: BudgetTerms
+    phases: tuple[BudgetPhase, ...] = ()
 
     def __post_init__(self) -> None:
         require_terms(self.terms)
@@ -76,16 +215,16 @@ class Ledger:
             self.terms.require(phase.scheme)
 
     def add(self, scheme: Scheme, steps: int | None = None, label: str = "") -> Ledger:
-        """This ledger with one more phase: the first ``steps`` steps of a scheme, or all.
+        """Ledger with one more phase: the first ``steps`` steps of a scheme, or all.
 
         Raises:
             ParameterError: relation, unit or trust differ, or the scheme has fewer steps.
         """
         steps = scheme.participation.steps if steps is None else steps
-        return replace(self, phases=(*self.phases, Phase(scheme, steps, label)))
+        return replace(self, phases=(*self.phases, BudgetPhase(scheme, steps, label)))
 
     def epsilon(self, delta: float) -> float:
-        """ε of everything in the ledger, never below the true one.
+        """Upper bound on ε of everything in the ledger.
 
         Raises:
             UnsupportedError: no sound analysis is known for a phase, or for several together.
@@ -97,38 +236,38 @@ class Ledger:
             return pricing.epsilon_upper(phases[0].scheme, delta, phases[0].steps)
         if any(is_per_client(phase.scheme) for phase in phases):
             raise UnsupportedError("windows cut from a trace are priced in a phase of their own")
-        parts = joined([decompose(phase.scheme, phase.steps) for phase in phases])
+        parts = joined_decompositions([decompose(phase.scheme, phase.steps) for phase in phases])
         return pricing.decomposition_upper(parts, delta)
 
     def run(self) -> Run:
-        """The blocks of all phases, for what comes after them in a filter.
+        """Blocks of all phases, for what follows them in a filter.
 
         Raises:
             UnsupportedError: the relation takes two neighbour bounds, or clients have windows of
                 their own.
         """
         done = [phase for phase in self.phases if phase.steps > 0]
-        return merged(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
+        return merged_runs(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
-        """Refuses, by a BudgetExceededError, a ledger whose ε is not proved to be in a budget."""
+        """Refuse, by a BudgetExceededError, a ledger whose ε is not proved to be in a budget."""
         checks.non_negative(epsilon=epsilon)
         found = self.epsilon(delta)
         if found > epsilon:
             raise BudgetExceededError(found, epsilon)
 
     def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
-        """Number of times that one more scheme may run while ε of everything is in a budget.
+        """Number of times that a scheme may still run while ε of everything is in a budget.
 
         Returns:
-            A number whose ε is proved to be at most ``epsilon``, and the next one's is not (or
-            it is ``most``). 0 also where the budget is spent already.
+            A number whose ε is proved to be at most ``epsilon``, while that of the next one is not
+            (or the number is ``most``). 0 also where the budget is already spent.
         """
         checks.positive(epsilon=epsilon)
         self.terms.require(window)
 
         def proved(count: int) -> bool:
-            # As few phases as the law allows.
+            # As few phases as the participation allows.
             after = self.add(as_windows(window, window_count(window) * count))
             try:
                 return after.epsilon(delta) <= epsilon
@@ -138,7 +277,7 @@ class Ledger:
         return largest(proved, most)
 
     def noise(self, scheme_for: Callable[[float], Scheme], epsilon: float, delta: float) -> float:
-        """The smallest noise multiplier with which a further phase stays in a budget.
+        """Smallest noise multiplier with which a further phase stays in a budget.
 
         Args:
             scheme_for: the further phase as a function of its noise multiplier.
@@ -146,16 +285,18 @@ class Ledger:
             delta: δ.
 
         Returns:
-            A multiplier of six digits, which is proved to be enough.
+            A multiplier of six digits, proved to be enough.
 
         Raises:
-            BudgetExceededError: what is in the ledger has spent the budget.
+            BudgetExceededError: the phases in the ledger have spent the budget.
             UnsupportedError: no noise up to 10⁶ is enough.
         """
         self.require(epsilon, delta)
         unknown = UNKNOWNS["noise-multiplier"]
-        target = Target(lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta)
-        search = Search.to_the_end(target, unknown, _TOLERANCE)
+        target = CostTarget(
+            lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta
+        )
+        search = BisectionSearch.to_the_end(target, unknown, _TOLERANCE)
         if search.met is None:
             raise UnsupportedError(
                 f"no noise multiplier up to {unknown.said(unknown.most)} keeps a further phase "
@@ -173,27 +314,27 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
-        """The ledger that `to_dict` wrote."""
+        """Ledger from what `to_dict` wrote."""
         require_kind(data, "ledger")
         phases = (
-            Phase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
+            BudgetPhase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
             for item in data["phases"]
         )
-        return cls(Terms.from_dict(data["terms"]), tuple(phases))
+        return cls(BudgetTerms.from_dict(data["terms"]), tuple(phases))
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """The state of a plan after some of its steps.
+    """State of a plan after some of its steps.
 
     Attributes:
-        spent: ε of the steps done, proved.
-        whole: ε of the plan if it is carried out, proved.
-        budget: what ε may become.
+        spent: upper bound on ε of the steps done.
+        whole: upper bound on ε of the whole plan.
+        budget: limit of ε.
         windows: further windows of the same kind that the budget allows after the last window
-            that was begun, whatever the plan says.
-        noise_multiplier: the least noise with which the windows that are still to begin stay in
-            the budget; None where none are.
+            that was begun, whether the plan has them or not.
+        noise_multiplier: least noise with which the windows that are still to begin stay in
+            the budget; None where there are none.
     """
 
     steps: int
@@ -206,7 +347,7 @@ class Remaining:
 
 
 def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remaining:
-    """The ε spent after some steps of a plan, and the steps that are left.
+    """State of a plan after some steps: the ε spent, and the windows that are left.
 
     A window that was begun is counted as done to its end, with the noise it began with: slots were
     drawn for all of it.
@@ -215,20 +356,24 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
         Bounds on the private side: ε's rounded up, counts down, noise up.
 
     Raises:
-        BudgetExceededError: what was done, or begun, has spent more than the budget.
+        BudgetExceededError: windows that were done or begun have spent more than the budget.
         UnsupportedError: the plan is not a sequence of equal windows.
     """
+    # The plan so far, with windows that were begun counted to their end, and the whole plan.
     checks.positive(budget=budget)
-    total, empty = window_count(scheme), Ledger(Terms.of(scheme))
+    total, empty = window_count(scheme), Ledger(BudgetTerms.of(scheme))
     now = empty.add(scheme, steps)
     begun = -(-steps // window_steps(scheme))
     done = empty.add(as_windows(scheme, begun)) if begun else empty
     whole = empty.add(scheme).epsilon(delta)
+    # Windows that are done or begun must fit into the budget.
     done.require(budget, delta)
+    # Least noise of the windows that are still to begin.
     noise = None
     if begun < total:
         rest = as_windows(scheme, total - begun)
         noise = done.noise(lambda s: replace(rest, randomizer=GaussianNoise(s)), budget, delta)
+    # A plan after some of its steps has spent at most the ε of the whole one.
     return Remaining(
         steps=steps,
         delta=delta,
@@ -241,14 +386,15 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
 
 
 def window_steps(scheme: Scheme) -> int:
-    """Steps of one window of a scheme; 1 where every step stands for itself."""
+    """Number of steps of one window of a scheme; 1 where every step has its own draw."""
     return as_windows(scheme, 1).participation.steps
 
 
 def largest(proved: Callable[[int], bool], most: int) -> int:
-    """The largest count up to ``most`` that is proved, by doubling and halving; 0 if 1 is not.
+    """Largest count up to ``most`` found to be proved, by doubling and halving; 0 if 1 is not.
 
-    A larger proof is one for less too, so the answer holds although bounds may not rise evenly.
+    A proof for a count holds for smaller ones, so the answer holds even if bounds do not rise
+    monotonically.
     """
     checks.count(most=most)
     low, high = 0, 1

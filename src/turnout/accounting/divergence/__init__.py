@@ -1,1 +1,1 @@
-"""Divergences of pairs and of runs: curves, grids, sums, composition; no participation law."""
+"""Divergences of pairs and of runs: curves, grids, sums, composition; nothing of participation."""

@@ -1,6 +1,20 @@
-"""Independent blocks, of which a run is made, and what must be computed for a scheme: runs of them.
+"""Blocks of a run: independent parts, their curves and their privacy loss distributions.
 
-A scheme's neighbours are one neighbour bound apart or two, each a run from above and from below.
+`Block` is the interface; `PairBlock` and `FixedSizeBlock` are blocks of one step. A `CurvePair`
+holds the curves of a block, and `loss_law` turns it into a `LossLaw`, the privacy loss distribution
+on a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds one pair of
+neighbours by a run from above and one from below. A `Decomposition` holds what must be computed for
+a scheme: one neighbour bound, or two where the relation passes through a reference.
+
+`participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
+composes their loss distributions.
+
+**Loss distributions.** Upper: the polygon through the values of an upper curve at e^{jΔ} is the
+tightest pessimistic PLD on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same
+construction on a polygon under the tangents of a lower curve, which is the curve of a pair that the
+true one can simulate. Masses are second differences of prices. For K < 1 the price is
+δ(K) − (1 − K), not δ(K): otherwise the masses of losses below 0 would be differences of numbers
+near 1 − K, whose rounding, divided by Δ, is larger than the masses where Δ is small.
 """
 
 from __future__ import annotations
@@ -8,11 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from turnout.accounting.divergence.composition import GridTooLargeError
+from turnout.accounting.divergence.convex_order import convex_slopes, under_tangents
 from turnout.accounting.divergence.curves import (
     Curve,
     Direction,
@@ -21,12 +35,167 @@ from turnout.accounting.divergence.curves import (
     diluted,
     with_infinity_mass,
 )
-from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.divergence.unhidden import ANYTHING, Unhidden
-from turnout.accounting.divergence.work import size_of
+from turnout.accounting.divergence.work import charge, size_of
+from turnout.core.arrays import FloatArray
+from turnout.core.errors import NumericalError
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
+
+
+_UNITS_A_POINT = 20  # of work, of a curve and its slope
+
+
+class GridTooLargeError(NumericalError):
+    """A composition needs more bins than can be held, and finer grids need more still."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossLaw:
+    """A law of the privacy loss ln(P/Q) under P on the points (lowest + j)·gap.
+
+    Attributes:
+        masses: P's mass on each point, shape (n,).
+        infinity: P's mass where Q has none.
+    """
+
+    gap: float
+    lowest: int
+    masses: FloatArray
+    infinity: float
+
+    @property
+    def losses(self) -> FloatArray:
+        """The points."""
+        return self.gap * (self.lowest + np.arange(self.masses.size, dtype=np.float64))
+
+    def to_dp_accounting(self) -> PLDPmf:
+        """The same pessimistic law for dp-accounting."""
+        from dp_accounting.pld import pld_pmf
+
+        return pld_pmf.DensePLDPmf(self.gap, self.lowest, self.masses, self.infinity, True)
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePair:
+    """Both directions of one mechanism on one side, each by one or more curves.
+
+    Where there are several curves the sharpest counts at each K: the smallest upper or the
+    largest lower one. ``floors`` are the δ's (remove, add) below which no ε helps.
+    """
+
+    side: Side
+    remove: Sequence[Curve]
+    add: Sequence[Curve]
+    floors: tuple[float, float] = (0.0, 0.0)
+
+    def floor(self, direction: Direction) -> float:
+        """The δ of one direction for ε without end: mass that the other world does not have."""
+        return self.floors[0 if direction is Direction.REMOVE else 1]
+
+    def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        charge(_UNITS_A_POINT * len(curves) * k.size)
+        values = np.stack([curve.delta(k) for curve in curves])
+        slopes = np.stack([curve.slope(k) for curve in curves])
+        index = np.argmin(values, axis=0) if self.side is Side.UPPER else np.argmax(values, axis=0)
+        rows = np.arange(k.size)
+        best = values[index, rows]
+        # A lower curve that was cut off at 0 proves no more than the tangent 0.
+        return best, np.where(best > 0, slopes[index, rows], 0.0)
+
+    def price_and_slope(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """δ(K) − (1 − K)₊ and its derivative for any K > 0, shapes of ``k``.
+
+        Below 1 this is K·H_{1/K} of the other direction.
+        """
+        own, other = (
+            (self.remove, self.add) if direction is Direction.REMOVE else (self.add, self.remove)
+        )
+        price, slope = self._best(own, np.maximum(k, 1.0))
+        small = k < 1.0
+        if small.any():
+            inner = 1.0 / k[small]
+            value, derivative = self._best(other, inner)
+            price[small] = k[small] * value
+            slope[small] = value - derivative * inner
+        return price, slope
+
+
+def loss_law(pair: CurvePair, direction: Direction, gap: float, tail: float) -> LossLaw:
+    """The privacy loss distribution of one direction, pessimistic or optimistic by side.
+
+    Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
+    """
+    reach = math.ceil(reach_of(pair, tail) / gap) + 1
+    epsilons = gap * np.arange(-reach, reach + 1)
+    points = np.exp(epsilons)
+    if pair.side is Side.UPPER:
+        prices = np.minimum(pair.price_and_slope(direction, points)[0], np.minimum(points, 1.0))
+    else:
+        middles = np.exp(epsilons[:-1] + 0.5 * gap)
+        prices = under_tangents(points, middles, *pair.price_and_slope(direction, middles))
+        _trim(prices, reach, pair.floor(direction))
+    widths = points[:-1] * math.expm1(gap)
+    below, above = _convex(np.diff(prices) / widths, widths, reach)
+    masses = np.concatenate(
+        [
+            [below[0] - prices[0] / points[0]],
+            np.diff(below),
+            [1.0 - below[-1] + above[0]],
+            np.diff(above),
+            [-above[-1]],
+        ]
+    )
+    return LossLaw(gap, -reach, np.maximum(masses * points, 0.0), float(prices[-1]))
+
+
+def reach_of(pair: CurvePair, tail: float) -> float:
+    """The ε from which on both directions are below ``tail``."""
+    candidates = np.geomspace(1e-6, 400.0, 800)
+    points = np.exp(candidates)
+    above = [
+        pair.price_and_slope(direction, points)[0] - pair.floor(direction) * (1.0 + 1e-9)
+        for direction in Direction
+    ]
+    below = np.flatnonzero(np.maximum(*above) <= tail)
+    if not below.size:
+        raise NumericalError(f"a privacy curve does not fall below {tail:.3g}")
+    return float(candidates[below[0]])
+
+
+def _trim(prices: FloatArray, middle: int, floor: float) -> None:
+    """Lowers a polygon under the prices of a lower curve to where it may end.
+
+    That is 0 to the left and the floor to the right. Each half reaches it one point before its
+    first value below it, seen from K = 1.
+    """
+    prices[0], prices[-1] = 0.0, floor
+    low = np.flatnonzero(prices[: middle + 1] < 0)
+    if low.size:
+        prices[: low[-1] + 2] = 0.0
+    low = np.flatnonzero(prices[middle:] < floor)
+    if low.size:
+        prices[middle + max(low[0] - 1, 0) :] = floor
+
+
+def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:
+    """Slopes of the greatest convex minorant of a price, left and right of K = 1.
+
+    The price falls by 1 − K from K = 0 to 1, so its slope jumps by 1 at K = 1. Each half is made
+    convex by itself, which keeps its smallest slopes sharp, unless the two then do not fit.
+    """
+    below = convex_slopes(slopes[:middle], widths[:middle])
+    above = convex_slopes(slopes[middle:], widths[middle:])
+    if below[-1] - above[0] > 1.0:
+        whole = convex_slopes(np.append(slopes[:middle] - 1.0, slopes[middle:]), widths)
+        below, above = whole[:middle] + 1.0, whole[middle:]
+    return below, above
+
 
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
+
 _MOST_BYTES = 640 << 20  # of the curves of a block
 
 
@@ -193,7 +362,7 @@ class Decomposition:
 Counted = TypeVar("Counted", bound=Hashable)
 
 
-def merged(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
+def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
     """One run after the other, equal blocks counted together."""
     counts: dict[Counted, int] = {}
     for run in runs:
@@ -202,7 +371,7 @@ def merged(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
     return [(block, count) for block, count in counts.items() if count > 0]
 
 
-def joined(parts: Sequence[Decomposition]) -> Decomposition:
+def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     """Several decompositions as one, about the same client.
 
     A part that takes one neighbour bound where others take two counts in the first of them alone.
@@ -212,7 +381,8 @@ def joined(parts: Sequence[Decomposition]) -> Decomposition:
         part.replacement_against_null for part in parts if part.replacement_against_null is not None
     ]
     above, below = (
-        merged(*(getattr(part.unhidden, side) for part in parts)) for side in ("above", "below")
+        merged_runs(*(getattr(part.unhidden, side) for part in parts))
+        for side in ("above", "below")
     )
     return Decomposition(
         _in_a_row(bounds), _in_a_row(others) if others else None, Unhidden(above, below)
@@ -221,8 +391,8 @@ def joined(parts: Sequence[Decomposition]) -> Decomposition:
 
 def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
     return NeighbourBound(
-        merged(*(bound.upper for bound in bounds)),
-        merged(*(bound.lower for bound in bounds)),
+        merged_runs(*(bound.upper for bound in bounds)),
+        merged_runs(*(bound.lower for bound in bounds)),
         "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
         all(bound.tight for bound in bounds),
         bool(bounds) and all(bound.symmetric for bound in bounds),

@@ -1,45 +1,73 @@
-"""Adaptive composition: the law of a sum of privacy losses, under an exponential tilt.
+"""Adaptive composition: the privacy curve of a whole run, from the curves of its blocks.
 
-δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The laws on their
-grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in question,
-and convolved by the transform of `sums`, whose error does not grow with the number of blocks.
-What is added or subtracted: round-off, what lies outside the window, rounding of the masses.
+`run_curve` returns the curve of a run at one δ and refinement, `run_epsilon` its ε; `LossGrid` is
+the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of loss
+distributions. `RepeatedBlock` makes one block of repetitions that one draw decides together.
+`pricing`, `privacy_curve` and `meaning.profile` ask here; the module builds on `blocks` and `sums`.
 
-dp-accounting's own convolution is not used: it adds noise of the number of blocks times 1e-16
-to δ, whatever δ is.
+δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The distributions on
+their grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in
+question, and convolved by the transform of `sums`, whose error does not grow with the number of
+blocks. What is added (upper) or subtracted (lower): round-off, what lies outside the window,
+rounding of the masses. dp-accounting's own convolution is not used: it adds noise of the number of
+blocks times 1e-16 to δ at every δ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turnout.accounting.divergence import sums
-from turnout.accounting.divergence.curves import Direction, Side, running_sums
-from turnout.accounting.divergence.loss_laws import LossLaw
+from turnout.accounting.divergence.blocks import (
+    Block,
+    CurvePair,
+    GridTooLargeError,
+    LossLaw,
+    Run,
+    hints_apart,
+    loss_law,
+    reach_of,
+)
+from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.core.errors import NumericalError
+from turnout.accounting.divergence.work import remembered
+from turnout.core import checks
+from turnout.core.arrays import FloatArray
+from turnout.core.errors import NumericalError, TurnoutError
 
-FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-5  # the part of δ that what lies outside the window may cost
+
 _NOISE = 1e-5  # the part of δ that round-off may cost
+
 _ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a law
+
 _FEW_POINTS = 120  # of the laws by which tilt and window are chosen
+
 _TILTS, _EDGES = 64, 40
+
 _CLOSE = 1e-4  # relative difference between bounds on ε that does not matter
+
 _MARGIN = 0.01  # part of the window that each edge is moved out, for few points are coarse
+
 _WIDENINGS, _TOO_MUCH_OUTSIDE = 4, 1e-4
+
 _LEAST_DELTA = 1e-200
-_MOST_BINS = 1 << 23
+
+_MOST_BINS = 1 << 22
+
 _LARGEST_EXPONENT = 300.0
+
 # A price is the sum of its slopes over the cells beyond and a mass a difference of slopes, so all
 # roundings of masses together change a price by a few u of itself. Who is within 1 ± η of a curve
 # is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
 # 1/(1 + η) only.
 _ROUNDINGS_A_MASS = 64.0
+
 # K = e^{jΔ} is rounded as well. A curve read at K(1 ± η) is that of P and (1 ∓ η) Q, and Q scaled
 # in each of n blocks is the run read at K(1 ± η)ⁿ. η is so many u times 1 + |ln K|.
 _ROUNDINGS_A_THRESHOLD = 4.0
@@ -91,7 +119,7 @@ class ComposedCurve:
             factors.append(sums.Factor(tilted, count))
             log_norm += count * log_sum
         total = sums.convolve(factors, size, bin_)
-        losses = gap * (lowest + bin_ + np.arange(size))
+        losses = gap * (lowest + bin_ + np.arange(size, dtype=np.float64))
         # Losses far below ε matter to no K near it, and e^{(1 + θ)(ε − loss)} would overflow.
         kept = (epsilon - losses) * max(tilt, 0.5 * (1.0 + tilt)) <= _LARGEST_EXPONENT
         away = losses[kept] - epsilon
@@ -259,12 +287,244 @@ def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:
     return losses[alive] / masses[alive], masses[alive]
 
 
-class GridTooLargeError(NumericalError):
-    """A composition needs more bins than can be held, and finer grids need more still."""
-
-
 def _bins(wanted: float) -> int:
     """The least 2ⁿ or 3·2ⁿ that is enough."""
     if not wanted <= _MOST_BINS:
         raise GridTooLargeError("the privacy losses spread over more bins than can be held")
     return sums.smooth_size(max(wanted, 64.0))
+
+
+_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
+
+_MOST_LOSSES = 2**16  # points of one block's first loss grid
+
+_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
+
+_TAIL = 3e-4  # part of δ that may go to infinity in a composition
+
+
+@dataclass(frozen=True, slots=True)
+class LossGrid:
+    """The grid on which the losses of blocks are composed.
+
+    Attributes:
+        gap: its step, before refinement.
+        tail: probability of each block that may go to infinity.
+    """
+
+    gap: float
+    tail: float
+
+    @classmethod
+    def of(cls, run: Run, delta: float) -> LossGrid:
+        """The grid of a run of at least one block."""
+        tail = _tail(run, delta)
+        return cls(_gap(run, max(_reach(block, tail) for block, _ in run)), tail)
+
+    @classmethod
+    def common(cls, run: Run, delta: float) -> LossGrid | None:
+        """A grid no coarser, of powers of 2 and 1000, which many runs have in common.
+
+        None where nothing is composed: the curve of a single block has no use for it.
+        """
+        if not is_composed(run):
+            return None
+        tail = 1e3 ** math.floor(math.log(_tail(run, delta), 1e3))
+        widest = max((block for block, _ in run), key=lambda block: block.loss_deviation)
+        return cls(2.0 ** math.floor(math.log2(_gap(run, _reach(widest, tail)))), tail)
+
+
+def is_composed(run: Run) -> bool:
+    """Whether a run has more than one block, so that their losses add up."""
+    return len(run) > 1 or any(count > 1 for _, count in run)
+
+
+def _tail(run: Run, delta: float) -> float:
+    """Probability of each block that may go to infinity."""
+    return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
+
+
+def _gap(run: Run, reach: float) -> float:
+    """Step of a run's first loss grid; ``reach`` is the largest loss of a block."""
+    blocks = sum(count for _, count in run)
+    variance = sum(count * block.loss_deviation**2 for block, count in run) / blocks
+    return max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES)
+
+
+def run_epsilon(
+    run: Run,
+    direction: Direction,
+    side: Side,
+    delta: float,
+    refinement: int,
+    *,
+    near: float = 0.0,
+    grid: LossGrid | None = None,
+) -> float:
+    """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks.
+
+    A lower bound is looked for more closely below ``near``, a known upper one.
+    """
+    if not run:
+        return 0.0
+    curve = run_curve(run, direction, side, delta, refinement, grid=grid)
+    with certified(delta):
+        return epsilon_at(curve, delta, side, near)
+
+
+@contextmanager
+def certified(delta: float) -> Generator[None, None, None]:
+    """Refuses what leaves the range of floats, and the grids that are then empty, in a line.
+
+    What is not a number is found where a curve is read (`epsilon_at`).
+    """
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            yield
+    except TurnoutError:
+        raise
+    except (ArithmeticError, ValueError, IndexError) as error:
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified here") from error
+
+
+def run_curve(
+    run: Run,
+    direction: Direction,
+    side: Side,
+    delta: float,
+    refinement: int,
+    *,
+    grid: LossGrid | None = None,
+) -> Curve:
+    """The curve of a run of at least one block, sharp near one δ and valid everywhere.
+
+    Each level of refinement halves the steps of all grids.
+    """
+    direction = checks.choice(Direction, direction=direction)
+    side = checks.choice(Side, side=side)
+    with certified(delta):
+        if not is_composed(run):
+            return run[0][0].curve(direction, side, delta, refinement)
+        grid = grid or LossGrid.of(run, delta)
+        gap, tail = grid.gap / 2**refinement, grid.tail
+        parts = [
+            (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+            for block, count in run
+        ]
+        return ComposedCurve.of(side, parts, delta)
+
+
+def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
+    """An upper bound on ε at δ of two runs apart, through the reference between them.
+
+    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
+    """
+    if not first and not second:
+        return 0.0
+    if not first or not second:
+        direction = Direction.REMOVE if first else Direction.ADD
+        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
+    with certified(delta):
+        return _through_reference(first, second, delta)
+
+
+def _through_reference(first: Run, second: Run, delta: float) -> float:
+    grid = two_bound_grid(first, delta) if first == second else None
+    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
+    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
+    best = math.inf
+    for share in np.linspace(0.02, 0.98, 25):
+        try:
+            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
+            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
+            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
+        except NumericalError:
+            continue
+    if math.isinf(best):
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
+    return best * (1 + 1e-12)
+
+
+def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
+    """The grid of both neighbour bounds and of a lower one, which then share their blocks' curves.
+
+    None where nothing is composed, and where a curve does not come down as far as the last hop
+    needs: then each has its own.
+    """
+    if not is_composed(run):
+        return None
+    try:
+        return LossGrid.of(run, delta / _LAST_HOP)
+    except NumericalError:
+        return None
+
+
+def _loss_law(
+    block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
+) -> LossLaw:
+    both = _loss_laws(block, side, gap=gap, tail=tail, refinement=refinement)
+    return both[0 if direction is Direction.REMOVE else 1]
+
+
+@remembered
+def _loss_laws(
+    block: Block, side: Side, *, gap: float, tail: float, refinement: int
+) -> tuple[LossLaw, LossLaw]:
+    """The laws of both directions, which have the same curves."""
+    curves = block.curves(side, tail, refinement)
+    return loss_law(curves, Direction.REMOVE, gap, tail), loss_law(curves, Direction.ADD, gap, tail)
+
+
+@remembered
+def _reach(block: Block, tail: float) -> float:
+    return reach_of(block.curves(Side.UPPER, tail, 0), tail)
+
+
+_APART = 30.0  # ratio of the δ's at which compositions are made sharp
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedBlock:
+    """Independent repetitions of a block, composed: all of them happen, or none.
+
+    A draw that decides about a whole step, such as a sample of clients who then send several
+    messages each, takes the step as one block.
+
+    Attributes:
+        base: one of them.
+        count: how many there are.
+    """
+
+    base: Block
+    count: int
+
+    def __post_init__(self) -> None:
+        checks.count(count=self.count)
+
+    @property
+    def loss_deviation(self) -> float:
+        """That of the repetitions' sum, at most 1."""
+        return min(1.0, math.sqrt(self.count) * self.base.loss_deviation)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The composition's curve, made sharp near one δ."""
+        return run_curve([(self.base, self.count)], direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Compositions that are sharp at δ's from 1 down."""
+        run, hints = [(self.base, self.count)], hints_apart(delta, _APART)
+        grid = LossGrid.of(run, hints[0])
+        remove, add = (
+            [run_curve(run, direction, side, hint, refinement, grid=grid) for hint in hints]
+            for direction in Direction
+        )
+        floors = [self._floor(floor, side) for floor in self.base.curves(side, delta, 0).floors]
+        return CurvePair(side, remove, add, (floors[0], floors[1]))
+
+    def _floor(self, floor: float, side: Side) -> float:
+        """1 − (1 − floor)^count, on the proved side."""
+        if floor >= 1.0:
+            return 1.0
+        sign = 1.0 if side is Side.UPPER else -1.0
+        whole = -math.expm1(self.count * math.log1p(-floor)) * (1.0 + sign * _ROUNDING)
+        return min(max(whole, 0.0), 1.0)

@@ -1,18 +1,23 @@
-"""Laws on a grid that bracket a likelihood ratio in convex order.
+"""Distributions on a grid that bracket a likelihood ratio in convex order.
 
-X ≤_cx X' means E f(X) ≤ E f(X') for every convex f; both directions of a hockey-stick
-divergence are expectations of convex functions of X, so a law that is larger in this order
-gives a proved upper bound and a smaller one a proved lower bound. In terms of reverse hockey sticks
+`upper_law` and `lower_law` return a `GridDistribution` on a `Grid` (for a lower one made by
+`lower_grid`). `under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes` are the steps on
+polygons that other modules share. `participation.check_ins` adds up such distributions; `blocks`
+and the modules on k-subsets and replace-one use the polygons.
+
+X ≤_cx X' means E f(X) ≤ E f(X') for every convex f. Both directions of a hockey-stick divergence
+are expectations of convex functions of X, so a distribution that is larger in this order gives a
+proved upper bound, and a smaller one a proved lower bound. In terms of reverse hockey sticks
 p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and hockey sticks c(k) = E[(X − k)₊] = p(k) + 1 − k:
 
-* X ≤_cx X' iff p ≤ p' everywhere (equal means). A law on the grid has a piecewise linear p
-  with kinks at grid points, so *any* convex polygon above (below) p is an upper (lower) law.
+* X ≤_cx X' iff p ≤ p' everywhere (equal means). A distribution on the grid has a piecewise linear p
+  with kinks at grid points, so *any* convex polygon above (below) p is an upper (lower) one.
 * Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
   neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
 
-The reverse hockey stick is accurate in the lower tail and the hockey stick in the upper one, so
-masses are second differences of reverse ones up to where the others round less, and of those from
-there on.
+The reverse hockey stick is accurate in the lower tail and the hockey stick in the upper one. So
+masses are second differences of reverse hockey sticks up to the point from which hockey sticks
+round less, and of hockey sticks from there on.
 """
 
 from __future__ import annotations
@@ -32,12 +37,12 @@ from turnout.accounting.divergence.pairs import (
     tail_roundings_above,
     tail_roundings_below,
 )
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError
 
-FloatArray = np.ndarray
-_EXCESS = 0.75  # part of the mean excess that a tangent may go on for
+_EXCESS = 0.75  # longest tangent, as a part of the mean excess
 _STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
-_STEEP_CELLS = 256  # cells for which that is looked at
+_STEEP_CELLS = 256  # cells of which the steepness is checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Grid:
     """The points a, a + h, …, a + J·h: origin a, step h, J cells.
 
     Attributes:
-        edge: of a grid for a lower law, where the first cell's tangent touches; the values below
+        edge: of a grid for a lower distribution, where the first tangent touches; the values below
             are gathered in the origin.
     """
 
@@ -57,7 +62,7 @@ class Grid:
     @property
     def points(self) -> FloatArray:
         """All J + 1 points."""
-        return self.origin + self.step * np.arange(self.cells + 1)
+        return self.origin + self.step * np.arange(self.cells + 1, dtype=np.float64)
 
     @property
     def cap(self) -> float:
@@ -66,9 +71,9 @@ class Grid:
 
 
 def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
-    """A grid for a lower law: it begins at the mean of the lowest values of X.
+    """Grid for a lower distribution: it begins at the mean of the lowest values of X.
 
-    X has no atom at 0, so neither has a law below it in convex order. Gathering the lowest
+    X has no atom at 0, so neither has a distribution below it in convex order. Gathering the lowest
     values in their conditional mean keeps E X = 1 even where h is far larger than 1, as it is
     for small noise multipliers. The step becomes a little larger, so that the grid ends at the cap.
     """
@@ -95,10 +100,9 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """The points at which the tangents of cells touch: the middle, or further right in a steep
-    tail.
+    """Points at which the tangents of cells touch: the middle, or further right in a steep tail.
 
-    A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
+    A tangent falls to 0 at the mean excess E[X − k | X > k] beyond its point k. It must not do
     so before the cell ends, or the polygon would end there.
     """
     middles = left + 0.5 * step
@@ -109,7 +113,7 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
 
 
 def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
-    """One point a cell; where the law is steep there are few cells, if any, before it ends."""
+    """One touching point a cell; a steep distribution ends after few cells, if any."""
     left = grid.points[:-1]
     touching = left + 0.5 * grid.step
     touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
@@ -118,13 +122,13 @@ def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridLaw:
-    """The law of Y ∧ cap for a Y that bounds a likelihood ratio in convex order.
+class GridDistribution:
+    """Distribution of Y ∧ cap for a Y that bounds a likelihood ratio in convex order.
 
     Attributes:
         masses: shape (J + 1,); what lies above the cap is in the last one.
-        errors: bounds on the rounding of the prices behind them, shape (J + 1,).
-        beyond: E[(Y − cap)₊], on the side of the law.
+        errors: bounds on the rounding of the prices that they are differences of, shape (J + 1,).
+        beyond: E[(Y − cap)₊], on the side of the distribution.
     """
 
     masses: FloatArray
@@ -132,8 +136,8 @@ class GridLaw:
     beyond: float
 
 
-def upper_law(pair: Pair, grid: Grid) -> GridLaw:
-    """The spread of X on a grid up to its cap and no change above: X ≤_cx Y."""
+def upper_law(pair: Pair, grid: Grid) -> GridDistribution:
+    """Upper distribution Y ≥_cx X: the spread of X on a grid up to its cap, unchanged above."""
     points, switch = grid.points, _switch(grid)
     reverse_hockey_sticks, hockey_sticks = (
         reverse_hockey_stick(pair, points[: switch + 1]),
@@ -147,15 +151,16 @@ def upper_law(pair: Pair, grid: Grid) -> GridLaw:
             reverse_hockey_stick_rounding(pair, points),
         )
     beyond = hockey_stick(pair, points[-1:]) + hockey_stick_rounding(pair, points[-1:])
-    return GridLaw(masses, errors, float(beyond[0]))
+    return GridDistribution(masses, errors, float(beyond[0]))
 
 
-def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
-    """A law Y ≤_cx X on a grid up to its cap.
+def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
+    """Lower distribution Y ≤_cx X on a grid up to its cap.
 
-    Where the two polygons, of both kinds of hockey stick, do not fit together, the law is below X
-    only in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
+    Where the two polygons, of both kinds of hockey stick, do not fit together, it is below X only
+    in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
     """
+    # Polygons under the tangents: reverse hockey sticks up to the switch, hockey sticks beyond.
     points, switch = grid.points, _switch(grid)
     touching = _touching_points(pair, grid)
     reverse_hockey_sticks = _lower_reverse_hockey_sticks(
@@ -163,6 +168,7 @@ def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
     )[: switch + 1]
     first = switch - 1
     hockey_sticks = _lower_hockey_sticks(pair, points[first:], touching[first:])[1:]
+    # Rounding errors of the two polygons, at the same points.
     errors = np.concatenate(
         [
             _reverse_hockey_stick_errors(pair, points[: switch + 2], touching[: switch + 1])[
@@ -171,6 +177,7 @@ def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
             _hockey_stick_errors(pair, points[first:], touching[first:])[1:],
         ]
     )
+    # Join the polygons where their values at the switch agree up to rounding.
     masses = None
     if (
         hockey_sticks.size
@@ -178,6 +185,7 @@ def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
         <= 8.0 * errors[switch]
     ):
         masses = _masses(grid.step, reverse_hockey_sticks, hockey_sticks)
+    # Otherwise take one kind of hockey stick for all points.
     if masses is None and by_hockey_sticks:
         hockey_sticks = _lower_hockey_sticks(pair, points, touching)
         first_excess = hockey_stick(pair, touching[:1]) - pair.q_above(touching[:1]) * (
@@ -195,13 +203,14 @@ def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
             _masses_of_reverse_hockey_sticks(grid.step, reverse_hockey_sticks),
             _reverse_hockey_stick_errors(pair, points, touching),
         )
-    return GridLaw(masses, errors, _beyond(pair, points, hockey_sticks, masses))
+    return GridDistribution(masses, errors, _beyond(pair, points, hockey_sticks, masses))
 
 
 def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:
-    """E[(Y − cap)₊] if the polygon may go on straight behind the cap without crossing the price.
+    """E[(Y − cap)₊] if the polygon may continue straight beyond the cap, else 0.
 
-    It may where it comes in no less steep than the price leaves, as it does without atoms.
+    It may where it stays below the price: where it reaches the cap no less steep than the price
+    leaves it, as it does without atoms.
     """
     cap = points[-1:]
     if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
@@ -245,7 +254,7 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
 
 
 def _switch(grid: Grid) -> int:
-    """The first point above 0 and the mean 1 from where hockey sticks round less than reverse."""
+    """First point above 0 and the mean 1 from which hockey sticks round less than reverse ones."""
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
@@ -266,7 +275,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Hockey sticks under the tangents from some point on; the first one must not be used."""
+    """Hockey sticks under the tangents from some point on; the first value must not be used."""
     if touching.size == 0:
         return np.zeros(0)
     values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
@@ -276,7 +285,7 @@ def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -
 def under_tangents(
     points: FloatArray, middles: FloatArray, prices: FloatArray, slopes: FloatArray
 ) -> FloatArray:
-    """At each of J + 1 points the smaller of the tangents of the cells beside it.
+    """At each of J + 1 points the smaller of the tangents of the neighbouring cells.
 
     Every chord of the result lies under the tangent of its cell, so under the convex function
     with these ``prices`` and ``slopes`` at the ``middles`` of the J cells.

@@ -1,12 +1,21 @@
 """Hockey-stick curves: δ as a function of K = e^ε in one direction.
 
-A curve is convex and decreasing in K with slope in [−1, 0]. Curves are stated for K ≥ 1; below
-1 the other direction gives H_K(P‖Q) = 1 − K + K·H_{1/K}(Q‖P) (see `composition`).
+`Curve` is the interface: δ(K) and its slope for K ≥ 1, on one `Side` of the truth, in one
+`Direction`. `PairCurve` is the curve of a pair; `DilutedCurve`, `InfinityMassCurve` and `BestCurve`
+change or join curves, and `epsilon_at` reads ε off one. `PolygonCurve` passes through proved
+points: `upper_polygon` and `lower_polygon` make it from bounds at some K, and `nodes_near` and
+`nodes_down_to` choose these K. All of accounting uses this module; it builds on `pairs`.
+
+A curve is convex and decreasing in K, with slope in [−1, 0]. Below K = 1 the other direction gives
+H_K(P‖Q) = 1 − K + K·H_{1/K}(Q‖P) (`blocks.CurvePair`). Therefore chords through upper bounds are an
+upper bound. Between two points a lower bound follows from the neighbouring chords, extended: right
+of K_i the curve lies above any line from (K_j, upper), j < i, through (K_i, lower).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -23,17 +32,19 @@ from turnout.accounting.divergence.pairs import (
 )
 from turnout.accounting.divergence.work import charge
 from turnout.core import checks
+from turnout.core.arrays import BoolArray, FloatArray, IntArray
 from turnout.core.errors import NumericalError
-from turnout.spec.parameters import hold_members
+from turnout.schemes.parameters import hold_members
 
-FloatArray = np.ndarray
 _UNITS_A_POINT = 10  # of work, of a curve
+
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
+
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 
 
 class Direction(StrEnum):
-    """Which of the two worlds the adversary gains from."""
+    """Direction of a divergence: remove is H(P‖Q), add is H(Q‖P)."""
 
     REMOVE = "remove"
     """H_K(P‖Q): the client is present, and an event is likelier for it."""
@@ -42,7 +53,7 @@ class Direction(StrEnum):
 
 
 class Side(StrEnum):
-    """On which side of the truth a computed curve lies."""
+    """Side of the truth on which a computed curve lies."""
 
     UPPER = "upper"
     LOWER = "lower"
@@ -91,7 +102,7 @@ class PairCurve:
 
 @dataclass(frozen=True, slots=True)
 class DilutedCurve:
-    """The curve of (1 − p) Q + p P against Q: the client comes with probability p only.
+    """The curve of (1 − p) Q + p P against Q: the client takes part with probability p.
 
     Source: accounting.md, "Check-in probability": X becomes (1 − p) + pX. Exact.
     """
@@ -116,8 +127,8 @@ class DilutedCurve:
         chain = -(1.0 - p) * self.base.delta(inner) + self.base.slope(inner) * p / safe
         return np.where(alive, chain, 0.0)
 
-    def _weighed(self, k: FloatArray) -> tuple[FloatArray, ...]:
-        """Add: a weight, where it is positive, itself or 1, and the K of the base."""
+    def _weighed(self, k: FloatArray) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
+        """Of *add*: weight, whether it is positive, the weight or 1, and the K of the base."""
         p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
@@ -166,12 +177,12 @@ class InfinityMassCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BestCurve:
-    """The smallest of some upper curves, or the largest of some lower ones, at each K."""
+    """The smallest of several upper curves, or the largest of several lower ones, at each K."""
 
     side: Side
     curves: Sequence[Curve]
 
-    def _best(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _best(self, k: FloatArray) -> tuple[FloatArray, IntArray]:
         values = np.stack([curve.delta(k) for curve in self.curves])
         pick = np.argmin if self.side is Side.UPPER else np.argmax
         return values, np.expand_dims(pick(values, axis=0), 0)
@@ -189,7 +200,7 @@ class BestCurve:
 
 
 def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
-    """Sums from each value on (remove) or before it (add), and one for none of them."""
+    """Sums from each value on (remove) or before it (add), shape (n + 1,); one is the empty sum."""
     if direction is Direction.REMOVE:
         return np.append(np.cumsum(values[::-1])[::-1], 0.0)
     return np.append(0.0, np.cumsum(values))
@@ -198,23 +209,23 @@ def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
 def with_infinity_mass(
     base: Curve, direction: Direction, side: Side, infinity_mass: float
 ) -> Curve:
-    """``base`` itself where there is no infinity mass."""
+    """Curve with an infinity mass added; ``base`` itself where there is none."""
     return base if infinity_mass == 0.0 else InfinityMassCurve(base, direction, side, infinity_mass)
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
-    """``base`` itself where the client surely comes."""
+    """Curve of a client that takes part with a probability; ``base`` itself at probability 1."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 
 def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> float:
-    """The ε at which a curve reaches δ, on the private side of the root.
+    """ε at which a curve reaches δ, on the proved side of the root.
 
-    That is, of an upper curve an ε with curve(ε) ≤ δ, of a lower one the largest ε found with
-    curve(ε) > δ, or 0. A curve that is sharp ``near`` an ε only is looked at more closely below it.
+    Of an upper curve, an ε with curve(ε) ≤ δ; of a lower one, the largest ε found with
+    curve(ε) > δ, or 0. Below ``near``, an ε at which the curve is sharp, the search is finer.
 
     Raises:
-        NumericalError: an upper curve that does not come down to δ (below its error floor).
+        NumericalError: an upper curve does not fall to δ (δ lies below its error floor).
     """
     side = checks.choice(Side, side=side)
     closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
@@ -246,3 +257,173 @@ def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> flo
         )
     rounding = 4 * UNIT_ROUNDOFF * (1.0 + high)  # of K = e^ε
     return high + rounding if side is Side.UPPER else max(low - rounding, 0.0)
+
+
+PricedSide = Callable[[float, Side], float]
+"""δ at one K, bounded from one side."""
+
+_LARGEST_EPSILON = 150.0
+
+_NEAR = 1e-3  # relative width to which the root is found
+
+_ASIDE = 0.2  # distance in ln δ of the points that give the slopes of a lower curve
+
+_MOST_STEPS = 60
+
+_UNITS_A_NODE = 100  # of work, in a hull
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolygonCurve:
+    """A convex polygon over K; beyond its last node constant."""
+
+    nodes: FloatArray
+    values: FloatArray
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        return np.interp(k, self.nodes, self.values)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1, from the right."""
+        slopes = np.append(np.diff(self.values) / np.diff(self.nodes), 0.0)
+        index = np.searchsorted(self.nodes, k, side="right") - 1
+        return np.where(np.asarray(k) >= self.nodes[-1], 0.0, slopes[np.maximum(index, 0)])
+
+
+def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
+    """Upper curve: the greatest convex polygon below the chords of upper bounds.
+
+    Nodes are K's, rising, the first 1; bounds are above 1 where nothing is known.
+    """
+    curve = _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
+    return PolygonCurve(curve.nodes, np.minimum(curve.values * (1.0 + 16 * UNIT_ROUNDOFF), 1.0))
+
+
+def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
+    """Lower curve: a convex polygon, from finite lower and upper bounds at K's that rise from 1."""
+    # Bounds on the slopes beside each node.
+    gaps = np.diff(nodes)
+    falling, rising = _slopes(nodes, lowers, uppers)
+    # In each interval: the line from the left node, the one into the right node, their crossing.
+    into = lowers[1:] - rising[1:] * gaps
+    apart = rising[1:] - falling[:-1]
+    crossing = np.where(apart > 0, (lowers[:-1] - into) / np.where(apart > 0, apart, 1.0), 0.0)
+    crossing = np.clip(crossing, 0.0, gaps)
+    at_crossing = lowers[:-1] + falling[:-1] * crossing
+    at_crossing = np.maximum(at_crossing, into + rising[1:] * crossing)
+    # Beyond the last node the steepest proved line falls to 0, or the bound is 0 at once.
+    end = nodes[-1] * (1.0 + 1e-12)
+    if lowers[-1] > 0 and falling[-1] < 0:
+        end = nodes[-1] - lowers[-1] / falling[-1]
+    # The convex hull of nodes and crossings, lowered by the rounding of its values.
+    points = np.concatenate([nodes, nodes[:-1] + crossing, [end]])
+    values = np.concatenate([lowers, at_crossing, [0.0]])
+    order = np.lexsort((values, points))
+    points, first = np.unique(points[order], return_index=True)
+    curve = _hull(points, np.maximum(values[order][first], 0.0))
+    return PolygonCurve(curve.nodes, curve.values * (1.0 - 16 * UNIT_ROUNDOFF))
+
+
+def _slopes(
+    nodes: FloatArray, lowers: FloatArray, uppers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Lower bound on the slope right of each node, and upper bound on the slope left of it."""
+    charge(2 * nodes.size**2)
+    distances = nodes[:, None] - nodes[None, :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chords = (lowers[:, None] - uppers[None, :]) / distances
+    earlier = distances > 0
+    falling = np.max(np.where(earlier, chords, -1.0), axis=1)
+    rising = np.min(np.where(distances < 0, chords, 0.0), axis=1)
+    return falling, rising
+
+
+def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
+    """The lower convex hull of points, by Andrew's monotone chain."""
+    charge(_UNITS_A_NODE * nodes.size)
+    kept: list[int] = []
+    for i in range(nodes.size):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            to_last = (values[b] - values[a]) * (nodes[i] - nodes[a])
+            if to_last < (values[i] - values[a]) * (nodes[b] - nodes[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return PolygonCurve(nodes[kept], values[kept])
+
+
+def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> FloatArray:
+    """K = 1 and a few K's around the one at which a bound reaches δ, rising.
+
+    A first guess follows from ``loss_deviation``, about the standard deviation of the loss.
+
+    Raises:
+        NumericalError: no bound falls to δ.
+    """
+    target = math.log(delta)
+
+    def above(epsilon: float) -> float:
+        value = priced(math.exp(epsilon), side)
+        return math.log(min(max(value, 1e-300), 1e300)) - target
+
+    # Widen a bracket of the root, from a first guess of a Gaussian loss.
+    low, at_low = 0.0, above(0.0)
+    high = loss_deviation * math.sqrt(2.0 * max(-target, 0.5))
+    if at_low <= 0:
+        return np.exp(np.array([0.0, 0.01 * high]))
+    while (at_high := above(high)) > 0:
+        low, at_low, high = high, at_high, 1.5 * high
+        if high > _LARGEST_EPSILON:
+            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+    # Narrow the bracket; of an upper curve its ends are enough.
+    low, high = _narrowed(above, (low, at_low), (high, at_high))
+    if side is Side.UPPER:
+        return np.exp(np.array([0.0, low, high]))
+    # A lower curve needs neighbouring nodes, from whose chords its slopes follow.
+    aside = min(_ASIDE * (high - low) / max(above(low) - above(high), 1e-9), 0.1, 0.3 * low)
+    beside = [low - 2 * aside, low - aside, low, high, high + aside, high + 2 * aside]
+    return np.exp(np.array([0.0, *beside]))
+
+
+def _narrowed(
+    function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float]
+) -> tuple[float, float]:
+    """A short interval around the root of a falling function, by false position (Illinois)."""
+    (a, at_a), (b, at_b) = low, high
+    for _ in range(_MOST_STEPS):
+        if b - a <= _NEAR * b:
+            break
+        x = b - at_b * (b - a) / (at_b - at_a)
+        # Aim a little past the root, so that the other end follows in the next step.
+        x = min(max(x + 0.2 * _NEAR * b, a + 0.05 * (b - a)), b - 0.05 * (b - a))
+        value = function(x)
+        if value > 0:
+            a, at_a, at_b = x, value, 0.5 * at_b
+        else:
+            b, at_b, at_a = x, value, 0.5 * at_a
+    return a, b
+
+
+def nodes_down_to(
+    priced: PricedSide, delta: float, loss_deviation: float, density: float
+) -> FloatArray:
+    """K's from 1 to where an upper bound falls below δ, denser where the curve bends.
+
+    Around ε = 0 there are ``density`` nodes in each ``loss_deviation``, about the standard
+    deviation of the loss.
+    """
+    epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / loss_deviation
+    unit = loss_deviation / density
+    while last > delta:
+        score = min(epsilons[-1] / loss_deviation, 10.0)
+        step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall, 1.0))
+        epsilons.append(epsilons[-1] + step)
+        if epsilons[-1] > _LARGEST_EPSILON:
+            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+        value = priced(math.exp(epsilons[-1]), Side.UPPER)
+        if 0 < value < last < math.inf:
+            fall = math.log(last / value) / step
+        last = value
+    return np.exp(np.array(epsilons))

@@ -1,4 +1,8 @@
-"""From a randomizer to the pair that dominates it, and to what composes of it in closed form."""
+"""The pair that dominates one step of a randomizer, and its infinity mass.
+
+`dominating` returns a `DominatingPair`, by the type of the randomizer; it has one implementation a
+type. `participation` and `decomposition` build blocks from what it returns.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from turnout.accounting.divergence.pairs import (
 )
 from turnout.accounting.divergence.unhidden import UNKNOWN, ClosedForm
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     BoundedVariation,
     DiscreteGaussianNoise,
@@ -36,11 +40,11 @@ _TABLE_ROUNDING = 1e-8  # a table's probabilities may sum to as much less or mor
 
 @dataclass(frozen=True, slots=True)
 class DominatingPair:
-    """The worst-case view of one step in which a client takes part.
+    """Dominating pair and infinity mass of one step in which a client takes part.
 
     Attributes:
-        pair: law of the likelihood ratio, scaled to mean 1.
-        infinity_mass: probability that the step shows for sure that the client takes part.
+        pair: distribution of the likelihood ratio, scaled to mean 1.
+        infinity_mass: probability of an output that only the client's participation can produce.
     """
 
     pair: Pair
@@ -49,10 +53,15 @@ class DominatingPair:
 
 @singledispatch
 def dominating(randomizer: object, sensitivity: float) -> DominatingPair:
-    """The dominating pair of one step.
+    """Dominating pair of one step of a randomizer.
 
-    A client's contribution moves the step by ``sensitivity``, in units of what it is clipped to: 1
-    against a null contribution, 2 where it may displace another one.
+    Args:
+        randomizer: any randomizer of `schemes`.
+        sensitivity: how far a contribution moves the step, in units of the clip norm: 1 against a
+            null contribution, 2 where it may displace another one.
+
+    Raises:
+        UnsupportedError: no dominating pair is known for the randomizer, or at this sensitivity.
     """
     raise UnsupportedError(f"no dominating pair is known for {type(randomizer).__name__}")
 

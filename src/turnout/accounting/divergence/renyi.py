@@ -1,4 +1,7 @@
-"""Rényi divergences of a block in both directions, from its privacy curves.
+"""Rényi divergences of a block in both directions, as upper bounds from its privacy curves.
+
+`block_renyi` and `run_renyi` return `RenyiBounds`, which add up; `divergence_bound` is the bound of
+one direction and order. `budgets` charges windows with them.
 
 Notation (docs/design/accounting.md): X = dP/dQ, K = e^ε, α the order, Δ the step of a loss grid.
 Remove: D_α(P‖Q) = ln E_Q[X^α] / (α − 1). Add: D_α(Q‖P), the same with P and Q exchanged.
@@ -7,9 +10,9 @@ x^α is convex, so its mean is 1 plus an integral of prices with a positive weig
 at every ε bounds every Rényi divergence too, without any property of the randomizer. On a grid the
 integral is a sum over the polygon through the prices, which lies above them.
 
-High orders see nothing but the last stretch of the tail, where curves end in round-off and where
-the divergence itself is far larger than δ asks for. So curves are cut: who lies beyond a loss L
-counts as given away, an event of probability at most δ(L) that is added to δ in the end
+High orders depend only on the last part of the tail, where curves end in round-off and where the
+divergence itself is far larger than δ requires. Curves are therefore cut: losses beyond some L
+count as disclosure, an event of probability at most δ(L) that is added to δ in the end
 ("approximate" divergence: Bun & Steinke 2016, Definition 8.1, for one order).
 """
 
@@ -22,16 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock, reach_of
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.loss_laws import CurvePair, reach_of
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.pairs.prices import log_expm1
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, log_expm1
 from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, ParameterError
 
-FloatArray = np.ndarray
 _STEPS_A_DEVIATION = 50  # loss grid: its step as a part of the block's loss deviation
 _FEWEST, _MOST = 2**10, 2**15  # points of each half of the grid
 _REFINEMENTS = 3
@@ -70,17 +71,17 @@ class RenyiBounds:
 
     @classmethod
     def zero(cls, orders: Sequence[float]) -> RenyiBounds:
-        """Nothing released."""
+        """Zero divergences: nothing released."""
         nothing = (0.0,) * len(orders)
         return cls(tuple(orders), nothing, nothing)
 
     def of(self, direction: Direction) -> tuple[float, ...]:
-        """The divergences of one direction."""
+        """Divergences of one direction, by order."""
         remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
         return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
-        """Both mechanisms, one after the other."""
+        """Bounds on both mechanisms together, one after the other."""
         if self.orders != other.orders:
             raise ParameterError("orders", other.orders, f"{self.orders}, as in the other curve")
         return RenyiBounds(
@@ -91,7 +92,7 @@ class RenyiBounds:
         )
 
     def __rmul__(self, count: int) -> RenyiBounds:
-        """``count`` repetitions."""
+        """Bounds on ``count`` repetitions together."""
         checks.count(0, count=count)
         return RenyiBounds(
             self.orders,
@@ -101,7 +102,7 @@ class RenyiBounds:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain numbers and lists."""
+        """Plain numbers and lists, for JSON."""
         return {
             "orders": list(self.orders),
             "remove": list(self.remove),
@@ -111,13 +112,13 @@ class RenyiBounds:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiBounds:
-        """The curve that `to_dict` wrote."""
+        """Bounds from what `to_dict` wrote."""
         lists = (tuple(_number(value) for value in data[name]) for name in _LISTS)
         return cls(*lists, left_out=data["left_out"])
 
 
 def _number(value: object) -> float:
-    """A written number; words are none, though Python would read some."""
+    """Checked number of a written record; strings are refused."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParameterError("divergences", value, "numbers")
     return float(value)
@@ -128,7 +129,7 @@ def _up(value: float) -> float:
 
 
 def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
-    """The orders, if they rise from above 1."""
+    """Orders as a tuple, checked to rise from above 1."""
     values = tuple(float(order) for order in orders)
     rising = all(a < b for a, b in zip((1.0, *values), values, strict=False))
     if not values or not rising or math.isinf(values[-1]):
@@ -139,7 +140,7 @@ def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
 def run_renyi(
     run: Sequence[tuple[Block, int]], orders: Sequence[float], left_out: float
 ) -> RenyiBounds:
-    """`block_renyi` of a whole run, ``left_out`` shared evenly among its blocks."""
+    """Upper bounds on a whole run by `block_renyi`, ``left_out`` shared evenly among blocks."""
     total = RenyiBounds.zero(checked_orders(orders))
     blocks = sum(count for _, count in run)
     for block, count in run:
@@ -149,7 +150,7 @@ def run_renyi(
 
 @remembered
 def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> RenyiBounds:
-    """Rényi divergences of one block, whatever its randomizer.
+    """Upper bounds on the Rényi divergences of one block, for every randomizer.
 
     Source: f-divergences as integrals of hockey-stick divergences (Sason & Verdú 2016,
     "f-divergence inequalities", Proposition 3), here as a sum over a polygon above the prices.
@@ -157,7 +158,7 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
     Args:
         block: one window or step.
         orders: real α's above 1, rising.
-        left_out: how much probability may be cut off in each direction; strictly between 0
+        left_out: probability that may be cut off in each direction; strictly between 0
             and 1. Where no cut is needed (Gaussian noise without amplification) none is made.
 
     Returns:
@@ -165,9 +166,11 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
     """
     checked_orders(orders)
     checks.open_unit(left_out=left_out)
+    # Gaussian noise without amplification has a closed form and needs no cut.
     step = block if isinstance(block, PairBlock) and block.probability == 1.0 else None
     if step is not None and isinstance(step.pair, GaussianPair):
         return _gaussian(step.pair, orders)
+    # Refine the grids until the bounds hardly fall; a grid that cannot be certified is skipped.
     best: RenyiBounds | None = None
     for refinement in range(_REFINEMENTS):
         try:
@@ -198,7 +201,7 @@ def _excess(coarse: RenyiBounds, fine: RenyiBounds) -> float:
 
 
 def _least(a: RenyiBounds, b: RenyiBounds) -> RenyiBounds:
-    """The smaller bound at each order; either is one if the larger cut is charged."""
+    """The smaller bound at each order; both hold if the larger cut is charged."""
     return RenyiBounds(
         a.orders,
         tuple(map(min, a.remove, b.remove)),
@@ -217,7 +220,7 @@ def _of_curves(
     by_direction: dict[Direction, tuple[float, ...]] = {}
     cut = 0.0
     for direction in Direction:
-        losses = reach / half * np.arange(-half, half + 1)
+        losses = reach / half * np.arange(-half, half + 1, dtype=np.float64)
         points = np.exp(losses)
         prices = np.minimum(curves.price_and_slope(direction, points)[0], np.minimum(points, 1.0))
         if np.isnan(prices).any():
@@ -228,12 +231,12 @@ def _of_curves(
 
 
 def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> float:
-    """D_α of the worst law under a polygon of prices, but for who lies beyond the last one.
+    """Upper bound on D_α under a polygon of prices, without losses beyond the last point.
 
-    The law is that of X under Q: with a grid point K_j, its price E(X − K_j)₊ for K_j ≥ 1 and
-    E(K_j − X)₊ below. The mean of x^α is 1 plus the sum over j of the jump of its chords' slope
-    at K_j times the price at K_j; all terms are positive. Beyond the last point the polygon is
-    flat: a mass of P, the last price, lies at infinity and is left out.
+    The worst distribution is that of X under Q: with a grid point K_j, its price E(X − K_j)₊ for
+    K_j ≥ 1 and E(K_j − X)₊ below. The mean of x^α is 1 plus the sum over j of the
+    jump of its chords' slope at K_j times the price at K_j; all terms are positive. Beyond the last
+    point the polygon is flat: a mass of P, the last price, lies at infinity and is left out.
 
     Args:
         losses: ln K_j, an even number of equal steps from −L to L, shape ``(2n + 1,)``.

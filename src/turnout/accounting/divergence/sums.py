@@ -1,41 +1,76 @@
-"""The law of a sum of independent grid variables by one FFT, with a bound on its round-off.
+"""Distributions of sums of independent variables: on a grid by one FFT, on few values exactly.
 
-Why not simply rfft(q)^t: an FFT errs by about u·log N in every frequency, and the t-th power
-multiplies that by t, which at t = 10⁶ drowns δ = 1e-10. Here the characteristic function is
-written as
+`convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumLaw`, with a
+bound on its round-off; `hockey_sticks_in_bins` and `smooth_size` serve its callers. `composition`
+adds up privacy losses with it, `participation.check_ins` the likelihood ratios of a window.
+`multinomial_curve` returns the curve of one check-in where a ratio takes few values (`AtomicPair`):
+a `MultinomialCurve`, exact but for rounding, without a grid.
+
+**FFT.** The plain rfft(q)^t loses too much: an FFT errs by about u·log N in every frequency, and
+the t-th power multiplies that by t, which at t = 10⁶ exceeds δ = 1e-10. Here the characteristic
+function is written as
 
     φ(z) = z^c·(1 + m (z − 1) + (z − 1)² R̂(z)),   R_j = E[(V − c − j − 1)₊],
                                                    R_{−i} = E[(c − V − i + 1)₊]
 
-for j ≥ 0 and i ≥ 1, hockey sticks in bins around a centre c near E[V], m = E[V] − c. Only R̂
-comes from an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about
-the variance, so the error of t·ln φ stays of order u·log N whatever t is.
+for j ≥ 0 and i ≥ 1, hockey sticks in bins around a centre c near E[V], m = E[V] − c. Only R̂ is
+made by an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about the
+variance, so the error of t·ln φ stays of order u·log N for every t. Notation: V = X / h in bins,
+z = e^{−iω}, b = z − 1, u the unit round-off.
 
-Notation: V = X / h in bins, z = e^{−iω}, b = z − 1, u the unit round-off.
+**Few values.** The sum of a window's ratios depends only on how many of them take which value,
+which is a multinomial distribution. With X = e^{±ε₀}, by which any ε₀-DP randomizer is bounded, it
+is the binomial distribution of t and 1/(e^{ε₀} + 1) under Q (accounting.md §2, "Pure ε₀-DP
+randomizer"). Notation: c_j = number of ratios with the value x_j, m_j = its mass under Q,
+d_j = c_j − t·m_j. Since the ratio has mean 1, S − 1 = Σ d_j·(x_j − x₀)/t for every x₀, which keeps
+its digits where S is near 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from scipy import fft
 
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.divergence.work import charge
+from turnout.accounting.divergence.curves import Direction, Side, running_sums
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.divergence.work import charge, remembered
+from turnout.core.arrays import BoolArray, ComplexArray, FloatArray, IntArray
+from turnout.core.bounds import bisected_each
 
-FloatArray = np.ndarray
 # Forward error of an FFT: each of log₂ N radix-2 levels multiplies by a rounded twiddle factor
 # and adds, at most 6.7 u a level (Higham, Accuracy and Stability, §24.1); a radix-3 level counts
 # as log₂ 3 of them. 32 u for the inputs.
 _ROUNDOFF_A_LEVEL = 8.0
+
 _ROUNDOFF_INPUT = 32.0
+
 # NumPy sums in pairs: 128 terms by eight running sums, then log₂ J levels.
 _ROUNDOFF_MEAN = 64.0
+
 _NEGLIGIBLE_LOG = -80.0
-_UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; twice as many beyond a cache
+
+_UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; four times beyond a cache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """One variable V on the bins 0 … J and the number of times it is added.
+
+    Attributes:
+        masses: shape (J + 1,), J < the number of bins, summing to 1.
+        count: t.
+        price_errors: absolute errors of the (tilted) prices in bins whose differences are
+            V's masses; at frequency ω they weigh |z − 1|² + ``tilt``².
+    """
+
+    masses: FloatArray
+    count: int
+    price_errors: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,52 +86,16 @@ class SumLaw:
     l2_error: float
 
 
-def hockey_sticks_in_bins(masses: FloatArray) -> FloatArray:
-    """E[(V − j)₊] for j = 0 … J of a law with these masses, shape (J + 1,)."""
-    return np.append(_sums_from(_sums_from(masses[1:])), 0.0)
-
-
-def hockey_sticks_rounding(cells: int) -> float:
-    """Relative error of each price that `hockey_sticks_in_bins` returns for so many cells."""
-    return 4.0 * (math.isqrt(cells) + 3) * UNIT_ROUNDOFF
-
-
-def _sums_from(values: FloatArray) -> FloatArray:
-    """Sums of non-negative values from each index on, in two levels: J terms round like 2√J."""
-    width = math.isqrt(values.size) + 1
-    rows = np.zeros(width * width)
-    rows[: values.size] = values
-    within = np.cumsum(rows.reshape(width, width)[:, ::-1], axis=1)[:, ::-1]
-    later = np.append(np.cumsum(within[:0:-1, 0])[::-1], 0.0)
-    return (within + later[:, None]).ravel()[: values.size]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Factor:
-    """One variable V on the bins 0 … J and how often it is added.
-
-    Attributes:
-        masses: shape (J + 1,), J < the number of bins, summing to 1.
-        count: t.
-        price_errors: absolute errors of the (tilted) prices in bins from which V's law was
-            differenced; at frequency ω they weigh |z − 1|² + ``tilt``².
-    """
-
-    masses: FloatArray
-    count: int
-    price_errors: FloatArray | None = None
-
-
 def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 0.0) -> SumLaw:
-    """The law of the sum of all variables, modulo N bins, with a bound on its round-off.
+    """Distribution of the sum of all variables, modulo N bins, with a bound on its round-off.
 
     Args:
         factors: the variables.
         size: N, even; its prime factors should be 2 and 3.
         first: lowest bin of the window to return.
-        tilt: exponential tilt a bin that the laws already contain; 0 for none.
+        tilt: exponential tilt a bin that the distributions already contain; 0 for none.
     """
-    charge(_UNITS_A_BIN * size * (1 + len(factors)) * (2 if size > _CACHED else 1))
+    charge(_UNITS_A_BIN * size * (1 + len(factors)) * (4 if size > _CACHED else 1))
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
     turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
     parts = [_Transform.of(factor, size, turn, tilt) for factor in factors]
@@ -146,28 +145,32 @@ class _Transform:
     count: int
     centre: int
     mean: float
-    offset: FloatArray
-    curvature: FloatArray
+    offset: ComplexArray
+    curvature: ComplexArray
     modulus: FloatArray
     error: FloatArray
     spread: float
 
     @classmethod
-    def of(cls, factor: Factor, size: int, turn: FloatArray, tilt: float) -> _Transform:
+    def of(cls, factor: Factor, size: int, turn: ComplexArray, tilt: float) -> _Transform:
         square = np.abs(turn) ** 2
+        # Hockey sticks in bins around a centre near the mean.
         lowest, highest = np.flatnonzero(factor.masses)[[0, -1]]
         masses, cells = factor.masses[lowest : highest + 1], int(highest - lowest)
         centre = round(float(masses @ np.arange(cells + 1)))
         hockey_sticks = hockey_sticks_in_bins(masses[centre:])
         reverse_hockey_sticks = hockey_sticks_in_bins(masses[centre::-1])
+        # R of the header, indices below 0 wrapped around; R̂ is its transform.
         rest = np.zeros(size)
         rest[: hockey_sticks.size - 1] = hockey_sticks[1:]
         if centre:
             rest[-centre:] += reverse_hockey_sticks[centre - 1 :: -1]
+        # φ − 1 from the mean and R̂.
         terms = masses * (np.arange(cells + 1) - centre)
         mean = float(terms.sum())
         curvature = turn * turn * np.asarray(fft.rfft(rest, size))
         offset = mean * turn + curvature
+        # Bound on its error: of the FFT, of the hockey sticks, of the mean, and of given prices.
         error = (_gamma(size) + hockey_sticks_rounding(cells)) * square * float(rest.sum())
         error = error + np.abs(turn) * _ROUNDOFF_MEAN * UNIT_ROUNDOFF * float(np.abs(terms).sum())
         spread = _spread(rest)
@@ -181,13 +184,33 @@ class _Transform:
 
 
 def smooth_size(wanted: float) -> int:
-    """The least 2ⁿ or 3·2ⁿ that is enough."""
+    """The least 2ⁿ or 3·2ⁿ of at least ``wanted``, a fast size for an FFT."""
     octave = 1 << math.floor(math.log2(wanted))
     return next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)
 
 
+def hockey_sticks_in_bins(masses: FloatArray) -> FloatArray:
+    """E[(V − j)₊] for j = 0 … J of a distribution with these masses, shape (J + 1,)."""
+    return np.append(_sums_from(_sums_from(masses[1:])), 0.0)
+
+
+def hockey_sticks_rounding(cells: int) -> float:
+    """Bound on the relative error of each price of `hockey_sticks_in_bins`, by number of cells."""
+    return 4.0 * (math.isqrt(cells) + 3) * UNIT_ROUNDOFF
+
+
+def _sums_from(values: FloatArray) -> FloatArray:
+    """Sums of non-negative values from each index on; J terms round like 2√J, by two levels."""
+    width = math.isqrt(values.size) + 1
+    rows = np.zeros(width * width)
+    rows[: values.size] = values
+    within = np.cumsum(rows.reshape(width, width)[:, ::-1], axis=1)[:, ::-1]
+    later = np.append(np.cumsum(within[:0:-1, 0])[::-1], 0.0)
+    return (within + later[:, None]).ravel()[: values.size]
+
+
 def _gamma(size: int) -> float:
-    """Relative forward error of one FFT."""
+    """Bound on the relative forward error of one FFT of this size."""
     return (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
 
 
@@ -198,15 +221,15 @@ def _spread(values: FloatArray) -> float:
 
 
 def _norm(error: FloatArray, spread: float, size: int) -> float:
-    """Bound on the ℓ2 norm over frequencies of what errors of the prices make of the law.
+    """Bound on the ℓ2 norm, over frequencies, of the error that errors of prices cause.
 
-    ``error`` bounds each frequency as if all errors met there, w(ω)·Σe. The transform of e has
+    ``error`` bounds each frequency as if all errors added up there, w(ω)·Σe. The transform of e has
     ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and less where many frequencies count.
     """
     return min(float(np.linalg.norm(error)), float(error.max()) * spread * math.sqrt(size))
 
 
-def _log1p_minus(a: FloatArray) -> FloatArray:
+def _log1p_minus(a: ComplexArray) -> ComplexArray:
     """ln(1 + a) − a without cancellation for small complex a."""
     small = np.abs(a) < 0.05
     result = np.log(np.where(a == -1.0, np.finfo(float).tiny, 1.0 + a)) - a
@@ -218,7 +241,7 @@ def _log1p_minus(a: FloatArray) -> FloatArray:
     return result
 
 
-def _turn_minus(omega: FloatArray) -> FloatArray:
+def _turn_minus(omega: FloatArray) -> ComplexArray:
     """e^{−iω} − 1 + iω without cancellation for small ω."""
     square = omega**2
     series = np.zeros_like(omega)
@@ -227,3 +250,221 @@ def _turn_minus(omega: FloatArray) -> FloatArray:
     # The series is 1 − sin(ω)/ω, complete to the last digit for ω < 1.
     imaginary = np.where(omega < 1.0, omega * series, omega - np.sin(omega))
     return -2 * np.sin(omega / 2) ** 2 + 1j * imaginary
+
+
+_MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed
+
+_MOST_STATES = 1 << 20
+
+_MOST_FREE = 8  # counts that are enumerated one by one
+
+_FORGOTTEN = {True: 1e-290, False: 1e-40}  # mass that may be left out: of two values, of more
+
+_HALVINGS = 60
+
+_CLOSE = 2.0  # K up to which S − 1 is used, not S
+
+
+@runtime_checkable
+class AtomicPair(Protocol):
+    """A pair whose ratio takes finitely many values."""
+
+    @property
+    def atoms(self) -> tuple[FloatArray, FloatArray]:
+        """The values of X, 0 among them, and Q's masses on them, shape (n,) each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MultinomialCurve:
+    """δ(K) of one window of a randomizer with few ratios, exact but for rounding to its side.
+
+    Attributes:
+        close, far: the distribution of S, for K up to 2 and beyond.
+        forgotten: bound on what the counts left out add.
+        mass_error: relative error of a mass.
+    """
+
+    direction: Direction
+    side: Side
+    close: _Sums
+    far: _Sums
+    forgotten: float
+    mass_error: float
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1."""
+        value, blur, size, _ = self._price(np.asarray(k, dtype=float))
+        error = blur + (self.mass_error + 4.0 * UNIT_ROUNDOFF * self.close.points.size) * size
+        if self.side is Side.UPPER:
+            return np.clip(value + error + self.forgotten, 0.0, 1.0)
+        return np.clip(value - error, 0.0, 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        return self._price(np.asarray(k, dtype=float))[3]
+
+    def _price(self, k: FloatArray) -> list[FloatArray]:
+        close, far = (sums.price(self.direction, k) for sums in (self.close, self.far))
+        return [np.where(k <= _CLOSE, one, other) for one, other in zip(close, far, strict=True)]
+
+
+def multinomial_curve(
+    pair: Pair, window: int, direction: Direction, side: Side
+) -> MultinomialCurve | None:
+    """Curve of one check-in in a window of t steps; None where there are too many counts."""
+    if not isinstance(pair, AtomicPair):
+        return None
+    upper = _upper(pair, window, direction)
+    return upper if upper is None or side is Side.UPPER else replace(upper, side=side)
+
+
+@remembered
+def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCurve | None:
+    values, masses = pair.atoms
+    order = np.argsort(masses, kind="stable")  # the commonest value's count follows from the rest
+    values, masses = values[order], masses[order]
+    forgotten = _left_out(window, masses)
+    if forgotten is None:
+        return None
+    law = _law(direction, window, values, masses, forgotten)
+    close = _Sums.of(1.0, law.offsets, law.blur, law, (float(law.blur.max()), 0.0))
+    relative = 8.0 * values.size * UNIT_ROUNDOFF
+    far = _Sums.of(0.0, law.ratios, relative * law.ratios, law, (0.0, 2.0 * relative))
+    levels = values.size - 1
+    lost = 2.0 * levels * forgotten * max(float(values.max()), 1.0)
+    return MultinomialCurve(direction, Side.UPPER, close, far, lost, levels * _MASS_ERROR)
+
+
+def _law(
+    direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
+) -> _Law:
+    """Distribution of S over every choice of counts that matters."""
+    from scipy import stats  # slow to import
+
+    # Begin with all t steps left, then choose the count of one value after the other.
+    left, chances = np.array([window]), np.ones(1)
+    offsets, moved, ratios = np.zeros(1), np.zeros(1), np.zeros(1)
+    rests = np.cumsum(masses[::-1])[::-1]
+    for j in range(values.size - 1):
+        share = min(float(masses[j] / rests[j]), 1.0)
+        # Every sum so far branches into the counts that matter of this value.
+        low, high = _range(left, share, forgotten)
+        sizes = high - low + 1
+        parent = np.repeat(np.arange(sizes.size), sizes)
+        counts = np.arange(parent.size) - (np.cumsum(sizes) - sizes - low)[parent]
+        left, chances = left[parent], chances[parent] * stats.binom.pmf(counts, left[parent], share)
+        # Add the value's part of S − 1, of its rounding and of S.
+        distance = counts - window * masses[j]
+        offsets = offsets[parent] + distance * ((values[j] - values[-1]) / window)
+        moved = moved[parent] + np.abs(distance) / window
+        ratios = ratios[parent] + counts * (values[j] / window)
+        left = left - counts
+    # The steps left over have the last value; bound the rounding of S − 1.
+    ratios = ratios + left * (values[-1] / window)
+    blur = 4.0 * UNIT_ROUNDOFF * (float(values.max()) * moved + 1.0 + float(values[-1]))
+    return _Law(direction, offsets, blur, ratios, chances)
+
+
+def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
+    """Counts beyond which Chernoff's bound on a binomial tail is ``forgotten``, by bisection."""
+    from scipy.special import rel_entr
+
+    goal = math.inf if forgotten == 0.0 else -math.log(forgotten)
+    mean, ends = trials.astype(np.float64) * share, []
+
+    def rare(count: FloatArray) -> BoolArray:
+        return ~(rel_entr(count, mean) + rel_entr(trials - count, trials - mean) < goal)
+
+    for last in (np.zeros_like(mean), trials.astype(np.float64)):
+        ends.append(bisected_each(rare, mean, last, _HALVINGS)[1])
+    return np.floor(ends[0]).astype(np.int64), np.ceil(ends[1]).astype(np.int64)
+
+
+def _left_out(window: int, masses: FloatArray) -> float | None:
+    """Mass that may be left out of each count, 0 if possible; None for too many counts."""
+    free = masses.size - 1
+    choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
+    if choices <= math.log(_MOST_STATES):
+        return 0.0
+    if free > _MOST_FREE:
+        return None
+    forgotten = _FORGOTTEN[free == 1]
+    ranges = [_range(np.array([window]), float(m), forgotten) for m in masses[:-1]]
+    widths = [float(high[0] - low[0]) + 1.0 for low, high in ranges]
+    return forgotten if math.prod(widths) <= _MOST_STATES else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Law:
+    """Distribution of S in one direction: S − 1, S, bounds on their rounding, and Q's masses."""
+
+    direction: Direction
+    offsets: FloatArray
+    blur: FloatArray
+    ratios: FloatArray
+    masses: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Distribution of S − base on increasing ``points``, as running sums from or up to each.
+
+    Attributes:
+        base: 1, which keeps digits where S is near 1, or 0, which keeps them where S is near 0.
+        points: S − base.
+        mass: Σ q.
+        excess: Σ q·(S − base).
+        blur: Σ q times a bound on the rounding of S − base.
+        nearly: bounds on the move of a point by rounding, absolute and relative.
+    """
+
+    base: float
+    points: FloatArray
+    mass: FloatArray
+    excess: FloatArray
+    blur: FloatArray
+    nearly: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls,
+        base: float,
+        points: FloatArray,
+        blur: FloatArray,
+        law: _Law,
+        nearly: tuple[float, float],
+    ) -> _Sums:
+        """Sums from each point on (remove) or up to it (add)."""
+        order = np.argsort(points, kind="stable")
+        points, masses = points[order], law.masses[order]
+        mass, excess, blurred = (
+            running_sums(part, law.direction)
+            for part in (masses, masses * points, masses * blur[order])
+        )
+        return cls(base, points, mass, excess, blurred, nearly)
+
+    def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
+        """E[(S − K)₊] or E[(1 − K·S)₊], its rounding, the size of its terms, and dδ/dK."""
+        if direction is Direction.REMOVE:
+            factor, due = np.ones_like(k), self.base - k
+            index, blurred = self._from(-due, -1.0, "right")
+            slope = -self.mass[index]
+        else:
+            factor, due = -k, 1.0 - k * self.base
+            index, blurred = self._from(due / k, 1.0, "left")
+            slope = -(self.excess[index] + self.base * self.mass[index])
+        near, far = factor * self.excess[index], due * self.mass[index]
+        blur = np.abs(factor) * self.blur[blurred]
+        return near + far, blur, np.abs(near) + np.abs(far), slope
+
+    def _from(
+        self, threshold: FloatArray, outwards: float, side: Literal["left", "right"]
+    ) -> tuple[IntArray, IntArray]:
+        """Indices at which sums begin, and if rounding moved points across the threshold."""
+        absolute, relative = self.nearly
+        shifted = threshold + outwards * (absolute + relative * np.abs(threshold))
+        return (
+            np.searchsorted(self.points, threshold, side=side),
+            np.searchsorted(self.points, shifted, side=side),
+        )

@@ -19,7 +19,7 @@ from scipy.special import erfcx, gammaln, log_ndtr
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.core.roots import bisected
+from turnout.core.bounds import bisected
 
 _DIGITS = 2e-9  # more than a root of the other analyses errs by, which thus keep their digits
 _ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # of a score, a tail or Mills' ratio, each relative

@@ -23,7 +23,7 @@ import numpy as np
 
 from turnout.core.errors import NumericalError
 
-QUESTION = 4_000_000_000
+QUESTION = 2_200_000_000
 """Units of one question: some 20 seconds of a processor."""
 SPENT = "the budget of work ended before a bound was certified"
 _MOST_BYTES = 1 << 27  # of results that are kept

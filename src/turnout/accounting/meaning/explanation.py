@@ -1,33 +1,44 @@
-"""The best attacker against a scheme, as functions of its privacy profile.
+"""The meaning of a guarantee: success of the best attacker, and a Gaussian trade-off.
 
-docs/explanation.md says what each number is and what is proved about it.
+`explain` returns the `Explanation` of a scheme's guarantee, with trade-offs, success, certainty and
+a `GaussianFit`. `gaussian_fit` returns that fit: the smallest μ for which the scheme is as private
+as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation; it builds on
+`membership` and `profile`. docs/explanation.md describes each number and what is proved about it.
+
+In general no finite μ dominates a profile all the way to δ = 0: the remove direction of random
+participation has heavier tails than any Gaussian. So μ is given with the δ down to which it holds.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from scipy.special import ndtr
+
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.guarantee import Guarantee
-from turnout.accounting.meaning.gaussian_dp import GaussianFit, gaussian_fit
-from turnout.accounting.meaning.membership import Certainty, bayes_success, certainty
+from turnout.accounting.meaning.membership import Certainty, TradeOff, bayes_success, certainty
 from turnout.accounting.meaning.profile import Profile, profile_down_to
-from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core import checks
-from turnout.core.bounds import Bounds
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import Bounds, bisected, grown
 from turnout.core.errors import NumericalError
-from turnout.spec import Relation, Scheme
+from turnout.schemes import Relation, Scheme
 
 EVEN = 0.5
-"""The prior of somebody who thinks both worlds equally likely."""
+"""Prior of an attacker to whom both worlds are equally likely."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A scheme's price, as what the best attacker can do.
+    """The meaning of a scheme's guarantee: bounds on the success of the best attacker.
 
-    ``priors``: what an attacker may think beforehand, `EVEN` first. ``fit``: the Gaussian trade-off
+    ``priors``: prior probabilities of the attacker, `EVEN` first. ``fit``: the Gaussian trade-off
     below the scheme's, None where there is none.
     """
 
@@ -38,7 +49,7 @@ class Explanation:
 
     @cached_property
     def trade_offs(self) -> dict[str, TradeOff]:
-        """Error curves by what is claimed: each direction by its name in the guarantee."""
+        """Trade-off curves by the name of their direction in the guarantee."""
         forward = TradeOff.of(self.profile)
         if self.guarantee.relation is Relation.REPLACE_ONE:
             return {"replace": forward}
@@ -46,29 +57,29 @@ class Explanation:
 
     @property
     def advantage(self) -> Bounds:
-        """True minus false positives at the best threshold."""
+        """Bounds on the rate of true minus that of false positives, at the best threshold."""
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
-        """Accuracy of the best attack."""
+        """Bounds on the accuracy of the best attack at a prior."""
         return bayes_success(self.profile, prior)
 
     def true_positive_rate(self, direction: str, rate: float) -> Bounds:
-        """True positives at a false positive rate."""
+        """Bounds on the true positive rate at a false positive rate."""
         curve = self.trade_offs[direction]
         found = curve.true_positive_rate(rate)
         # Under replace-one either world may be the first one.
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
     def certainty(self, prior: float) -> Certainty:
-        """Bounds on how sure an attacker becomes of either claim, but for a chance of δ each."""
+        """Bounds on the posterior of either claim, exceeded with probability δ at most."""
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
 def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
-    """The meaning of a scheme's guarantee for one client.
+    """Explanation of a scheme's guarantee for one client.
 
-    ``prior``: what an attacker thinks beforehand, strictly between 0 and 1, besides `EVEN`.
+    ``prior``: a prior probability of the attacker besides `EVEN`, strictly between 0 and 1.
 
     Raises:
         ParameterError: a prior out of range.
@@ -84,3 +95,117 @@ def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) ->
     except NumericalError:  # two neighbour bounds may prove no more at ε = 0 than δ ≤ 1
         fit = None
     return Explanation(guarantee, priors, profile, fit)
+
+
+_LEAST, _MOST = 1e-12, 1e4  # of μ
+_PRECISION = 1e-9  # relative, of the search for μ
+_ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # of a tangent: that of tails some dozen σ out, and more
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianFit:
+    """Fitted μ-GDP down to a δ.
+
+    Guarantees (M is the scheme, δ_M its profile, f its trade-off, in either direction; δ_μ and
+    G_μ those of N(0, 1) against N(μ, 1), with μ = ``mu.upper``):
+
+        1. δ_M(ε) ≤ δ_μ(ε) for every ε in [0, ``epsilon``], not only on a grid.
+        2. δ_M(ε) ≤ ``delta`` for every ε ≥ ``epsilon``.
+        3. f(α) ≥ G_μ(α) for every α in [``alpha_lower``, ``alpha_upper``].
+        4. f(α) ≥ G_μ(α) − ``delta`` for every α.
+
+    Proof of 1. Upper bounds U on δ_M hold at the K_i = e^{ε_i} of a grid that begins at ε = 0 and
+    ends at ``epsilon``. δ_M is convex in K, so between K_i and K_{i+1} it lies below the chord c
+    of U. δ_μ is convex in K too, so there it lies above both tangents at K_i and K_{i+1}, and so
+    above their maximum v. The difference c − v is concave with one kink, where the tangents meet;
+    c ≤ v in the whole cell follows from c ≤ v at the two ends and at the kink, which is checked.
+
+    2 is U at the last point, since δ_M decreases.
+
+    3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and e^{−ε}(1 − δ_M'(ε) − α),
+    where δ_M' is the other direction (`membership.TradeOff`); G_μ is the same with δ_μ twice. By 1
+    and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and e^{−ε} ≤ 1, so each term
+    of f is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the supremum is attained at
+    the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second term). If that ε is at
+    most ``epsilon``, 1 applies to it with nothing subtracted: 3.
+
+    ``mu`` bounds the smallest μ for which 1 is true.
+    """
+
+    mu: Bounds
+    delta: float
+    epsilon: float
+
+    @property
+    def alpha_lower(self) -> float:
+        """Smallest α at which f ≥ G_μ without a subtracted δ."""
+        return self._alpha(-1.0) * (1.0 + 1e-9)
+
+    @property
+    def alpha_upper(self) -> float:
+        """Largest α at which f ≥ G_μ without a subtracted δ."""
+        return self._alpha(1.0) * (1.0 - 1e-9)
+
+    def _alpha(self, sign: float) -> float:
+        mu = self.mu.upper
+        if mu == 0.0:
+            return 0.0 if sign < 0 else 1.0
+        return float(ndtr(sign * self.epsilon / mu - mu / 2))
+
+
+def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
+    """Fit of the smallest μ that a profile proves, down to its first ε with δ ≤ ``delta``.
+
+    ``mu.upper`` is never too small, ``mu.lower`` never too large; their distance falls with the
+    square of the profile's grid step.
+
+    Raises:
+        ParameterError: a δ out of range.
+        NumericalError: the profile does not fall to δ, or no μ up to 10⁴ is enough.
+    """
+    checks.open_unit(delta=delta)
+    worst = profile.worst
+    low = np.flatnonzero(worst.upper <= delta)
+    if not low.size:
+        raise NumericalError(f"the profile does not fall to delta = {delta:.3g}")
+    last = int(low[0])
+    both = [
+        (bounds.ratios[: last + 1], bounds.lower[: last + 1], bounds.upper[: last + 1])
+        for bounds in (profile.forward, profile.backward)
+    ]
+    upper = _search(lambda mu: all(_dominates(mu, k, above) for k, _, above in both))[1]
+    lower = _search(lambda mu: not any(_exceeded(mu, k, below) for k, below, _ in both))[0]
+    return GaussianFit(
+        Bounds(min(lower, upper), upper), float(worst.upper[last]), float(worst.epsilons[last])
+    )
+
+
+def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
+    """Whether the chords of an upper profile lie below the tangents of δ_μ, in every cell."""
+    gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.LOWER)
+    values, slopes = gaussian.delta(ratios), gaussian.slope(ratios)
+    if not np.all(upper <= values):
+        return False
+    width = np.diff(ratios)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kink = (values[1:] - values[:-1] - slopes[1:] * width) / (slopes[:-1] - slopes[1:])
+    kink = np.clip(np.nan_to_num(kink), 0.0, width)
+    left = values[:-1] + slopes[:-1] * kink
+    right = values[1:] - slopes[1:] * (width - kink)
+    tangents = np.maximum(left, right) - _ROUNDING * (values[:-1] - slopes[:-1] * kink)
+    chords = upper[:-1] * (1.0 - kink / width) + upper[1:] * (kink / width)
+    return bool(np.all(chords <= tangents))
+
+
+def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
+    """Whether δ_μ is below the lower profile somewhere, so that μ is too small."""
+    gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.UPPER)
+    return bool(np.any(lower > gaussian.delta(ratios)))
+
+
+def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Largest tried μ for which a condition fails and, barely larger, one for which it holds."""
+    first = grown(holds, _LEAST, _MOST)
+    if first is None:
+        raise NumericalError("no Gaussian trade-off is below that of this scheme")
+    return first if first.holding == _LEAST else bisected(holds, *first, relative=_PRECISION)

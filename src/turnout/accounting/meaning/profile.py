@@ -1,52 +1,63 @@
-"""The privacy profile: δ as a function of ε, as proved bounds in both directions.
+"""The privacy profile of a scheme: δ as a function of ε, as proved bounds in both directions.
 
-A price is one point of it. What ε means for a person (`trade_off`, `membership`) needs all of it.
+`privacy_profile` returns the `Profile` of a scheme at some ε, `profile_down_to` one on a fine grid;
+`profile_curves` returns the `ProfileCurves` from which it is read. `DeltaBounds` are the bounds of
+one direction, at these ε and everywhere between them. A price is one point of a profile; what ε
+means for a person (`membership`, `explanation`) and the best of several runs (`selection`) need all
+of it. The module builds on `decomposition` and `divergence.composition`.
 
-Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
-is H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total
-variation distance.
+Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward* is H_K(P‖Q)
+(remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total variation
+distance. δ(K) is convex and decreasing with slope in [−1, 0]; all operations on computed bounds
+here follow from that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.divergence.blocks import Decomposition, Run
+from turnout.accounting.divergence.composition import is_composed, run_curve
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.divergence.runs import is_composed, run_curve
 from turnout.accounting.divergence.work import WorkSpentError, budget, question
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.replace_one import LocalReplacementBlock, ReplacementBlock
-from turnout.accounting.meaning.delta_bounds import DeltaBounds
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.replace_one import LocalReplacementBlock, ReplacementBlock
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.spec import Relation, Scheme
+from turnout.schemes import Relation, Scheme
 
-FloatArray = np.ndarray
 LARGEST_EPSILON = 600.0
 """Beyond it K = e^ε leaves the range in which curves are computed."""
 
 _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
+
 _RUN_HINTS = (1e-2,)  # one composed curve serves several decades
+
 _SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
-_ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
+
 _POINTS = 600  # of the grid of `profile_down_to`
-_MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
-_LEAST_REACH = 1e-6  # where the scheme costs next to nothing
+
+_MARGINS = (100.0, 10.0, 1.0)  # factors by which it should reach below δ, if it can
+
+_LEAST_REACH = 1e-6  # where the scheme has almost no cost
+
 _UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """δ(ε) of a scheme, in both directions; the relation says which neighbouring world Q is.
+    """Bounds on δ(ε) of a scheme in both directions; the relation determines the world Q.
 
-    Under replace-one either world can be called P: both uppers hold for both directions, and the
+    Under replace-one either world can be P: both uppers hold for both directions, and the
     lowers are those of one pair of worlds.
     """
 
@@ -56,25 +67,171 @@ class Profile:
 
     @property
     def epsilons(self) -> FloatArray:
-        """The ε's, shape ``(n,)``."""
+        """Grid of ε, shape ``(n,)``."""
         return self.forward.epsilons
 
     @property
     def worst(self) -> DeltaBounds:
-        """The larger of both directions: what (ε, δ)-DP speaks of."""
+        """Bounds on the larger of both directions, the δ of (ε, δ)-DP."""
         return self.forward | self.backward
 
     @property
     def directions(self) -> dict[str, DeltaBounds]:
-        """Bounds by the names that a `Guarantee` uses."""
+        """Bounds by the directions' names in a `Guarantee`."""
         if self.relation is Relation.REPLACE_ONE:
             return {"replace": self.worst}
         return {Direction.REMOVE.value: self.forward, Direction.ADD.value: self.backward}
 
 
+def privacy_profile(
+    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 1
+) -> Profile:
+    """Profile of a scheme: proved bounds on δ at each ε, in both directions.
+
+    Uppers are never below the true δ, lowers never above. Arguments and errors are those of
+    `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
+
+    >>> import numpy as np
+    >>> from turnout.schemes import EveryStep, GaussianNoise
+    >>> scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
+    >>> profile = privacy_profile(scheme, np.array([1.0]))
+    >>> profile.forward.upper.round(6).tolist()
+    [0.382925, 0.126937]
+    """
+    curves = profile_curves(scheme, sharp_to=sharp_to, refinement=refinement)
+    return curves.at(epsilons)
+
+
+def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
+    """Profile on a fine grid from ε = 0 to where it is well below δ (or at δ, if it cannot be).
+
+    The ε's in ``also`` are added to the grid, but for those beyond its end.
+
+    Raises:
+        UnsupportedError: as `profile_curves`.
+        NumericalError: the profile cannot be certified down to δ.
+    """
+    curves, reach = _reaching(scheme, delta)
+    grid = np.linspace(0.0, reach, _POINTS + 1)
+    return curves.at(np.append(grid, [epsilon for epsilon in also if epsilon < reach]))
+
+
+def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
+    """Curves of a scheme, and an ε at which they are well below δ (at δ, if they cannot be)."""
+    for margin in _MARGINS:
+        try:
+            curves = profile_curves(scheme, sharp_to=delta / margin)
+            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
+        except NumericalError:
+            if margin == _MARGINS[-1]:
+                raise
+    raise AssertionError  # the loop returns or raises
+
+
+def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
+    """Curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
+
+    Each level of refinement halves the steps of all grids.
+
+    Raises:
+        UnsupportedError: no sound analysis is known, or clients have windows of their own, so
+            that each has a profile of its own.
+        NumericalError: no curve can be certified.
+    """
+    checks.open_unit(sharp_to=sharp_to)
+    checks.count(0, refinement=refinement)
+    if is_per_client(scheme):
+        raise UnsupportedError(
+            "clients with windows of their own have profiles of their own; ask for that of a "
+            "check-in with its windows"
+        )
+    return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
+
+
+def composed_curves(
+    parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
+) -> ProfileCurves:
+    """Curves of a run that is already in blocks; arguments as `profile_curves`."""
+    with question():
+        with budget(share=0.5):
+            uppers = _uppers(parts, sharp_to, refinement)
+        run = parts.record_against_null.lower
+        lowers = [_lower(run, direction, sharp_to, refinement) for direction in Direction]
+    forward, backward = zip(lowers, uppers, strict=True)
+    return ProfileCurves(forward, backward, relation)
+
+
+def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
+    """Lower curves; none where they cost too much work."""
+    try:
+        with budget(share=0.5):
+            return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
+    except WorkSpentError:
+        return _Sharpest(Side.LOWER, [], False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileCurves:
+    """Curves of a scheme, from which its profile can be read at any ε."""
+
+    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    relation: Relation
+
+    def at(self, epsilons: FloatArray) -> Profile:
+        """Profile at each given ε in [0, `LARGEST_EPSILON`] (any order, one above 0) and at 0.
+
+        Raises:
+            ParameterError: an ε out of range.
+            NumericalError: bounds that are not numbers or not ordered.
+        """
+        points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
+        if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
+            raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
+        if points[0] < 0 or points[-1] > LARGEST_EPSILON:
+            raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
+        sides = [
+            (lower.delta(points), upper.delta(points))
+            for lower, upper in (self.forward, self.backward)
+        ]
+        distance = Bounds(max(s[0][0] for s in sides), min(s[1][0] for s in sides))
+        for lower, upper in sides:
+            lower[0], upper[0] = distance.lower, distance.upper
+        forward, backward = (DeltaBounds.of(points, *side) for side in sides)
+        return Profile(forward, backward, self.relation)
+
+    def reach(self, delta: float) -> float:
+        """ε from which on neither direction exceeds δ, within 2 % of the least one found.
+
+        Raises:
+            NumericalError: δ lies below what can be certified.
+        """
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-8, 500.0, 1250), [LARGEST_EPSILON]])
+        values = np.maximum(*(upper.delta(epsilons) for _, upper in (self.forward, self.backward)))
+        low = np.flatnonzero(values <= delta)
+        if not low.size:
+            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        return float(epsilons[low[0]])
+
+
+def _uppers(
+    parts: Decomposition, sharp_to: float, refinement: int
+) -> list[_Sharpest] | list[_TwoBounds]:
+    """Upper curves forward and backward, by one neighbour bound or by two."""
+
+    def sharpest(run: Run, direction: Direction) -> _Sharpest:
+        return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
+
+    if parts.replacement_against_null is None:
+        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
+    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
+    leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
+    return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run; at each ε the sharpest of them counts."""
+    """Several curves of one run, of which the sharpest counts at each ε."""
 
     side: Side
     curves: Sequence[Curve]
@@ -84,10 +241,10 @@ class _Sharpest:
     def of(
         cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
     ) -> _Sharpest:
-        """Curves made sharp at several δ; those that cannot be certified are left out."""
+        """Curves that are sharp at several δ; those that cannot be certified are left out."""
         single = bool(run) and not is_composed(run)
         if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
-            # Each of their points is a costly price of its own: one polygon serves every δ.
+            # Each of their points is a costly price: one polygon serves every δ.
             both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
             return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
         hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}
@@ -112,7 +269,7 @@ class _Sharpest:
         return cls(side, curves, not run)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """δ on the proved side, shape of ``epsilons``; e^ε is rounded to the safe side."""
+        """Bound on δ from the side of the curves, shape of ``epsilons``; e^ε is rounded to it."""
         if self.empty:
             return np.zeros_like(epsilons)
         upper = self.side is Side.UPPER
@@ -131,13 +288,13 @@ class _Sharpest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TwoBounds:
-    """δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', best split taken."""
+    """Upper bound δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', at the best split."""
 
     first: _Sharpest
     second: _Sharpest
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """An upper bound, shape of ``epsilons``."""
+        """Upper bound on δ, shape of ``epsilons``."""
         best = np.ones_like(epsilons)
         for share in _SPLITS:
             # Rounded down: δ decreases, and ε₁ + ε₂ must not exceed ε.
@@ -148,147 +305,106 @@ class _TwoBounds:
         return best
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProfileCurves:
-    """The curves of a scheme, from which its profile can be read at any ε."""
-
-    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
-    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
-    relation: Relation
-
-    def at(self, epsilons: FloatArray) -> Profile:
-        """The profile at each ε in [0, `LARGEST_EPSILON`], in any order, one above 0, and at 0.
-
-        Raises:
-            ParameterError: an ε out of range.
-            NumericalError: bounds that are not numbers or not ordered.
-        """
-        points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
-        if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
-            raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
-        if points[0] < 0 or points[-1] > LARGEST_EPSILON:
-            raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
-        sides = [
-            (lower.delta(points), upper.delta(points))
-            for lower, upper in (self.forward, self.backward)
-        ]
-        distance = Bounds(max(s[0][0] for s in sides), min(s[1][0] for s in sides))
-        for lower, upper in sides:
-            lower[0], upper[0] = distance.lower, distance.upper
-        forward, backward = (DeltaBounds.of(points, *side) for side in sides)
-        return Profile(forward, backward, self.relation)
-
-    def reach(self, delta: float) -> float:
-        """An ε, within 2 %, from which on neither direction exceeds δ; the least one found.
-
-        Raises:
-            NumericalError: δ lies below what can be certified.
-        """
-        epsilons = np.concatenate([[0.0], np.geomspace(1e-8, 500.0, 1250), [LARGEST_EPSILON]])
-        values = np.maximum(*(upper.delta(epsilons) for _, upper in (self.forward, self.backward)))
-        low = np.flatnonzero(values <= delta)
-        if not low.size:
-            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
-        return float(epsilons[low[0]])
+_ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
 
 
-def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
-    """The curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
+@dataclass(frozen=True, eq=False)
+class DeltaBounds:
+    """Bounds on one decreasing, convex δ(K) at increasing ε, shape ``(n,)`` each, n ≥ 2.
 
-    Each level of refinement halves the steps of all grids.
+    The first ε is 0; ``upper`` is decreasing and convex in K.
 
     Raises:
-        UnsupportedError: no sound analysis is known, or clients have windows of their own, so
-            that each has a profile of its own.
-        NumericalError: no curve can be certified.
+        NumericalError: bounds that are not ordered.
     """
-    checks.open_unit(sharp_to=sharp_to)
-    checks.count(0, refinement=refinement)
-    if is_per_client(scheme):
-        raise UnsupportedError(
-            "clients with windows of their own have profiles of their own; ask for that of a "
-            "check-in with its windows"
-        )
-    return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
+
+    epsilons: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    def __post_init__(self) -> None:
+        if not np.all(self.lower <= self.upper):  # also where one of them is not a number
+            raise NumericalError("bounds of a privacy profile are not ordered")
+
+    @classmethod
+    def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
+        """Bounds sharpened by the properties of every δ(K): it decreases and is convex."""
+        upper = np.minimum.accumulate(upper)
+        lower = np.maximum.accumulate(lower[::-1])[::-1]
+        return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
+
+    def __or__(self, other: DeltaBounds) -> DeltaBounds:
+        """Bounds on the larger of two δ's, at the same ε."""
+        lower, upper = np.maximum(self.lower, other.lower), np.maximum(self.upper, other.upper)
+        return DeltaBounds(self.epsilons, lower, upper)
+
+    @property
+    def ratios(self) -> FloatArray:
+        """K = e^ε, shape ``(n,)``."""
+        return np.exp(self.epsilons)
+
+    def at(self, epsilon: float) -> Bounds:
+        """Bounds on δ at any ε ≥ 0; between the ε's by chords (upper) and by `polygon` (lower)."""
+        known = np.flatnonzero(self.epsilons == epsilon)
+        if known.size:
+            return Bounds(float(self.lower[known[0]]), float(self.upper[known[0]]))
+        ratio, last = math.exp(epsilon), self.ratios[-1]
+        before, after = max(ratio * (1.0 - _ROUNDING), 1.0), ratio * (1.0 + _ROUNDING)
+        upper = _on_chords(np.array([min(before, last)]), self.ratios, self.upper)
+        lower = 0.0 if after >= last else float(np.interp(after, *self.polygon))
+        return Bounds(max(lower * (1.0 - _ROUNDING), 0.0), min(float(upper[0]), 1.0))
+
+    @cached_property
+    def polygon(self) -> tuple[FloatArray, FloatArray]:
+        """K and δ of the corners of a polygon below δ(K) everywhere; it is 0 beyond the last.
+
+        A convex function lies above each of its chords *outside* of it. So in the cell from K_i
+        to K_{i+1} two lines lie below δ: from (K_{i−1}, upper) through (K_i, lower), and from
+        (K_{i+2}, upper) through (K_{i+1}, lower). Slopes are held in [−1, 0], which covers the
+        first and the last cell.
+        """
+        ratios, lower, upper = self.ratios, self.lower, self.upper
+        # Slopes of the two lines of each cell, by the chords of the cells beside it.
+        width = np.diff(ratios)
+        falls = np.maximum((lower[1:] - upper[:-1]) / width, -1.0)
+        from_left = np.append(-1.0, falls[:-1])
+        rises = np.minimum((upper[1:] - lower[:-1]) / width, 0.0)
+        from_right = np.append(rises[1:], 0.0)
+        # Where the two lines of a cell cross, within the cell.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            crossing = (lower[1:] - lower[:-1] - from_right * width) / (from_left - from_right)
+        crossing = np.clip(np.nan_to_num(crossing), 0.0, width)
+        # Values of both lines at the ends and at the crossing; the larger one, rounded down.
+        steps = np.stack([np.zeros_like(width), crossing, width], axis=1)
+        left = lower[:-1, None] + from_left[:, None] * steps
+        right = lower[1:, None] - from_right[:, None] * (width[:, None] - steps)
+        steepest = np.maximum(-from_left, -from_right) * ratios[1:]
+        rounding = _ROUNDING * (lower[:-1] + steepest)[:, None]
+        corners = np.maximum(np.maximum(left, right) - rounding, 0.0)
+        places = (ratios[:-1, None] + steps).ravel()
+        return np.append(places, ratios[-1]), np.append(corners.ravel(), 0.0)
 
 
-def composed_curves(
-    parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
-) -> ProfileCurves:
-    """The curves of a run that is already in blocks, as `profile_curves` has them."""
-    with question():
-        with budget(share=0.5):
-            uppers = _uppers(parts, sharp_to, refinement)
-        run = parts.record_against_null.lower
-        lowers = [_lower(run, direction, sharp_to, refinement) for direction in Direction]
-    forward, backward = zip(lowers, uppers, strict=True)
-    return ProfileCurves(forward, backward, relation)
+def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatArray:
+    """Values of the polygon through (ratios, values) at some K within it, rounded up.
 
-
-def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
-    """Lower curves; none where they cost too much work."""
-    try:
-        with budget(share=0.5):
-            return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
-    except WorkSpentError:
-        return _Sharpest(Side.LOWER, [], False)
-
-
-def privacy_profile(
-    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 1
-) -> Profile:
-    """δ at each ε of a scheme, as proved bounds in both directions.
-
-    Uppers are never below the true δ, lowers never above. Arguments and errors are those of
-    `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
-
-    >>> import numpy as np
-    >>> from turnout.spec import EveryStep, GaussianNoise
-    >>> scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
-    >>> profile = privacy_profile(scheme, np.array([1.0]))
-    >>> profile.forward.upper.round(6).tolist()
-    [0.382925, 0.126937]
+    A convex combination of two positive numbers, so that small values keep all their digits.
     """
-    curves = profile_curves(scheme, sharp_to=sharp_to, refinement=refinement)
-    return curves.at(epsilons)
+    right = np.clip(np.searchsorted(ratios, at, side="left"), 1, ratios.size - 1)
+    share = (at - ratios[right - 1]) / (ratios[right] - ratios[right - 1])
+    rest = (ratios[right] - at) / (ratios[right] - ratios[right - 1])
+    return (rest * values[right - 1] + share * values[right]) * (1.0 + _ROUNDING)
 
 
-def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
-    """The profile on a fine grid from ε = 0 to where it is well below δ (at δ, if it cannot be).
-
-    The ε's in ``also`` are added to the grid, but for those beyond its end.
-
-    Raises:
-        UnsupportedError: as `profile_curves`.
-        NumericalError: the profile cannot be certified down to δ.
-    """
-    curves, reach = _reaching(scheme, delta)
-    grid = np.linspace(0.0, reach, _POINTS + 1)
-    return curves.at(np.append(grid, [epsilon for epsilon in also if epsilon < reach]))
-
-
-def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
-    """The scheme's curves, and an ε at which they are well below δ (at δ, if they cannot)."""
-    for margin in _MARGINS:
-        try:
-            curves = profile_curves(scheme, sharp_to=delta / margin)
-            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
-        except NumericalError:
-            if margin == _MARGINS[-1]:
-                raise
-    raise AssertionError  # the loop returns or raises
-
-
-def _uppers(
-    parts: Decomposition, sharp_to: float, refinement: int
-) -> list[_Sharpest] | list[_TwoBounds]:
-    """Upper curves forward and backward, by one neighbour bound or by two."""
-
-    def sharpest(run: Run, direction: Direction) -> _Sharpest:
-        return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
-
-    if parts.replacement_against_null is None:
-        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
-    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
-    leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
-    return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]
+def _convex_minorant(ratios: FloatArray, values: FloatArray) -> FloatArray:
+    """Greatest convex function below some points, at these points, rounded up."""
+    corners: list[int] = []
+    for i in range(ratios.size):
+        while len(corners) > 1:
+            a, b = corners[-2], corners[-1]
+            before = (values[b] - values[a]) * (ratios[i] - ratios[b])
+            if before < (values[i] - values[b]) * (ratios[b] - ratios[a]):
+                break
+            corners.pop()
+        corners.append(i)
+    return np.minimum(values, _on_chords(ratios, ratios[corners], values[corners]))

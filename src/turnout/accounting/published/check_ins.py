@@ -1,30 +1,42 @@
-"""Amplification by random check-ins, by the paper's own numbers: pure ε₀ randomizers.
+"""Amplification by random check-ins, by the paper's own numbers: pure and (ε₀, δ₀) randomizers.
+
+`theorem_3_2`, `theorem_4_1` and `theorem_5_1` are the paper's bounds for ε₀-randomizers, the
+functions ``…_approximate`` those for (ε₀, δ₀)-randomizers; `at_total_delta` reads the latter at a
+whole δ. `comparison` uses them.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Every bound is
-under replace-one and needs nothing of the randomizer but its ε₀. All are proved and all are loose:
-`turnout.accounting.price` is what to quote. docs/errata.md says where the print is wrong.
+under replace-one and requires nothing of the randomizer but its ε₀ (and δ₀). All are proved and all
+are loose: quote `turnout.accounting.price`. docs/errata.md lists where the print is wrong.
 
 Notation
-    ε₀  local_epsilon   > 0, of the local randomizer
+    ε₀  local_epsilon   > 0, of the local randomizer; ε₀, δ₀ with local_delta
     m   window          ≥ 1 steps, as many as updates
     n   population      ≥ 1
     p₀  probability     in [0, 1], of checking in at all
     δ   delta           in (0, 1)
     v   variance        bound on Σ εᵢ² of the steps given the past
     δ₂  load_delta      in (0, 1), probability that the steps' loads are unlucky
+    δ₁  slack           distance of one message from one of the pure randomizer
+    T   rounds          of the rejection sampler in the proof
 
 Each proof ends in the heterogeneous advanced composition of Kairouz, Oh and Viswanath, so each
 bound is v/2 + √(2 v ln(1/δ)) for its own v.
+
+For (ε₀, δ₀) Lemma A.3 replaces every message by one of an 8ε₀-randomizer at a distance of δ₁, so
+each bound is the pure one at 8ε₀ with δ' = δ + messages·(e^{ε'} + 1)·δ₁. The factor 8 makes the
+branch useless in practice (docs/errata.md, random check-ins 6): it is here for comparison.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from turnout.accounting.divergence.pairs.prices import log_expm1
-from turnout.accounting.published.results import Paper, PrivacyPoint
+from turnout.accounting.divergence.pairs import log_expm1
+from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.core.bounds import bisected
+from turnout.core.errors import ParameterError, UnsupportedError
 
 _ROUNDING = 1e-12  # relative; exponents below 700 lose less
 _LARGEST_EXPONENT = 700.0
@@ -67,7 +79,7 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
 def theorem_4_1(
     local_epsilon: float, population: int, window: int, delta: float, load_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ + δ₂) of one window of averaged check-ins, everybody comes (Algorithm 2).
+    """(ε, δ + δ₂) of one window of averaged check-ins in which all take part (Algorithm 2).
 
     Source: Theorem 4.1: Theorem A.5 at the loads of Lemma A.6,
     ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). Far from tight: given the loads the run is an
@@ -92,7 +104,7 @@ def lemma_a_6(population: int, window: int, load_delta: float) -> float:
 
 
 def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
-    """ε of n shuffled adaptive ε₀-randomizers, in an order that nobody knows.
+    """ε of n shuffled adaptive ε₀-randomizers, in an unknown order of speaking.
 
     Source: Theorem 5.1, by swapping (Theorem A.7):
     e^{3ε₀}(e^{ε₀} − 1)²/(2n) + e^{3ε₀/2}(e^{ε₀} − 1)√(2 ln(1/δ)/n).
@@ -105,7 +117,7 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
 
 
 def composed(log_variance: float, delta: float) -> float:
-    """v/2 + √(2 v ln(1/δ)), rounded up; infinite where v exceeds the largest float."""
+    """ε = v/2 + √(2 v ln(1/δ)), rounded up; infinite where v exceeds the largest float."""
     if log_variance > _LARGEST_EXPONENT:
         return math.inf
     variance = math.exp(log_variance)
@@ -113,7 +125,7 @@ def composed(log_variance: float, delta: float) -> float:
 
 
 def binned(local_epsilon: float, norm: float, population: int, delta: float) -> float:
-    """ε of averages over bins whose loads have this ℓ2 norm, by Theorem A.5."""
+    """ε of averages over bins, by the ℓ2 norm of their loads (Theorem A.5), rounded up."""
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(delta=delta)
     share = math.log(norm / population)
@@ -124,10 +136,171 @@ def _up(value: float) -> float:
     return value * (1 + _ROUNDING)
 
 
+_FACTOR = 8  # of ε₀ in Lemma A.3
+
+
+def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
+    """T, the rounds of the rejection sampler: a whole number, or infinite on overflow.
+
+    Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper prints e^{5ε₀} in one place,
+    and forgets that T is a whole number; rounding up is the safe side.
+    """
+    checks.positive(local_epsilon=local_epsilon)
+    checks.open_unit(slack=slack)
+    rate = -math.log1p(-math.exp(-5 * local_epsilon))
+    return math.ceil(math.log(2 / slack) / rate) if rate > 1e-290 else math.inf
+
+
+def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
+    """The largest δ₀ for which an 8ε₀-randomizer at distance δ₁ exists by Lemma A.3.
+
+    Source: Lemma A.3: (1 − e^{−ε₀})δ₁ / (4e^{ε₀}(2 + T)), rounded down.
+    """
+    rounds = lemma_a_3_rounds(local_epsilon, slack)
+    if math.isinf(rounds):
+        return 0.0
+    largest = -math.expm1(-local_epsilon) * slack / (4 * math.exp(local_epsilon) * (2 + rounds))
+    return largest * (1 - _ROUNDING)
+
+
+def lemma_a_3_slack(local_epsilon: float, local_delta: float) -> float:
+    """The smallest δ₁ for which Lemma A.3 allows this δ₀, to six digits from above.
+
+    Raises:
+        UnsupportedError: no δ₁ below 1 does.
+    """
+    checks.positive(local_epsilon=local_epsilon)
+    checks.open_unit(local_delta=local_delta)
+
+    def fits(log_slack: float) -> bool:
+        return lemma_a_3_largest_delta(local_epsilon, math.exp(log_slack)) >= local_delta
+
+    most = -1e-12
+    if not fits(most):
+        raise UnsupportedError(
+            f"Lemma A.3 says nothing about epsilon_0 = {local_epsilon:g} with delta_0 = "
+            f"{local_delta:g}"
+        )
+    return math.exp(bisected(fits, math.log(local_delta), most, gap=1e-6).holding)
+
+
+def theorem_3_2_approximate(
+    local_epsilon: float,
+    local_delta: float,
+    window: int,
+    delta: float,
+    *,
+    probability: float = 1.0,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """(ε', δ') of one window of check-ins with one client a step.
+
+    Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is that of the pure
+    branch, the result's is larger; ``slack`` is the smallest possible if None.
+
+    Raises:
+        ParameterError: δ₀ is too large for δ₁.
+        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+    """
+    return at_eightfold(
+        lambda pure: theorem_3_2(pure, window, delta, probability),
+        window,
+        (local_epsilon, local_delta, delta, slack),
+    )
+
+
+def theorem_5_1_approximate(
+    local_epsilon: float,
+    local_delta: float,
+    population: int,
+    delta: float,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers, in an unknown order of speaking.
+
+    Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
+    where m is no parameter of the theorem (`theorem_a_7_as_printed`). Raises as
+    `theorem_3_2_approximate`.
+    """
+    return theorem_a_7_as_printed(
+        local_epsilon, local_delta, population, delta, messages=population, slack=slack
+    )
+
+
+def theorem_a_7_as_printed(
+    local_epsilon: float,
+    local_delta: float,
+    population: int,
+    delta: float,
+    *,
+    messages: int,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """UNSAFE unless ``messages`` is n: (ε', δ + messages·(e^{ε'} + 1)·δ₁).
+
+    Theorem A.7 prints m for ``messages``, but n messages are replaced.
+    """
+    checks.count(messages=messages)
+    return at_eightfold(
+        lambda pure: theorem_5_1(pure, population, delta),
+        messages,
+        (local_epsilon, local_delta, delta, slack),
+    )
+
+
+def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> float:
+    """ε of a branch for (ε₀, δ₀) at a given *whole* δ', at the best inner δ that was tried.
+
+    ``point`` takes the inner δ, as ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
+
+    Raises:
+        UnsupportedError: no inner δ keeps δ' within ``delta``.
+    """
+    checks.open_unit(delta=delta)
+    shares = [1 - 2.0**-power for power in range(40, 0, -1)]
+    for share in [*shares, *(2.0**-power for power in range(2, 40))]:
+        try:
+            found = point(share * delta)
+        except UnsupportedError:
+            continue
+        if found.delta <= delta:
+            return found.epsilon
+    raise UnsupportedError(f"Lemma A.3 leaves nothing of delta = {delta:g}")
+
+
+def at_eightfold(
+    epsilon_of: Callable[[float], float],
+    messages: int,
+    given: tuple[float, float, float, float | None],
+) -> PrivacyPoint:
+    """(ε', δ'): the pure branch at 8ε₀, and δ + messages·(e^{ε'} + 1)·δ₁, rounded up."""
+    local_epsilon, local_delta, delta, slack = given
+    slack = lemma_a_3_slack(local_epsilon, local_delta) if slack is None else slack
+    largest = lemma_a_3_largest_delta(local_epsilon, slack)
+    if not 0 <= local_delta <= largest:
+        raise ParameterError("local_delta", local_delta, f"at most {largest:.4g} (Lemma A.3)")
+    epsilon = epsilon_of(_FACTOR * local_epsilon)
+    total = math.inf
+    if epsilon < _LARGEST_EXPONENT:
+        total = (delta + messages * (math.exp(epsilon) + 1) * slack) * (1 + _ROUNDING)
+    if total >= 1:
+        raise UnsupportedError(
+            f"the branch for approximate randomizers is vacuous here: epsilon' = {epsilon:.4g}"
+        )
+    return PrivacyPoint(epsilon, total)
+
+
 _PAPER, _PURE, _ALL = Paper("check-ins", "balle2020checkins"), "pure epsilon_0", "delta in (0, 1)"
+_RANDOMIZER, _RANGE = "(epsilon_0, delta_0)", "delta_0 as Lemma A.3 allows"
+
 RESULTS = (
     _PAPER.states("Theorem 3.2", theorem_3_2, _PURE, _ALL),
     _PAPER.states("Theorem A.4", theorem_a_4, _PURE, _ALL),
     _PAPER.states("Theorem 4.1", theorem_4_1, _PURE, "everybody checks in"),
     _PAPER.states("Theorem 5.1", theorem_5_1, _PURE, f"{_ALL}; adaptive, hidden order"),
+    _PAPER.states("Theorem 3.2, approximate", theorem_3_2_approximate, _RANDOMIZER, _RANGE),
+    _PAPER.states("Theorem 5.1, approximate", theorem_5_1_approximate, _RANDOMIZER, _RANGE),
+    _PAPER.states(
+        "Theorem A.7, approximate", theorem_a_7_as_printed, _RANDOMIZER, _RANGE, Status.UNSAFE
+    ),
 )

@@ -1,19 +1,28 @@
-"""Amplification by random allocation through Poisson sampling, by the paper's own numbers.
+"""Amplification by random allocation, by the papers' own numbers: by Poisson sampling and by RDP.
 
-Source: Feldman and Shenfeld 2025 (feldman2025allocation). Each bound compares one random
-allocation with a run of Poisson sampling, which the engine prices as a PLD. All of them cover the
-*remove* direction alone: *add* can be the larger one (docs/errata.md, random allocation 1), so
-none is a guarantee.
+`corollary_3_12` and `theorem_4_1` compare one random allocation with a run of Poisson sampling,
+which `engine_poisson` prices as a PLD. `theorem_4_6` and `corollary_4_7` return Rényi curves. All
+of them cover the *remove* direction alone: *add* can be the larger one (docs/errata.md, random
+allocation 1), so none is a guarantee. `comparison` uses them.
+
+Source: Feldman and Shenfeld 2025 (feldman2025allocation); for Rényi divergences also Dong, Chen and
+Ozgur 2025 (dong2025randomness), Theorem 3.1.
 
 Notation (docs/design/accounting.md: P present, Q absent, X = dP/dQ under Q)
     t   window      k  picks        u = ⌊t/k⌋, the window of one pick (Lemma 3.11)
     ε₀  local_epsilon, of the pair      δ  delta, the whole, in (0, 1)
     γ   excess      how far below 1 the average of u ratios may fall
     η   rate        1/(u(1 − γ)), of the Poisson sampling
+    α   order       D_p  E_Q[X^p], of one step; under random allocation E_Q[S^α]
+    μ   1/σ, σ the noise multiplier
 
-The posterior probability of the next slot is 1/(t + Σ(Xⱼ − 1)) (Claim A.2), so Theorem 3.2 is
-a tail bound: Σ(1 − Xⱼ) ≤ γu throughout, but for a share of δ. Under P one of the X's is larger
-than under Q, so the bound under Q serves.
+The posterior probability of the next slot is 1/(t + Σ(Xⱼ − 1)) (Claim A.2), so Theorem 3.2 is a
+tail bound: Σ(1 − Xⱼ) ≤ γu throughout, but for a share of δ. Under P one of the X's is larger than
+under Q, so the bound under Q serves.
+
+Theorem 4.6 sums over the integer partitions of α. The same number is a coefficient of a power
+series, D_α = α!/t^α · [x^α] (Σ_p D_p x^p/p!)^t, all of whose terms are positive: repeated squaring
+in log space gives every order up to A at once in A² log t operations.
 """
 
 from __future__ import annotations
@@ -22,18 +31,21 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import gammaln
 
 from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.composition import run_epsilon
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.pairs import Pair, hockey_stick
-from turnout.accounting.divergence.runs import run_epsilon
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair, hockey_stick
+from turnout.accounting.published.renyi import RenyiCurve
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
-from turnout.core.roots import bisected, grown
-from turnout.spec import Relation
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import bisected, grown
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.schemes import Relation
 
-SHARE = 0.1  # of δ that goes to the tail bound unless told otherwise
+SHARE = 0.1  # of δ that goes to the tail bound by default
 _REFINEMENT = 0  # of the Poisson run's grid
 _ROUNDING = 1e-12
 
@@ -42,7 +54,7 @@ PoissonPrice = Callable[[Pair, float, int, float], float]
 
 
 def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
-    """ε of Poisson sampling in the remove direction, a proved upper bound.
+    """Upper bound on ε of Poisson sampling in the remove direction, as a PLD.
 
     Raises:
         ParameterError: a rate outside (0, 1], no steps, or a δ outside (0, 1).
@@ -65,18 +77,18 @@ def corollary_3_12(
     share: float = SHARE,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε of k picks in a window, by Poisson sampling at a rate just above k/t.
+    """ε (remove only) of k picks in a window, by Poisson sampling at a rate just above k/t.
 
     Source: Corollary 3.12, first part, with sinh for cosh as its Lemma 3.9 allows and its second
     part needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares events of two randomizers;
     here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead, which moves their mean by at most
     H_{e^{ε₀}}(P‖Q) and costs Q(X < e^{−ε₀}) a step: γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is the
-    smallest that half of the share pays for.
+    smallest whose cost is half of the share.
 
     ``share`` is the part of δ that the tail bound may use; ``poisson`` prices the Poisson run.
 
     Raises:
-        UnsupportedError: γ ≥ 1, where the corollary says nothing.
+        UnsupportedError: γ ≥ 1, where the corollary does not apply.
         NumericalError: the Poisson run cannot be certified.
     """
     part = part_of(window, picks)
@@ -96,7 +108,7 @@ def theorem_4_1(
     *,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε of one check-in in a window, from Poisson sampling that happened to take the client.
+    """ε (remove only) of one check-in in a window, from Poisson sampling given a participation.
 
     Source: Theorem 4.1 ("decomposition"): δ(ε) ≤ δ_Poisson(ε')/λ' with λ' = 1 − (1 − λ)^t,
     e^{ε'} = 1 + λ'(e^ε − 1). Its Lemma 4.2 has a gap (docs/errata.md, random allocation 3).
@@ -119,7 +131,7 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """u, the window of one pick."""
+    """The window of one pick, u = ⌊t/k⌋."""
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)
     return window // picks
@@ -136,7 +148,7 @@ def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[flo
 
 
 def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
-    """About the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``, from above."""
+    """Approximately the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``, never below it."""
 
     def light(epsilon: float) -> bool:
         return not float(pair.q_below(np.array(math.exp(-epsilon)))) > mass
@@ -147,9 +159,103 @@ def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
     return bisected(light, *first, relative=1e-9).holding
 
 
+MOST_ORDER = 256
+
+
+def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDER) -> FloatArray:
+    """The ln D_p = p(p − 1)/(2σ²) of Gaussian noise for p = 0 … A, shape (A + 1,)."""
+    checks.positive(noise_multiplier=noise_multiplier)
+    checks.count(2, largest_order=largest_order)
+    orders = np.arange(largest_order + 1.0)
+    return orders * (orders - 1) / (2 * noise_multiplier**2)
+
+
+def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
+    """Rényi curve (remove only) of one check-in in a window, exact but for rounding up.
+
+    Source: Theorem 4.6, as a power series. ``log_moments`` are ln D_0 … ln D_A of one step in the
+    remove direction, shape (A + 1,); the curve has ln E_Q[S^α] for α = 0 … A.
+
+    >>> curve = theorem_4_6(gaussian_log_moments(1.0, 2), 10)
+    >>> round(math.exp(curve.divergence(2)), 6) == round(1 + (math.e - 1) / 10, 6)
+    True
+    """
+    checks.count(window=window)
+    moments = np.asarray(log_moments, dtype=float)
+    if moments.ndim != 1 or moments.size < 3 or abs(moments[:2]).max() > 1e-9:
+        raise ParameterError("log_moments", moments[:3], "ln D_0 = ln D_1 = 0, ln D_2, ...")
+    orders = np.arange(moments.size, dtype=np.float64)
+    factorials = gammaln(orders + 1.0)
+    series = moments - factorials
+    power = _series_power(series, window)
+    logs = power + factorials - orders * math.log(window)
+    logs = logs + _rounding_error(np.max(np.abs(np.append(series, power))), orders, window)
+    logs[:2] = 0.0
+    # D_α ≥ 1 by Jensen.
+    return RenyiCurve(np.maximum(logs, 0.0))
+
+
+def corollary_4_7(
+    noise_multiplier: float, window: int, picks: int = 1, largest_order: int = MOST_ORDER
+) -> RenyiCurve:
+    """Rényi curve (remove only) of check-ins with Gaussian noise, for k > 1 by Lemma 3.11.
+
+    Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps. Exact for k = 1.
+    """
+    checks.count(window=window, picks=picks)
+    checks.at_most("window", window, picks=picks)
+    moments = gaussian_log_moments(noise_multiplier, largest_order)
+    return theorem_4_6(moments, window // picks).composed(picks)
+
+
+def log_sum_exp(terms: FloatArray) -> FloatArray:
+    """Logarithm of the sum of exponentials along the last axis."""
+    largest = np.max(terms, axis=-1, keepdims=True)
+    return largest[..., 0] + np.log(np.sum(np.exp(terms - largest), axis=-1))
+
+
+def _series_power(series: FloatArray, exponent: int) -> FloatArray:
+    """Log-coefficients of a power series to a whole power, by squaring."""
+    power, base = None, series
+    while exponent:
+        if exponent & 1:
+            power = base if power is None else _product(power, base)
+        exponent >>= 1
+        if exponent:
+            base = _product(base, base)
+    assert power is not None
+    return power
+
+
+def _product(first: FloatArray, second: FloatArray) -> FloatArray:
+    size = first.size
+    index = np.arange(size)[:, None] - np.arange(size)
+    terms = np.where(index >= 0, first + second[np.maximum(index, 0)], -np.inf)
+    return log_sum_exp(terms)
+
+
+def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArray:
+    """Bound on the rounding error of ln D_α.
+
+    The constant coefficient is exactly 1, so α of the factors at most carry an error, and a product
+    adds its own: α·(products)·(a few u of the largest logarithm, α + 1 terms a sum).
+    """
+    products = 2 * window.bit_length() + 2
+    return orders * products * UNIT_ROUNDOFF * (8 * (1 + largest) + 2 * orders.size)
+
+
 ALLOCATION = Paper("random allocation", "feldman2025allocation", Relation.ZERO_OUT)
 _PAIR = "dominating pair"
 RESULTS = (
     ALLOCATION.states("Corollary 3.12", corollary_3_12, _PAIR, "gamma < 1"),
     ALLOCATION.states("Theorem 4.1", theorem_4_1, _PAIR, "lambda in (0, 1]", Status.REPRODUCTION),
+    ALLOCATION.states(
+        "Theorem 4.6",
+        theorem_4_6,
+        "moments of the likelihood ratio",
+        "one pick; real orders by convexity",
+    ),
+    ALLOCATION.states(
+        "Corollary 4.7", corollary_4_7, "Gaussian", "k picks as k windows (Lemma 3.11)"
+    ),
 )

@@ -1,30 +1,41 @@
-"""Rényi divergences: what RDP bounds are made of, and how they become (ε, δ).
+"""Rényi differential privacy: curves of divergences, composition, and the conversion to (ε, δ).
 
-A curve is a list of ln D_α, D_α = E_Q[X^α], at whole orders α = 0 … A. ln D_α is convex in α, so
-the chord between two whole orders is an upper bound at the real orders between them, those
-between 1 and 2 included. Lists serve where orders stay in the hundreds; shuffles need orders in the
-thousands, few of them, and their bounds are formulas: any order on demand, the best one by search.
+`RenyiCurve` is a list of divergences at whole orders, `RenyiFormula` an upper bound at any order on
+demand, `RenyiLowerFormula` a lower bound (no guarantee); they compose and convert. `lemma_2_1_3`,
+`lemma_2_1_4` and `lemma_2_1_5` are the results of the thesis. `random_allocation`, `shuffling_rdp`
+and `shuffled_training` return such curves.
 
-Notation: D_α = E_Q[(dP/dQ)^α], R_α = ln D_α / (α − 1).
+Source: Girgis 2023 (girgis2023thesis), Chapter 2. Adaptive composition and conversion hold under
+any relation, direction by direction.
+
+Notation: D_α = E_Q[(dP/dQ)^α], R_α = ln D_α / (α − 1) the Rényi divergence of order α > 1, in nats,
+in one direction; δ in (0, 1).
+
+A curve is a list of ln D_α at whole orders α = 0 … A. ln D_α is convex in α, so the chord between
+two whole orders is an upper bound at the real orders between them, those between 1 and 2 included.
+Lists serve where orders stay in the hundreds; shuffles need few orders, in the thousands, and their
+bounds are formulas: the best order is found by a search.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.published.results import THESIS, Status
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError
 
-FloatArray = np.ndarray
 _ORDERS_A_UNIT = 20  # real orders tried between two whole ones
 
 
-def epsilon_at(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
-    """The ε that each order proves at δ, unrounded: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
+def epsilons_by_order(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
+    """ε that each order proves at δ, unrounded: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
 
     Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Lemma 2.1.3 of
     Girgis 2023 (girgis2023thesis).
@@ -34,7 +45,7 @@ def epsilon_at(orders: FloatArray, divergences: FloatArray, delta: float) -> Flo
 
 
 def log_delta_at(orders: FloatArray, divergences: FloatArray, epsilon: float) -> FloatArray:
-    """Ln of the δ that each order proves at ε, unrounded: see `epsilon_at`."""
+    """Logarithm of the δ that each order proves at ε, unrounded: see `epsilons_by_order`."""
     logs = (orders - 1) * (divergences - epsilon) + orders * np.log1p(-1 / orders)
     return logs - np.log(orders - 1)
 
@@ -56,33 +67,33 @@ class RenyiCurve:
 
     @property
     def largest_order(self) -> int:
-        """A."""
+        """Largest order, A."""
         return self.log_moments.size - 1
 
     def divergence(self, order: float) -> float:
-        """R_α at a real order 1 < α ≤ A, exact at whole ones, by the chord between."""
+        """Upper bound on R_α at a real order 1 < α ≤ A, by the chord between whole ones."""
         _check_order(order, self.largest_order)
         whole = np.arange(self.log_moments.size)
         return float(np.interp(order, whole, self.log_moments)) / (order - 1)
 
     def composed(self, count: int) -> RenyiCurve:
-        """The curve of ``count`` independent runs."""
+        """Curve of ``count`` independent runs together."""
         checks.count(count=count)
         return RenyiCurve(count * self.log_moments)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε that some order proves at δ, at least 0.
+        """Smallest ε that some order proves at δ, at least 0.
 
         Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Balle,
         Barthe, Gaboardi, Hsu and Sato 2020 (balle2020hypothesis), Theorem 21:
         ε = R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
         """
         checks.open_unit(delta=delta)
-        bounds = epsilon_at(*self._all(), delta)
+        bounds = epsilons_by_order(*self._all(), delta)
         return max(0.0, float(np.min(bounds)) + 1e-12)
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ that some order proves at ε, at most 1.
+        """Smallest δ that some order proves at ε, at most 1.
 
         Source: as `epsilon`; e^{(α−1)(R_α−ε)}(1 − 1/α)^α/(α − 1), Lemma 2.4 of Feldman and
         Shenfeld 2025.
@@ -112,10 +123,10 @@ class RenyiFormula:
 
     Attributes:
         log_moments: ln D_α, never below the true one, at the orders given, shape of these.
-        largest_order: of the orders that it is asked for.
-        real_orders: whether it holds at every order above 1. If not, it is asked for whole orders
-            from 2 on alone, and the chord between them serves in between.
-        rounds: how many runs are composed.
+        largest_order: the largest order at which it is evaluated.
+        real_orders: whether it holds at every order above 1. If not, it is evaluated at whole
+            orders from 2 on alone, and the chord between them is the bound in between.
+        rounds: the number of runs that are composed.
     """
 
     log_moments: LogMoments
@@ -124,7 +135,7 @@ class RenyiFormula:
     rounds: int = 1
 
     def divergence(self, order: float) -> float:
-        """R_α at a real order 1 < α ≤ A, never below the true one.
+        """Upper bound on R_α at a real order 1 < α ≤ A.
 
         Source: between whole orders (5.6) of Girgis 2023 (girgis2023thesis): ln D_α is convex.
         """
@@ -132,22 +143,22 @@ class RenyiFormula:
         return float(self._divergences(np.array([float(order)]))[0])
 
     def composed(self, count: int) -> RenyiFormula:
-        """The bound of ``count`` runs, each of which may depend on what came before."""
+        """Bound of ``count`` runs, each of which may depend on the ones before."""
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε that an order which was tried proves at δ, at least 0, rounded up."""
+        """Smallest ε that a tried order proves at δ, at least 0, rounded up."""
         checks.open_unit(delta=delta)
         found = _least(
-            lambda orders: epsilon_at(orders, self._divergences(orders), delta),
+            lambda orders: epsilons_by_order(orders, self._divergences(orders), delta),
             self.largest_order,
             whole=False,
         )
         return max(0.0, found * (1 + _ROUNDING) + _ROUNDING)
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ that an order which was tried proves at ε, at most 1, rounded up."""
+        """Smallest δ that a tried order proves at ε, at most 1, rounded up."""
         checks.non_negative(epsilon=epsilon)
         found = _least(
             lambda orders: log_delta_at(orders, self._divergences(orders), epsilon),
@@ -171,7 +182,7 @@ class RenyiFormula:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenyiLowerFormula:
-    """Lower bounds on ln D_α at whole orders from 2 on, attained by some randomizer: no guarantee.
+    """Lower bounds on ln D_α at whole orders ≥ 2, attained by some randomizer: no guarantee.
 
     ``log_moments`` are never above what is attained; ``rounds`` independent runs are composed.
     """
@@ -181,26 +192,26 @@ class RenyiLowerFormula:
     rounds: int = 1
 
     def divergence(self, order: int) -> float:
-        """A lower bound on R_α, at a whole order 2 ≤ α ≤ A."""
+        """Lower bound on R_α, at a whole order 2 ≤ α ≤ A."""
         checks.count(2, order=order)
         _check_order(order, self.largest_order)
         return float(self._divergences(np.array([float(order)]))[0])
 
     def composed(self, count: int) -> RenyiLowerFormula:
-        """The bound of ``count`` independent runs."""
+        """Bound of ``count`` independent runs together."""
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
 
     def smallest_provable_epsilon(self, delta: float) -> float:
-        """NO GUARANTEE: the least ε that Rényi divergences could ever prove at δ.
+        """NO GUARANTEE: lower bound on every ε that Rényi divergences can prove at δ.
 
         Source: the "lower bound" curves of Figures 5.3 to 5.6 of Girgis 2023 (girgis2023thesis).
-        They put a lower bound where `epsilon_at` needs an upper one, so the true ε may lie above
-        them and, as the conversion loses, also below.
+        They put a lower bound where `epsilons_by_order` needs an upper one, so the true ε may lie
+        above them and, as the conversion loses, also below.
         """
         checks.open_unit(delta=delta)
         found = _least(
-            lambda orders: epsilon_at(orders, self._divergences(orders), delta),
+            lambda orders: epsilons_by_order(orders, self._divergences(orders), delta),
             self.largest_order,
             whole=True,
         )
@@ -217,10 +228,11 @@ def _check_order(order: float, largest: int) -> None:
 
 
 def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bool) -> float:
-    """The least bound among orders that rise by a ratio, then among ever closer ones.
+    """Least bound among orders that rise by a ratio, then among closer and closer ones.
 
-    Every order gives a bound, so what the search misses costs tightness alone.
+    Every order gives a bound, so a missed optimum costs tightness alone.
     """
+    # Orders that rise by a ratio, in parts, while they still gain.
     orders = np.round(_RATIO ** np.arange(1, math.log(largest) / math.log(_RATIO)))
     orders = np.unique(np.append(orders[orders >= 2], [2.0, largest]))
     if not whole:
@@ -231,6 +243,7 @@ def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bo
         values[part] = bound(orders[part])
         if start and values[part].min() > values[:start].min():
             break
+    # Closer orders between the neighbours of the best one.
     best, at = float(values.min()), int(values.argmin())
     low, high = orders[max(at - 1, 0)], orders[min(at + 1, orders.size - 1)]
     while high - low > (1.0 if whole else 0.05):
@@ -244,3 +257,108 @@ def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bo
             break
         low, high = narrower
     return best
+
+
+Divergences = Mapping[float, float]
+"""Upper bounds on R_α by their orders α > 1."""
+
+
+def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
+    """Smallest ε that one of the orders proves at δ, at least 0.
+
+    Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), first part; Canonne, Kamath and Steinke
+    2020 (canonne2020discrete), Proposition 12: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
+
+    Returns:
+        ε in that direction, rounded up.
+
+    >>> round(lemma_2_1_3({order: order / 2 for order in (4.0, 5.0, 6.0)}, 1e-5), 4)
+    4.7527
+    """
+    checks.open_unit(delta=delta)
+    found = float(np.min(epsilons_by_order(*_listed(divergences), delta)))
+    return max(0.0, found + _ROUNDING * (1 + abs(found)))
+
+
+def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
+    """Smallest δ that one of the orders proves at ε, at most 1.
+
+    Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), second part:
+    e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1), rounded up.
+    """
+    checks.non_negative(epsilon=epsilon)
+    found = float(np.min(log_delta_at(*_listed(divergences), epsilon)))
+    return min(1.0, math.exp(min(0.0, found + _ROUNDING * (1 + abs(found)))))
+
+
+def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
+    """R_α of two mechanisms, the second of which may depend on the first one's output: the sum.
+
+    Source: Lemma 2.1.4 of Girgis 2023 (girgis2023thesis); Mironov 2017 (mironov2017renyi),
+    Proposition 1. Both bounds must be of the *same* order, and the second must hold for every
+    output of the first one.
+
+    Returns:
+        The sums at the orders that both have, rounded up.
+
+    Raises:
+        ParameterError: the two have no order in common.
+    """
+    orders = sorted(set(first) & set(second))
+    if not orders:
+        raise ParameterError("second", sorted(second), f"one of the orders {sorted(first)}")
+    for divergences in (first, second):
+        _listed(divergences)
+    return {order: (first[order] + second[order]) * (1 + 2 * UNIT_ROUNDOFF) for order in orders}
+
+
+def _listed(divergences: Divergences) -> tuple[FloatArray, FloatArray]:
+    """Checked orders and divergences as arrays."""
+    if not divergences:
+        raise ParameterError("divergences", {}, "one order at least")
+    for order, value in divergences.items():
+        if not (1 < order < math.inf and value >= 0):
+            expected = "orders above 1 with divergences of at least 0"
+            raise ParameterError("divergences", {order: value}, expected)
+    return np.array([*divergences], dtype=float), np.array([*divergences.values()], dtype=float)
+
+
+def lemma_2_1_5(slope: float, delta: float) -> float:
+    """ε = 3·max(ρ ln(1/δ), √(ρ ln(1/δ))) where R_α ≤ αρ at every α > 1.
+
+    Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof takes
+    ρ ≤ ρ ln(1/δ), so it needs δ ≤ 1/e, which the thesis does not state: at δ = 0.9 and ρ = 100 it
+    gives 32 where Gaussian noise has a true δ of 1.
+
+    Raises:
+        ParameterError: δ > 1/e.
+    """
+    checks.positive(slope=slope)
+    checks.open_unit(delta=delta)
+    if delta > math.exp(-1):
+        raise ParameterError("delta", delta, "at most 1/e (Lemma 2.1.5)")
+    return lemma_2_1_5_as_printed(slope, delta) * (1 + 8 * UNIT_ROUNDOFF)
+
+
+def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
+    """UNSAFE for δ > 1/e: see `lemma_2_1_5`."""
+    checks.positive(slope=slope)
+    checks.open_unit(delta=delta)
+    square = -slope * math.log(delta)
+    return 3 * max(square, math.sqrt(square))
+
+
+_ANY, _LINEAR = "any with bounded Renyi divergences", "any with a linear Renyi curve"
+RESULTS = (
+    THESIS.states("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
+    THESIS.states("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
+    THESIS.states("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
+    THESIS.states("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
+    THESIS.states(
+        "Lemma 2.1.5, as printed",
+        lemma_2_1_5_as_printed,
+        _LINEAR,
+        "unsafe for delta > 1/e",
+        Status.UNSAFE,
+    ),
+)

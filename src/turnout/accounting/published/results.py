@@ -1,17 +1,29 @@
-"""Claims of papers' results, in a form that a program can read."""
+"""Claims of papers' results, in a form that a program can read; subsampling without replacement.
+
+`PublishedResult` is one claim with its `Status` and the function that evaluates it; `Paper.states`
+makes it. `PrivacyPoint` is an (ε, δ). Each module of this package lists its own in `RESULTS`, and
+`published.RESULTS` has all of them.
+
+`lemma_2_1_1` is subsampling as the thesis quotes it. Source: Lemma 2.1.1 of Girgis 2023
+(girgis2023thesis), after Kasiviswanathan et al. and Ullman; Balle, Barthe and Gaboardi 2018
+(balle2018subsampling), Theorem 9, has the proof.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from turnout.spec import Relation
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.schemes import Relation
 
 
 class Status(StrEnum):
-    """The status of a result."""
+    """Status of a result."""
 
     PROVED = "proved"
     """A proved bound in the range that the function accepts."""
@@ -33,18 +45,18 @@ class PrivacyPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PublishedResult:
     """A numbered result of a paper and the function that evaluates it.
 
     Attributes:
         name: short and unique, as "check-ins 3.2".
         source: the number in the paper, with the key of docs/references.bib.
-        status: how far it may be trusted.
-        relation: the neighbouring relation; None where it says nothing about privacy.
+        status: whether it is proved.
+        relation: the neighbouring relation; None where it is not about privacy.
         directions: "remove", "add" or "replace": what it covers. A bound that covers *remove*
             alone is no guarantee.
-        randomizer: what it needs to know of the randomizer.
-        range: where it holds; outside of it the function refuses.
+        randomizer: what it assumes of the randomizer.
+        range: parameters for which it holds; outside of it the function raises.
         function: evaluates it.
     """
 
@@ -63,9 +75,9 @@ _DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper whose results are listed: how their names begin, and its key in docs/references.bib.
+    """A paper whose results are listed: prefix of their names, and key in docs/references.bib.
 
-    ``relation`` is that of all of them, None for what is no guarantee on its own.
+    ``relation`` is that of all its results, None where they are no guarantee on their own.
     """
 
     name: str
@@ -79,11 +91,50 @@ class Paper:
         randomizer: str,
         holds: str,
         status: Status = Status.PROVED,
-    ) -> Result:
-        """The entry of one result; ``number`` may say, after a comma, which form it is."""
+    ) -> PublishedResult:
+        """Entry of one result; ``number`` may name, after a comma, its form."""
         name, source = f"{self.name} {number}", f"{self.key}, {number}"
         directions = _DIRECTIONS[self.relation]
-        return Result(name, source, status, self.relation, directions, randomizer, holds, function)
+        return PublishedResult(
+            name, source, status, self.relation, directions, randomizer, holds, function
+        )
 
 
 THESIS = Paper("thesis", "girgis2023thesis", None)
+
+
+_ROUNDING = 1e-12
+
+
+def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPoint:
+    """(ε', δ') = (ln(1 + q(e^ε − 1)), qδ) of a mechanism on a uniform subset, q = k/n.
+
+    Source: Lemma 2.1.1 of Girgis 2023 (girgis2023thesis); Theorem 9 of Balle, Barthe and Gaboardi
+    2018 (balle2018subsampling). The mechanism must be (ε, δ)-private under replace-one and
+    independent of the order of its records, and the draw must be hidden.
+
+    Returns:
+        (ε', δ') under replace-one, rounded up.
+
+    >>> lemma_2_1_1(PrivacyPoint(1.0, 1e-5), 10, 1000).epsilon < 0.0171
+    True
+    """
+    checks.non_negative(epsilon=point.epsilon, delta=point.delta)
+    if point.delta >= 1:
+        raise ParameterError("delta", point.delta, "below 1")
+    checks.count(sampled=sampled, population=population)
+    checks.at_most("population", population, sampled=sampled)
+    share = sampled / population
+    large = point.epsilon >= 700
+    epsilon = point.epsilon if large else math.log1p(share * math.expm1(point.epsilon))
+    return PrivacyPoint(epsilon * (1 + _ROUNDING), share * point.delta * (1 + _ROUNDING))
+
+
+RESULTS = (
+    Paper("thesis", "girgis2023thesis").states(
+        "Lemma 2.1.1",
+        lemma_2_1_1,
+        "(epsilon, delta) under replace-one",
+        "k of n without replacement; nobody sees who was drawn",
+    ),
+)

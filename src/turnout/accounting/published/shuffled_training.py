@@ -1,31 +1,65 @@
-"""A training run by shuffled messages, by the thesis' own theorems.
+"""Training by shuffled messages, by the papers' own numbers: composition, samples, whole runs.
 
-Source: Girgis 2023 (girgis2023thesis), Theorems 4.3.1 and 4.4.1, with the numbers that their proofs
-still have where the statements have O(·). Replace-one, one message of one record in each round,
-m = s = 1: then a record is all that a client holds. `turnout.accounting.price` is what to quote.
+`lemma_2_1_2` and the functions ``kov_…`` compose T rounds of one (ε, δ). `theorem_5_4_1`,
+`lemma_4_3_1` and `lemma_4_4_1` are rounds of sampled clients or records. `theorem_4_3_1` and
+`theorem_4_4_1` are whole runs, and `thesis_epsilons` evaluates them for a scheme. `comparison` and
+`reporting` use them; quote `turnout.accounting.price`, which composes privacy curves.
+
+**Strong composition.** Source: Dwork, Rothblum and Vadhan 2010 (dwork2010boosting) as Lemma 2.1.2
+of Girgis 2023 (girgis2023thesis); Kairouz, Oh and Viswanath 2015 (kairouz2015composition), Theorems
+3.3 and 3.4. Adaptive composition under any relation, in both directions. A shuffle's (ε, δ) says
+far less than its privacy curve.
 
 Notation
-    ε₀  local_epsilon     n  clients     T  rounds
-    k   sampled ≤ n, uniformly, in each round     q  chance that a client takes part
-    δ   half of it for the composition, and δ/2T for each round
+    ε, δ   point             of one round, ε > 0
+    T      rounds            to 10⁵ and beyond
+    δ'     slack             in (0, 1), of the composition; the whole: 1 − (1 − δ)^T (1 − δ')
+    p = e^ε/(1 + e^ε)
+
+The T rounds are dominated by T binary randomized responses at ε, except with δ each, so
+δ'(ε') = P(Bin(T, p) > t) − e^{ε'} P(Bin(T, 1 − p) > t) with t = (T + ε'/ε)/2.
+
+**Sampled clients or records.** Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5.
+Replace-one, both directions, one record. Theorem 5.4.1 is 5 to 8 times looser than the price in the
+cases that the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
+
+Notation
+    ε₀  local_epsilon in (0, 300]; e = e^{ε₀}      m  records ≥ 1, of a client
+    n   clients          k  sampled ≤ n, uniformly    s  samples ≤ m, drawn of these records
+    γ = k/n              k̄ = ⌊(k − 1)/(2e)⌋ + 1
+    q   chance that one record is used: ks/(nm) where k are sampled
+
+**Runs.** Source: Girgis 2023 (girgis2023thesis), Theorems 4.3.1 and 4.4.1, with the numbers that
+their proofs still have where the statements have O(·). Replace-one, one message of one record in
+each round, m = s = 1: then a record is all that a client holds. Half of δ is for the composition,
+and δ/2T for each round; q is the chance that a client takes part.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from turnout.accounting.published.results import Paper, PrivacyPoint
-from turnout.accounting.published.shuffling_rdp import theorem_5_3_1
-from turnout.accounting.published.shuffling_subsampled import (
-    lemma_4_3_1,
-    lemma_4_4_1,
-    missed_by_coins,
-    theorem_5_4_1,
+import numpy as np
+from scipy.special import betainc
+
+from turnout.accounting.divergence.pairs import log_expm1
+from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
+from turnout.accounting.published.results import THESIS, Paper, PrivacyPoint, Status
+from turnout.accounting.published.shuffling_rdp import (
+    blanket_size,
+    log_excess,
+    log_moment_below,
+    require_setting,
+    sub_gaussian_moments,
+    theorem_5_3_1,
 )
-from turnout.accounting.published.strong_composition import lemma_2_1_2
+from turnout.accounting.shuffling.blanket import clones_2021
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import bisected
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.schemes import (
     EveryStep,
     FixedSize,
     NonAdaptiveRandomizer,
@@ -35,7 +69,308 @@ from turnout.spec import (
     TrustModel,
 )
 
-_ROUNDING = 1e-9
+ShuffleBound = Callable[[float, int, float], float]
+_SLACK = 1e-9  # relative error that a binomial tail may have
+_ROUNDING = 1e-12
+_HALVINGS = 60
+
+
+def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
+    """(ε, δ) of T rounds: (√(2T ln(1/δ'))·ε + Tε(e^ε − 1), Tδ + δ').
+
+    Source: Lemma 2.1.2 of Girgis 2023 (girgis2023thesis); Dwork, Rothblum and Vadhan 2010
+    (dwork2010boosting).
+
+    >>> round(lemma_2_1_2(PrivacyPoint(0.01, 0.0), 100, 1e-6).epsilon, 4)
+    0.5357
+    """
+    _check(point, rounds, slack)
+    epsilon = point.epsilon * math.sqrt(-2 * rounds * math.log(slack))
+    if point.epsilon < 700:
+        epsilon += rounds * point.epsilon * math.expm1(point.epsilon)
+    else:
+        epsilon = math.inf
+    return PrivacyPoint(_up(epsilon), _up(rounds * point.delta + slack))
+
+
+def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
+    """(ε, δ) of T rounds: least (T − 2i)ε, i = 0 … ⌊T/2⌋, with δ_i ≤ δ', and the whole δ.
+
+    Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' it
+    lists. In between `kov_optimal` is smaller, by the same distributions.
+    """
+    _check(point, rounds, slack)
+    enough, too_many = 0, rounds // 2 + 1
+    while too_many - enough > 1:
+        i = (enough + too_many) // 2
+        if _composed_delta((rounds - 2 * i) * point.epsilon, point.epsilon, rounds) <= slack:
+            enough = i
+        else:
+            too_many = i
+    return PrivacyPoint(_up((rounds - 2 * enough) * point.epsilon), _whole(point, rounds, slack))
+
+
+def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
+    """(ε, δ) of T rounds: least real ε' with δ'(ε') ≤ δ'; no bound from (ε, δ) is smaller.
+
+    Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
+    (kairouz2015composition), between the ε' that it lists.
+
+    Returns:
+        Never below the optimum, above it by the rounding of binomial tails.
+    """
+    _check(point, rounds, slack)
+
+    def met(epsilon: float) -> bool:
+        return _composed_delta(epsilon, point.epsilon, rounds) <= slack
+
+    most = 0.0 if met(0.0) else rounds * point.epsilon
+    found = bisected(met, 0.0, most, halvings=_HALVINGS).holding
+    return PrivacyPoint(_up(found), _whole(point, rounds, slack))
+
+
+def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
+    """(ε, δ) of T rounds: least of Tε and Tε·tanh(ε/2) + ε√(2T ln g), for two g.
+
+    Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
+    g = 1/δ' or e + √(Tε²)/δ'.
+    """
+    _check(point, rounds, slack)
+    mean = rounds * point.epsilon * math.tanh(point.epsilon / 2)
+    growth = min(1 / slack, math.e + math.sqrt(rounds) * point.epsilon / slack)
+    deviation = point.epsilon * math.sqrt(2 * rounds * math.log(growth))
+    epsilon = min(rounds * point.epsilon, mean + deviation)
+    return PrivacyPoint(_up(epsilon), _whole(point, rounds, slack))
+
+
+def kov_of_shuffle(
+    local_epsilon: float,
+    clients: int,
+    delta: float,
+    rounds: int,
+    *,
+    bound: ShuffleBound = clones_2021,
+    share: float | None = None,
+) -> float:
+    """ε of T rounds of shuffled ε₀-messages, from one round's (ε, δ) alone.
+
+    Source: as the curves "Clones + strong composition" of Figure 5.4 of Girgis 2023
+    (girgis2023thesis): a shuffle bound at δ̃, composed by `kov_optimal`. A share s of δ goes to
+    the rounds, δ̃ = sδ/T. If none is given two are tried: ½, and the one that makes
+    √(ln(1/δ̃) ln(1/δ')) least to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
+
+    ``bound`` is (ε₀, n, δ̃) ↦ ε of one round, by default the numeric clones bound.
+
+    Returns:
+        ε under replace-one, never below the true one if ``bound`` is not.
+    """
+    checks.open_unit(delta=delta)
+    checks.count(rounds=rounds)
+    if share is not None:
+        checks.open_unit(share=share)
+    odds = math.log(delta) / (math.log(delta) - math.log(rounds))
+    found = math.inf
+    for part in (0.5, odds / (1 + odds)) if share is None else (share,):
+        tilde = part * delta / rounds
+        epsilon = bound(local_epsilon, clients, tilde)
+        if epsilon <= 0:
+            return 0.0
+        slack = (1 - part) * delta * (1 - _ROUNDING)
+        found = min(found, kov_optimal(PrivacyPoint(epsilon, tilde), rounds, slack).epsilon)
+    return found
+
+
+def _composed_delta(total: float, epsilon: float, rounds: int) -> float:
+    """δ'(ε') of T binary randomized responses, rounded up."""
+    least = math.floor((rounds + total / epsilon) / 2 * (1 - 1e-15)) + 1
+    if least > rounds:
+        return 0.0
+    rest = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    gain = float(betainc(least, rounds - least + 1, 1 - rest))
+    tail = float(betainc(least, rounds - least + 1, rest))
+    loss = math.exp(min(total + math.log(tail), 0.0)) if tail > 0 else 0.0
+    return max(gain - loss, 0.0) + _SLACK * (gain + loss)
+
+
+def _whole(point: PrivacyPoint, rounds: int, slack: float) -> float:
+    """1 − (1 − δ)^T (1 − δ')."""
+    return _up(-math.expm1(rounds * math.log1p(-point.delta) + math.log1p(-slack)))
+
+
+def _check(point: PrivacyPoint, rounds: int, slack: float) -> None:
+    checks.positive(epsilon=point.epsilon)
+    checks.non_negative(delta=point.delta)
+    if point.delta >= 1:
+        raise ParameterError("delta", point.delta, "below 1")
+    checks.count(rounds=rounds)
+    checks.open_unit(slack=slack)
+
+
+def _up(value: float) -> float:
+    return value * (1 + _ROUNDING)
+
+
+_KOV = Paper("KOV", "kairouz2015composition", None)
+_POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
+
+
+def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiFormula:
+    """Upper bound of the thesis on a shuffle of k of n clients.
+
+    Source: Theorem 5.4.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + 4C(α,2)γ²(e − 1)²/(k̄e)
+    + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
+    Υ = ((1 + γ(e² − 1)/e)^α − 1 − αγ(e² − 1)/e)·e^{−(k−1)/(8e)}.
+
+    Returns:
+        The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
+
+    >>> round(theorem_5_4_1(1.5, 60_000, 10_000).composed(1200).epsilon(1e-5), 3)
+    3.086
+    """
+    _check_sampled(local_epsilon, clients, sampled)
+    hidden, log_rate = blanket_size(local_epsilon, sampled), math.log(sampled / clients)
+    log_second = (
+        math.log(4) + 2 * log_rate + 2 * log_expm1(local_epsilon) - local_epsilon - math.log(hidden)
+    )
+    log_change = log_expm1(2 * local_epsilon) - local_epsilon
+    log_ratio = math.log(2 / hidden) + 2 * (log_rate + log_change)
+    moments = sub_gaussian_moments(log_second, log_ratio)
+    exponent = (sampled - 1) * math.exp(-local_epsilon) / 8
+    step = math.exp(log_rate + log_change)
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        unlucky = log_excess(step, orders) - exponent
+        unlucky += 1e-9 + _ROUNDING * (exponent + orders * math.log1p(step))
+        return np.logaddexp.reduce([np.zeros_like(orders), moments(orders), unlucky])
+
+    return RenyiFormula(log_moments)
+
+
+def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowerFormula:
+    """NO GUARANTEE: lower bound that sampled binary response attains; all others hold a zero.
+
+    Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
+
+    Returns:
+        Exact at whole orders α ≥ 2 but for rounding (down).
+    """
+    _check_sampled(local_epsilon, clients, sampled)
+    chance = sampled / clients
+    return RenyiLowerFormula(
+        lambda orders: log_moment_below(orders, local_epsilon, sampled, chance)
+    )
+
+
+def lemma_4_3_1(
+    local_epsilon: float,
+    clients: int,
+    sampled: int,
+    delta: float,
+    *,
+    records: int = 1,
+    samples: int = 1,
+    bound: ShuffleBound = clones_2021,
+) -> float:
+    """ε of one round in which k of n clients send s of their m records each, at the whole δ.
+
+    Source: Lemma 4.3.1 of Girgis 2023 (girgis2023thesis): with (ε̃, δ̃) of a shuffle of ks
+    messages, ε = ln(1 + q(e^{ε̃} − 1)) and δ = qδ̃ for s = 1. For s > 1 only the records' sampling
+    amplifies, ε = ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1). The lemma has ε̃ as O(·); here it is
+    the given bound, without the lemma's limit on ε₀.
+
+    ``bound`` is (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound.
+
+    Returns:
+        ε for one record, never below the true one if ``bound`` is not; 0 where q ≤ δ.
+    """
+    _check_sampled(local_epsilon, clients, sampled)
+    checks.open_unit(delta=delta)
+    checks.count(records=records, samples=samples)
+    checks.at_most("records", records, samples=samples)
+    used = sampled * samples / (clients * records)
+    if used <= delta:
+        return 0.0
+    amplifies = used if samples == 1 else samples / records
+    shuffled = bound(local_epsilon, sampled * samples, delta / used * (1 - _ROUNDING))
+    return amplified(shuffled, amplifies)
+
+
+def lemma_4_4_1(
+    local_epsilon: float, clients: int, probability: float, inner_delta: float
+) -> PrivacyPoint:
+    """(ε, δ) of one round of self-sampling clients with one record each.
+
+    Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
+    numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,
+    and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma puts e^{−c'qn} for the last term, "for some constant
+    c' in (0, 1)", which no constant gives: it needs c' ≤ 1/12 − (ε₀ + ln 2)/(qn).
+
+    Raises:
+        UnsupportedError: δ would be 1.
+    """
+    _expected(local_epsilon, clients, probability, inner_delta)
+    missed = missed_by_coins(local_epsilon, clients, probability)
+    point = _by_coins(local_epsilon, clients, probability, inner_delta, missed)
+    if point.delta >= 1:
+        raise UnsupportedError(
+            f"Lemma 4.4.1 proves nothing: so few clients are expected ({probability * clients:.4g})"
+            " that 2 e^(epsilon_0) e^(-qn/12) leaves no delta"
+        )
+    return point
+
+
+def missed_by_coins(local_epsilon: float, clients: int, probability: float) -> float:
+    """Addition to δ for too few or too many clients in `lemma_4_4_1`: 2e^{ε₀}e^{−qn/12} ≤ 1."""
+    return math.exp(min(local_epsilon + math.log(2) - probability * clients / 12, 0.0))
+
+
+def lemma_4_4_1_as_printed(
+    local_epsilon: float, clients: int, probability: float, inner_delta: float, *, constant: float
+) -> PrivacyPoint:
+    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} as its addition for too few or too many clients."""
+    expected = _expected(local_epsilon, clients, probability, inner_delta)
+    checks.open_unit(constant=constant)
+    missed = math.exp(-constant * expected)
+    return _by_coins(local_epsilon, clients, probability, inner_delta, missed)
+
+
+def amplified(epsilon: float, chance: float) -> float:
+    """ε of a mechanism on a sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
+    checks.non_negative(epsilon=epsilon)
+    checks.probability(chance=chance)
+    if epsilon > 1 and chance > 0:
+        found = epsilon + math.log(chance + (1 - chance) * math.exp(-epsilon))
+        return found * (1 + _ROUNDING) + 1e-15
+    return math.log1p(chance * math.expm1(min(epsilon, 1.0))) * (1 + _ROUNDING)
+
+
+def _by_coins(
+    local_epsilon: float, clients: int, probability: float, inner_delta: float, missed: float
+) -> PrivacyPoint:
+    few = max(1, math.ceil(probability * clients / 2 * (1 - 1e-15)))
+    epsilon = amplified(clones_2021(local_epsilon, few, inner_delta), min(1.0, 1.5 * probability))
+    return PrivacyPoint(epsilon, (probability * inner_delta + missed) * (1 + _ROUNDING))
+
+
+def _expected(local_epsilon: float, clients: int, probability: float, inner_delta: float) -> float:
+    """Expected number of clients, qn, after a check of the arguments."""
+    checks.positive(local_epsilon=local_epsilon, probability=probability)
+    checks.count(clients=clients)
+    checks.probability(probability=probability)
+    checks.open_unit(inner_delta=inner_delta)
+    return probability * clients
+
+
+def _check_sampled(local_epsilon: float, clients: int, sampled: int) -> None:
+    require_setting(local_epsilon, clients)
+    checks.count(sampled=sampled)
+    checks.at_most("clients", clients, sampled=sampled)
+
+
+_THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"
+
+
+_SHARE_ROUNDING = 1e-9
 
 
 def theorem_4_3_1(
@@ -44,7 +379,7 @@ def theorem_4_3_1(
     """ε of CLDP-SGD: T rounds in which k of n clients send, at δ.
 
     Source: the proof of Theorem 4.3.1 of Girgis 2023 (girgis2023thesis): `lemma_4_3_1` of a round,
-        put together by strong composition (`lemma_2_1_2`).
+        composed by strong composition (`lemma_2_1_2`).
 
     Returns:
         Never below the true one; infinite where a round's ε is above 700.
@@ -75,32 +410,36 @@ def theorem_4_4_1(
     left = each - missed_by_coins(local_epsilon, clients, probability)
     if left <= 0:
         raise UnsupportedError("Theorem 4.4.1 proves nothing: too few clients are expected")
-    inner = min(left / probability, 0.5) * (1 - _ROUNDING)
+    inner = min(left / probability, 0.5) * (1 - _SHARE_ROUNDING)
     point = lemma_4_4_1(local_epsilon, clients, probability, inner)
     return _composed(PrivacyPoint(point.epsilon, each), rounds, slack)
 
 
 def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
-    """ε of a run of shuffled messages at δ, by each of the thesis' theorems that says a number.
+    """ε of a run of shuffled messages at δ, by each theorem of the thesis that applies.
 
-    Empty under other trust models, for several messages in a step and for laws without a theorem.
+    Empty under other trust models, for several messages in a step and for participation without a
+    theorem.
     """
     found = _by_law(scheme, delta)
     return {name: epsilon for name, epsilon in found.items() if math.isfinite(epsilon)}
 
 
 def _by_law(scheme: Scheme, delta: float) -> dict[str, float]:
+    # The theorems are for shuffled messages of one known randomizer.
     law, randomizer, clients = scheme.participation, scheme.randomizer, scheme.population
     known = isinstance(randomizer, NonAdaptiveRandomizer)
     several = isinstance(randomizer, RepeatedMessages)
     if scheme.trust is not TrustModel.SHUFFLED or clients is None or not known or several:
         return {}
+    # Self-sampling has a theorem of its own.
     level, rounds = randomizer.epsilon0, law.steps
     if isinstance(law, SelfSampling):
         try:
             return {"Theorem 4.4.1": theorem_4_4_1(level, clients, law.rate, rounds, delta)}
         except UnsupportedError:
             return {}
+    # All clients, or a uniform subset: a Rényi bound, and strong composition.
     if isinstance(law, EveryStep):
         name, renyi, size = "Theorem 5.3.1", theorem_5_3_1(level, clients), clients
     elif isinstance(law, FixedSize):
@@ -118,11 +457,37 @@ def _composed(each: PrivacyPoint, rounds: int, slack: float) -> float:
 
 def _divided(delta: float, rounds: int) -> tuple[float, float]:
     """δ of each round and of the composition, together a little below the whole."""
-    return delta / (2 * rounds) * (1 - _ROUNDING), delta / 2 * (1 - _ROUNDING)
+    return delta / (2 * rounds) * (1 - _SHARE_ROUNDING), delta / 2 * (1 - _SHARE_ROUNDING)
 
 
-_THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"
 RESULTS = (
+    THESIS.states("Lemma 2.1.2", lemma_2_1_2, _POINT, _RANGE),
+    _KOV.states("Theorem 3.3", kov_theorem_3_3, _POINT, _RANGE),
+    _KOV.states("Theorem 3.3, optimal", kov_optimal, _POINT, _RANGE),
+    _KOV.states("Theorem 3.4", kov_theorem_3_4, _POINT, _RANGE),
+    Paper("clones with KOV", "kairouz2015composition").states(
+        "Theorem 3.3", kov_of_shuffle, "pure epsilon_0", f"{_RANGE}, hidden order"
+    ),
+    _THESIS.states(
+        "Theorem 5.4.1", theorem_5_4_1, _PURE, "k of n clients; whole orders, real ones by (5.6)"
+    ),
+    _THESIS.states(
+        "Theorem 5.4.2",
+        theorem_5_4_2,
+        "binary randomized response",
+        "whole orders from 2 on; a lower bound: attained by binary response",
+    ),
+    _THESIS.states(
+        "Lemma 4.3.1", lemma_4_3_1, _PURE, "s = 1: q = k/(nm); s > 1: s/m amplifies alone"
+    ),
+    _THESIS.states("Lemma 4.4.1", lemma_4_4_1, _PURE, "12(epsilon_0 + ln 2) < qn"),
+    _THESIS.states(
+        "Lemma 4.4.1, as printed",
+        lemma_4_4_1_as_printed,
+        _PURE,
+        "c' in (0, 1), of which none is safe for all epsilon_0 and qn",
+        Status.UNSAFE,
+    ),
     _THESIS.states("Theorem 4.3.1", theorem_4_3_1, _PURE, "m = s = 1, strong composition"),
     _THESIS.states("Theorem 4.4.1", theorem_4_4_1, _PURE, "m = s = 1, 12(epsilon_0 + ln 2) < qn"),
 )

@@ -1,48 +1,69 @@
 """Shuffled ε₀-messages, by the papers' own numbers: ε of one round at a given δ.
 
-Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
-that may be chosen by what was sent before, unless they say otherwise, if the order of speaking is
-uniform and unknown to the adversary and to whoever chooses the next randomizer
-(`turnout.spec.SpeakingOrder.HIDDEN`; docs/errata.md has what happens without). All but the stronger
-clones are loose: `turnout.accounting.price` is what to quote.
+Here are Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``, `stronger_clones_2023`),
+Lemma 2.3.1 of the thesis, and the privacy blanket (``blanket_2019_…``). Elsewhere: Theorem 5.1 of
+the check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀) `check_ins.theorem_5_1_approximate`;
+Rényi bounds are in `shuffling_rdp`, sampled clients and several rounds in `shuffled_training`.
 
-Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem A.7) of the
-check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)
-`check_ins_approximate.theorem_5_1_approximate`; the privacy blanket is in `shuffling_blanket`,
-Rényi bounds are in `shuffling_rdp`, sampled clients in `shuffling_subsampled`, several rounds in
-`strong_composition`.
+Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
+that may be chosen by earlier messages, unless they state otherwise, if the order of speaking is
+uniform and unknown to the adversary and to the party that chooses the next randomizer
+(`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md shows what happens without). All but the
+stronger clones are loose: quote `turnout.accounting.price`.
 
 Notation
     ε₀  local_epsilon   > 0, of the local randomizer
     n   clients         ≥ 1         δ  delta, in (0, 1)
     v   variance        bound on Σ εᵢ² of the n messages, each given those before it
+    k   categories ≥ 2, of k-ary randomized response
+    γ   every message is with chance γ drawn from one distribution ω, the blanket, for every record
+    M ~ Bin(n, γ)        L = (R(x)(y) − e^ε R(x')(y))/ω(y), y ~ ω;  E L = −a, a = e^ε − 1
+
+**Privacy blanket.** Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One
+non-adaptive randomizer for all clients, not adaptive. The victim's message hides among the M − 1
+blanket messages of the others. By the size-biased binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). With L in
+a range of width b (Hoeffding)
+
+    E(Σ_{i≤m} Lᵢ)₊ ≤ b²/(4a)·e^{−2ma²/b²},
+
+and with L ≤ c and E L² ≤ v (Bennett; L need not be centred, as E
+e^{tL} ≤ exp(−ta + v(e^{tc} − 1 − tc)/c²)), u = ac/v, h(u) = (1 + u)ln(1 + u) − u,
+
+    E(Σ_{i≤m} Lᵢ)₊ ≤ c/ln(1 + u)·e^{−m·h(u)·v/c²}.
+
+M's generating function sums either over m. For k-ary response ω is uniform, γ = k/(e^{ε₀} + k − 1).
+For any other randomizer all that is known is e^{−ε₀} ≤ γ ≤ 1: M thinned to chance e^{−ε₀} is still
+a blanket, and L has the range that goes with γ ≤ 1. (With e^{−ε₀} in both places the bounds would
+be smaller and unproved.)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from turnout.accounting.divergence.pairs.prices import log_expm1
+from turnout.accounting.divergence.pairs import log_expm1
 from turnout.accounting.published import shuffling_rdp
 from turnout.accounting.published.results import Paper, Status
-from turnout.accounting.shuffling.blanket.blocks import clones_2021, pair_epsilon
-from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
+from turnout.accounting.shuffling.blanket import clones_2021, pair_epsilon
+from turnout.accounting.shuffling.blanket_pairs import stronger_clones_pair
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 
 _ROUNDING = 1e-12  # relative
 _LARGEST_EXPONENT = 700.0
 
 
 def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float:
-    """12ε₀√(ln(1/δ)/n).
+    """ε = 12ε₀√(ln(1/δ)/n) of shuffled ε₀-messages, ε₀ ≤ ½.
 
     Source: Corollary 9 of Erlingsson et al. 2019 (erlingsson2019amplification), second part of
-    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is let in: mix a
-    ½-randomizer with a law of its own with chance η and ε₀ falls below ½, while δ moves by 2en·η
-    at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound too, for
-    all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
+    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is admitted: mix a
+    ½-randomizer with a fixed distribution with chance η and ε₀ falls below ½, while δ moves by
+    2en·η at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound
+    too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
 
     Raises:
         ParameterError: ε₀ > ½, n < 1000 or δ ≥ 1/100.
@@ -60,11 +81,11 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
 
 
 def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n, at every ε₀.
+    """ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1), ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n, at every ε₀.
 
     Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification), which Figure 2 of
-    the check-in paper draws. ε₁ is what each message costs given those before it, and it is the
-    one behind Remark 1. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
+    the check-in paper draws. ε₁ is the ε of each message given those before it, which Remark 1
+    uses too. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
     as its v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
     Returns:
@@ -93,7 +114,7 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 def clones_2021_limit(clients: int, delta: float) -> float:
-    """ln(n/(16 ln(2/δ))), the largest ε₀ of the clones bound in closed form, rounded down."""
+    """Largest ε₀ of the clones bound in closed form, ln(n/(16 ln(2/δ))), rounded down."""
     checks.count(clients=clients)
     checks.open_unit(delta=delta)
     limit = math.log(clients / (16 * math.log(2 / delta)))
@@ -101,7 +122,7 @@ def clones_2021_limit(clients: int, delta: float) -> float:
 
 
 def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) -> float:
-    """ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}.
+    """ε = ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}, by clones.
 
     Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
     ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
@@ -124,7 +145,7 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
 
 
 def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
-    """UNSAFE: the ε₀ at which the clones' closed form is ε, however large.
+    """UNSAFE: the ε₀ at which the clones' closed form is ε, without its limit on ε₀.
 
     Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 it is 9.72, beyond the limit of 3.76,
     and binary randomized response has a true δ of 0.55. Use the calibration of
@@ -144,10 +165,10 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
     fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
-    a proof of our own that was reviewed independently and that we have not found in print:
-    docs/design/shuffling.md, Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive
-    ones in a hidden order of speaking. It is what `turnout.accounting.price` says of
-    `PureRandomizer` and `NonAdaptiveRandomizer`.
+    a proof of our own that was reviewed independently and that we have not found in print
+    (docs/design/shuffling.md: Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive
+    ones in a hidden order of speaking). `turnout.accounting.price` uses it for `PureRandomizer`
+    and `NonAdaptiveRandomizer`.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.
@@ -161,11 +182,11 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
 def lemma_2_3_1_first(
     local_epsilon: float, clients: int, delta: float, constant: float = 1.0
 ) -> float:
-    """c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n), of a constant c that is not stated.
+    """ε = c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n), with a constant c that the source does not state.
 
     Source: first part of Lemma 2.3.1 of Girgis 2023 (girgis2023thesis), which quotes Corollary
     5.3.1 of the privacy blanket (balle2019blanket) as O(·). The bound behind it is
-    `shuffling_blanket.blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
+    `blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
 
     Raises:
         UnsupportedError: ε₀ > ½ ln(n/ln(1/δ)).
@@ -219,6 +240,142 @@ _CLONES = Paper("clones 2021,", "feldman2021clones")
 _THESIS = Paper("thesis", "girgis2023thesis")
 _PURE, _ANY = "pure epsilon_0", "delta in (0, 1); adaptive, hidden order"
 _SMALL = "epsilon_0 <= 1/2, n >= 1000, delta < 1/100; adaptive, hidden order"
+
+
+_HALVINGS = 60
+_LOGARITHM_ROUNDING = 1e-9  # relative; logarithms below lose n times a few units of the last place
+_LARGEST_LOCAL_EPSILON = 300.0
+
+
+def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categories: int) -> float:
+    """ε of shuffled k-ary randomized response in closed form.
+
+    Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), n ≥ 2:
+    ε ≤ 1 where γ = max{14k ln(2/δ)/((n − 1)ε²), 27k/((n − 1)ε)} < 1, solved for ε.
+    Proof: with c = (n − 1)γ/k, the likelihood ratio exceeds e^ε only if one of two Bin(n − 1, γ/k)
+    is at most c·e^{−ε/2}, or the other plus 1 at least c·e^{ε/2}. As 1 − e^{−ε/2} ≥ 0.393ε and
+    e^{ε/2} − 1 − 1/c ≥ ε/2 − ε/27, Chernoff bounds each chance by δ/2: 14·0.393²/2 and
+    14·(25/54)²/3 are at least 1.
+
+    Raises:
+        UnsupportedError: the ε found exceeds 1.
+    """
+    checks.count(2, clients=clients, categories=categories)
+    checks.positive(local_epsilon=local_epsilon)
+    checks.open_unit(delta=delta)
+    gamma = _kary_gamma(local_epsilon, categories)
+    mass = (clients - 1) * gamma / categories
+    if mass <= 0:
+        raise UnsupportedError("Theorem 3.1 (privacy blanket) proves nothing at this epsilon_0")
+    epsilon = max(math.sqrt(14 * math.log(2 / delta) / mass), 27 / mass) * (1 + 1e-12)
+    if epsilon > 1:
+        raise UnsupportedError(
+            f"Theorem 3.1 (privacy blanket) holds for epsilon <= 1; it would be {epsilon:.4g}"
+        )
+    return epsilon
+
+
+def blanket_2019_hoeffding(
+    local_epsilon: float, clients: int, delta: float, categories: int | None = None
+) -> float:
+    """ε of shuffled messages of one non-adaptive randomizer, by Hoeffding's inequality.
+
+    Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound; see the
+    module's notes. ε₀ is at most 300; without ``categories`` any ε₀-randomizer is meant.
+
+    Returns:
+        ε ≤ ε₀, never below the true one.
+
+    >>> round(blanket_2019_hoeffding(0.5, 10**4, 1e-6), 4)
+    0.054
+    """
+    return _smallest(_log_hoeffding, local_epsilon, clients, delta, categories)
+
+
+def blanket_2019_bennett(
+    local_epsilon: float, clients: int, delta: float, categories: int | None = None
+) -> float:
+    """ε of shuffled messages of one non-adaptive randomizer, by Bennett's inequality.
+
+    Source: as `blanket_2019_hoeffding`; Balle, Bell, Gascón and Nissim 2019 (balle2019blanket).
+    Arguments, range and side of the error are the same.
+    """
+    return _smallest(_log_bennett, local_epsilon, clients, delta, categories)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blanket:
+    """γ, and of L at an ε: a = −E L, width of its range, maximum, bound on its second moment."""
+
+    gamma: float
+    mean: float
+    width: float
+    largest: float
+    square: float
+
+    @classmethod
+    def of(cls, epsilon: float, local_epsilon: float, categories: int | None) -> _Blanket:
+        big, local, mean = math.exp(epsilon), math.exp(local_epsilon), math.expm1(epsilon)
+        if categories is None:
+            small = 1 / local
+            square = local * (big**2 + 1) - 2 * small * big * small**2
+            return cls(small, mean, (1 + big) * (local - small), local - big * small, square)
+        gamma = _kary_gamma(local_epsilon, categories)
+        own, other, rest = gamma * (local - big), gamma * (1 - big * local), gamma * (1 - big)
+        square = (own**2 + other**2 + (categories - 2) * rest**2) / categories
+        return cls(gamma, mean, own - other, own, square)
+
+
+def _kary_gamma(local_epsilon: float, categories: int) -> float:
+    weight = categories * math.exp(-local_epsilon)
+    return weight / (1 - math.exp(-local_epsilon) + weight)
+
+
+def _log_hoeffding(blanket: _Blanket, clients: int) -> float:
+    ratio = blanket.mean / blanket.width
+    first = math.log(blanket.width / (4 * ratio * blanket.gamma * clients))
+    return first + clients * math.log1p(blanket.gamma * math.expm1(-2 * ratio**2))
+
+
+def _log_bennett(blanket: _Blanket, clients: int) -> float:
+    if blanket.largest <= 0:
+        return -math.inf
+    u = blanket.mean * blanket.largest / blanket.square
+    if u == 0:  # the second moment overflows: no bound
+        return math.inf
+    # Below 1e-4 the sum would cancel; the series ends with a negative term, so it is no larger.
+    h = (1 + u) * math.log1p(u) - u if u > 1e-4 else u**2 / 2 - u**3 / 6
+    first = math.log(blanket.largest / math.log1p(u)) - math.log(blanket.gamma * clients)
+    rate = h * blanket.square / blanket.largest**2
+    return first + clients * math.log1p(blanket.gamma * math.expm1(-rate))
+
+
+def _smallest(
+    log_bound: Callable[[_Blanket, int], float],
+    local_epsilon: float,
+    clients: int,
+    delta: float,
+    categories: int | None,
+) -> float:
+    """Smallest ε found at which the bound is at most δ; at most ε₀, which always holds."""
+    checks.positive(local_epsilon=local_epsilon)
+    checks.count(clients=clients)
+    checks.open_unit(delta=delta)
+    if categories is not None:
+        checks.count(2, categories=categories)
+    if local_epsilon > _LARGEST_LOCAL_EPSILON:
+        raise ParameterError("local_epsilon", local_epsilon, "at most 300 for this formula")
+
+    def met(epsilon: float) -> bool:
+        log_delta = log_bound(_Blanket.of(epsilon, local_epsilon, categories), clients)
+        return log_delta + _LOGARITHM_ROUNDING * (1 + abs(log_delta)) <= math.log(delta)
+
+    return bisected(met, 0.0, local_epsilon, halvings=_HALVINGS).holding
+
+
+_PAPER = Paper("privacy blanket 2019,", "balle2019blanket")
+_FIXED = "one non-adaptive randomizer, pure epsilon_0 or k-ary response"
+
 RESULTS = (
     _EFM.states("Corollary 9", efm19_corollary_9, _PURE, _SMALL),
     _EFM.states("Theorem 7", efm19_theorem_7, _PURE, _ANY),
@@ -253,4 +410,7 @@ RESULTS = (
     _THESIS.states("Lemma 2.3.1, second part", efm19_corollary_9, _PURE, _SMALL),
     _THESIS.states("Theorem 5.3.1, (epsilon, delta)", theorem_5_3_1_epsilon, _PURE, _ANY),
     _THESIS.states("Theorem 5.3.2, (epsilon, delta)", theorem_5_3_2_epsilon, _PURE, _ANY),
+    _PAPER.states("Theorem 3.1", blanket_2019_kary, "k-ary response", "epsilon <= 1"),
+    _PAPER.states("Hoeffding", blanket_2019_hoeffding, _FIXED, "not adaptive"),
+    _PAPER.states("Bennett", blanket_2019_bennett, _FIXED, "not adaptive"),
 )

@@ -1,18 +1,29 @@
 """Rényi divergences of shuffled ε₀-messages, by the papers' own numbers.
 
+`theorem_5_3_1`, `theorem_5_3_2`, `corollary_5_3_1`, `lemma_3_3_1` and `efm19_remark_1` are upper
+bounds as `RenyiFormula`; `lemma_3_3_2` is a conjecture. `theorem_5_3_3` and `corollary_5_3_2` are
+attained by binary response: no guarantee; `log_moment_below` has their numbers. `shuffling` and
+`comparison` convert these bounds to ε; `shuffled_training` builds on the formulas here.
+
 Source: Girgis 2023 (girgis2023thesis), Chapter 5; Erlingsson et al. 2019
 (erlingsson2019amplification), Remark 1. Upper bounds hold under replace-one, in both directions,
-for every ε₀-randomizer with values in a countable set. They are proved and loose:
-`turnout.accounting.price` is what to quote.
+for every ε₀-randomizer with values in a countable set. They are proved and loose: quote
+`turnout.accounting.price`.
 
 Notation
-    ε₀  local_epsilon in (0, 300], of the local randomizer; e = e^{ε₀}
+    ε₀  local_epsilon in (0, 300], of the local randomizer; e = e^{ε₀}, p = 1/(e + 1)
     n   clients ≥ 1      n̄ = ⌊(n − 1)/(2e)⌋ + 1
     α   order            D_α = E_Q[(dP/dQ)^α], R_α = ln D_α/(α − 1)
+    k ~ Bin(n, p)        ones, when every record is a zero
+    γ   chance in (0, 1] that the victim's message is among them
 
 Theorem 5.3.1 lets at least n̄ − 1 of the others send what the victim's other message might have
 been (but for a chance of e^{−(n−1)/(8e)}, which costs e^{ε₀α}), and bounds the moments of the
 likelihood ratio by those of a sub-Gaussian variable.
+
+Binary response at a fixed split is exact: with the victim's record a one the likelihood ratio is
+1 + γx, x = (e^{ε₀} − e^{−ε₀})(k/n − p). x has mean 0, so E(1 + γx)^α = 1 + E g with
+g = (1 + γx)^α − 1 − αγx ≥ 0: no digit is lost where the divergence is tiny.
 """
 
 from __future__ import annotations
@@ -22,9 +33,7 @@ import math
 import numpy as np
 from scipy.special import gammaln
 
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.divergence.pairs.prices import log_expm1
-from turnout.accounting.published.binary_response import log_moment_below
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, log_expm1
 from turnout.accounting.published.renyi import (
     MOST_ORDERS,
     LogMoments,
@@ -33,14 +42,102 @@ from turnout.accounting.published.renyi import (
 )
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
 
-FloatArray = np.ndarray
+_ALL = 4096  # counts that are all summed
+_DEVIATIONS = 8.0  # on both sides of the largest term, where they are not
+_SERIES = 1e-3  # |αγx| below which g is its series
+
+
+def log_moment_below(
+    orders: FloatArray, local_epsilon: float, messages: int, chance: float
+) -> FloatArray:
+    """Lower bound on ln E(1 + γx)^α at each order α ≥ 2, shape of ``orders``.
+
+    Source: Theorems 5.3.3 and 5.4.2 of Girgis 2023 (girgis2023thesis); terms that are left out
+    are not negative.
+    """
+    return np.array([_one(order, local_epsilon, messages, chance) for order in orders])
+
+
+def _one(order: float, local_epsilon: float, messages: int, chance: float) -> float:
+    p = math.exp(-local_epsilon) / (1 + math.exp(-local_epsilon))
+    # All counts, or those around the largest term.
+    if messages <= _ALL:
+        counts = np.arange(messages + 1.0)
+    else:
+        middle = _mode(order, local_epsilon, messages, chance)
+        width = _DEVIATIONS * (math.sqrt(messages * p * (1 - p)) + 1)
+        low, high = max(0.0, middle - width), min(float(messages), middle + width)
+        counts = np.arange(math.floor(low), math.ceil(high) + 1.0)
+    # Logarithms of the terms, summed; terms left out are not negative.
+    log_law = _log_binomial(counts, messages, p)
+    x = chance * _change(counts, local_epsilon, messages)
+    logs = log_law + log_excess(x, order)
+    largest = float(logs.max())
+    if largest == -math.inf:
+        return 0.0
+    # Gamma functions of n carry the largest rounding error.
+    error = 16 * UNIT_ROUNDOFF * (gammaln(messages + 1.0) + order * local_epsilon + 100) + 1e-10
+    log_sum = largest + math.log(float(np.exp(logs - largest).sum())) - error
+    return float(np.logaddexp(0.0, log_sum)) * (1 - 8 * UNIT_ROUNDOFF)
+
+
+def _change(counts: FloatArray, local_epsilon: float, messages: int) -> FloatArray:
+    """Likelihood ratio minus 1 at each number of ones."""
+    p = math.exp(-local_epsilon) / (1 + math.exp(-local_epsilon))
+    return 2 * math.sinh(local_epsilon) * (counts / messages - p)
+
+
+def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
+    """Logarithm of binomial masses at neighbouring counts, from the middle by ratios."""
+    middle = counts.size // 2
+    at = counts[middle]
+    choices = gammaln(messages + 1.0) - gammaln(at + 1) - gammaln(messages - at + 1)
+    start = choices + at * math.log(p) + (messages - at) * math.log1p(-p)
+    rises = np.log((messages - counts[:-1]) / (counts[1:])) + math.log(p) - math.log1p(-p)
+    above = start + np.cumsum(rises[middle:])
+    below = start - np.cumsum(rises[:middle][::-1])[::-1]
+    return np.concatenate([below, [start], above])
+
+
+def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
+    """Ln((1 + x)^α − 1 − αx) for x > −1 and α ≥ 2, to 1e-10; arrays broadcast."""
+    # The series overflows where it is not what is returned.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        powers = order * np.log1p(x)
+        direct = np.where(
+            powers > 30,
+            powers + np.log1p(-np.exp(-np.maximum(powers, 30)) * (1 + order * x)),
+            np.log(np.maximum(np.expm1(np.minimum(powers, 31.0)) - order * x, 0.0)),
+        )
+        # The first terms of the binomial series; the fifth is below 1e-9 of the second.
+        third = (order - 2) / 3 * x
+        fourth = third * (order - 3) / 4 * x
+        series = np.log(order * (order - 1) / 2 * x**2 * (1 + third + fourth))
+    return np.where(np.abs(order * x) < _SERIES, series, direct)
+
+
+def _mode(order: float, local_epsilon: float, messages: int, chance: float) -> float:
+    """Approximate count with the largest term, where ln(mass·(1 + γx)^α), concave, peaks."""
+    odds = math.exp(-local_epsilon)
+
+    def past(count: float) -> bool:
+        slope = math.log((messages - count + 0.5) / (count + 0.5) * odds)
+        ratio = 1 + chance * float(_change(np.array(count), local_epsilon, messages))
+        slope += order * chance * 2 * math.sinh(local_epsilon) / messages / ratio
+        return not slope > 0
+
+    return bisected(past, 0.0, float(messages), halvings=60).middle
+
+
 _LARGEST_LOCAL_EPSILON = 300.0
 
 
 def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """R_α ≤ 2αe^{4ε₀}(e^{ε₀} − 1)²/n, for adaptive randomizers too.
+    """Upper bound R_α ≤ 2αe^{4ε₀}(e^{ε₀} − 1)²/n, for adaptive randomizers too.
 
     Source: Remark 1 of Erlingsson et al. 2019 (erlingsson2019amplification), (5.8) of Girgis 2023.
     Proof: given the messages before it, each message is ε₁-DP with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n
@@ -59,7 +156,7 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """The thesis' first upper bound on shuffled ε₀-messages.
+    """First upper bound of the thesis on shuffled ε₀-messages.
 
     Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
     + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
@@ -85,7 +182,7 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """D_α ≤ 1 + C(α,2)·4(e − 1)²/n while α⁴e^{5ε₀} < n/9.
+    """Upper bound D_α ≤ 1 + C(α,2)·4(e − 1)²/n while α⁴e^{5ε₀} < n/9.
 
     Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
 
@@ -111,11 +208,11 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """R_α ≤ 2α(e^{ε₀} − 1)²/n while α⁴e^{5ε₀} < n/9: `corollary_5_3_1` by ln(1 + x) ≤ x.
+    """Upper bound R_α ≤ 2α(e^{ε₀} − 1)²/n while α⁴e^{5ε₀} < n/9, by `corollary_5_3_1`.
 
-    Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5); the one before
-    it is `corollary_5_3_1`. The thesis admits every α; its proof, by way of binomial sums, is for
-    whole orders.
+    Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5), by
+    ln(1 + x) ≤ x; the one before it is `corollary_5_3_1`. The thesis admits every α; its proof, by
+    binomial sums, is for whole orders.
 
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
@@ -133,7 +230,7 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
-    """The thesis' second upper bound: D_α ≤ e^{α²(e − 1)²/n̄} + e^{ε₀α − (n−1)/(8e)}.
+    """Second upper bound of the thesis: D_α ≤ e^{α²(e − 1)²/n̄} + e^{ε₀α − (n−1)/(8e)}.
 
     Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof is for α ≥ 2; for
     1 < α < 2 the chord of ln D_α from α = 1 to 2 lies below the bound, so the claim holds.
@@ -189,7 +286,7 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
-    """NO GUARANTEE: what binary randomized response attains when all others hold a zero.
+    """NO GUARANTEE: lower bound that binary response attains when all others hold a zero.
 
     Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
     instead of over moments. Every bound for all ε₀-randomizers lies above it. It is not the worst
@@ -223,16 +320,17 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
 
 def blanket_size(local_epsilon: float, clients: int) -> int:
-    """n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1, rounded down."""
+    """Number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1, rounded down."""
     checks.non_negative(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     return math.floor((clients - 1) * math.exp(-local_epsilon) / 2 * (1 - 1e-14)) + 1
 
 
 def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
-    """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up."""
+    """Function α ↦ ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole α, rounded up."""
     tables: dict[str, FloatArray] = {}
 
+    # Tables of ln i! and of the terms without α, made again for larger orders.
     def log_moments(orders: FloatArray) -> FloatArray:
         largest = int(orders.max(initial=2.0))
         if not tables or tables["factorials"].size <= largest:
@@ -244,6 +342,7 @@ def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
             tables["terms"] = terms - tables["factorials"]
         return np.array([_one(int(order)) for order in orders])
 
+    # The sum at one order, rounded up by its largest logarithm.
     def _one(order: int) -> float:
         factorials, terms = tables["factorials"], tables["terms"]
         left = factorials[order - 2 :: -1]  # (α − i)! for i = 2 … α
@@ -265,7 +364,7 @@ def _log1p_sum(*logs: FloatArray) -> FloatArray:
 
 
 def require_setting(local_epsilon: float, clients: int) -> None:
-    """Refuses an ε₀ or an n that the formulas have no numbers for."""
+    """Refuse an ε₀ or an n outside the domain of the formulas."""
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     if local_epsilon > _LARGEST_LOCAL_EPSILON:

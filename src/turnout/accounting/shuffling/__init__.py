@@ -1,12 +1,17 @@
-"""Shuffled local messages: what n of them cost together, by the laws that prove it.
+"""Shuffled local messages: bounds on the ε of a round of n of them.
 
-Every client sends one message a round, made by a local randomizer; a shuffler hides who sent what.
-Neighbours differ in one client's record (replace-one). Randomizers that earlier messages may choose
-need an order of speaking that is uniform and unknown to the adversary and to whoever chooses
-(`turnout.spec.SpeakingOrder`): `schemes` refuses them without; pairs and blocks do not know it.
+`schemes.shuffled` turns a scheme into blocks; `messages.one_round` has the blocks of one round by
+randomizer. `clones_2021` and `shuffled_gaussian` are functions for users. docs/design/shuffling.md
+has the proofs.
+
+Every client sends one message a round, made by a local randomizer; a shuffler hides the senders.
+Neighbours differ in one client's record (replace-one). Randomizers that may depend on earlier
+messages need an order of speaking that is uniform and unknown to the adversary and to the party
+that chooses the randomizers (`turnout.schemes.SpeakingOrder`): without it `schemes` refuses them;
+pairs and blocks do not check it.
 """
 
-from turnout.accounting.shuffling.approximate.blocks import shuffled_gaussian
-from turnout.accounting.shuffling.blanket.blocks import clones_2021
+from turnout.accounting.shuffling.approximate import shuffled_gaussian
+from turnout.accounting.shuffling.blanket import clones_2021
 
 __all__ = ["clones_2021", "shuffled_gaussian"]

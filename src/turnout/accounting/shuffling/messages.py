@@ -1,4 +1,10 @@
-"""Blocks of one round of shuffled messages, by what is known of the randomizer."""
+"""Blocks of one round of shuffled messages, by what is known of the randomizer.
+
+`one_round` returns a `Round`: the blocks from above and from below, and the name of the analysis;
+it has one implementation a type of randomizer. `UpperMessages` and `IdenticalOthersMessages` are
+the blocks as functions of the number of messages, for samples. `PublishedRandomizer` is priced by
+the smallest bound in print. `schemes`, `decomposition` and `pricing` use this module.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +12,21 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.divergence.blocks import Block
-from turnout.accounting.divergence.repeats import RepeatedBlock
-from turnout.accounting.shuffling.approximate.blocks import (
+from turnout.accounting.divergence.composition import RepeatedBlock
+from turnout.accounting.shuffling.approximate import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
     InfinityMassBlock,
 )
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import (
+from turnout.accounting.shuffling.binary_response import BinaryResponseBlock
+from turnout.accounting.shuffling.blanket import BlanketBlock
+from turnout.accounting.shuffling.blanket_pairs import (
     BlanketPair,
     clones_pair,
     kary_pair,
     worst_pair,
 )
-from turnout.accounting.shuffling.responses.attained import (
+from turnout.accounting.shuffling.lower_bounds import (
     IdenticalGaussianBlock,
     IdenticalOthersBlock,
     LowerBoundBlock,
@@ -27,10 +34,9 @@ from turnout.accounting.shuffling.responses.attained import (
     identical_others_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
-from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
+from turnout.accounting.shuffling.sampled_bits import SampledBitsBlock, SampledBitsRound
 from turnout.core.errors import UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
     ApproximateRandomizer,
     AttainedVariation,
     BoundedVariation,
@@ -49,13 +55,12 @@ class Round:
     """One round of n messages.
 
     Attributes:
-        upper: never below what it shows of one client.
-        lower: what an adversary really gets of some client; None where nothing is known.
-        identical_others: the same where all others' records are alike, and the victim's is theirs
-            in one world, which is what a sample can be priced by from below; None where nothing is
-            known.
-        method: the analysis, in a few words.
-        quick: an upper block that answers for many numbers of messages at once; ``upper`` if None.
+        upper: block that bounds the loss of every client from above.
+        lower: block that some client attains; None where none is known.
+        identical_others: lower block where all others hold one record, which is the victim's in
+            one world: samples are bounded from below by it; None where none is known.
+        method: name of the analysis, in a few words.
+        quick: faster upper block for many numbers of messages; ``upper`` if None.
         bits: ε₀ if each message is one randomized bit, of a uniform coordinate that it names or of
             the only one: samples of such messages have an upper bound of their own.
     """
@@ -70,10 +75,10 @@ class Round:
 
 @singledispatch
 def one_round(randomizer: object, clients: int) -> Round:
-    """One round in which ``clients`` clients send a message each, made by a randomizer.
+    """Blocks of one round in which ``clients`` clients send one message of a randomizer each.
 
     Raises:
-        UnsupportedError: nothing is known of its shuffled messages.
+        UnsupportedError: no analysis of its shuffled messages is known.
     """
     raise UnsupportedError(
         f"no analysis of shuffled messages is known for {type(randomizer).__name__}"
@@ -82,9 +87,9 @@ def one_round(randomizer: object, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRandomizer:
-    """Any ε₀-randomizers, adaptive, to be priced by the smallest published bound here.
+    """Any adaptive ε₀-randomizers, priced by the smallest published bound.
 
-    No part of a scheme: what it stands for is `PureRandomizer`.
+    It replaces `PureRandomizer` inside accounting; schemes never hold it.
     """
 
     epsilon0: float
@@ -153,7 +158,7 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 @one_round.register
 def _(randomizer: SampledBitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
-    upper = SampledBitsBlock(SampledBits(epsilon0, clients))
+    upper = SampledBitsBlock(SampledBitsRound(epsilon0, clients))
     # All others may hold one word, the client that or the opposite one: then only the number of
     # true bits counts, which is binary response.
     lower = BinaryResponseBlock(epsilon0, clients)
@@ -198,7 +203,7 @@ def _(randomizer: RepeatedMessages, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class UpperMessages:
-    """The upper block of any number of messages of one randomizer."""
+    """Upper block of one randomizer as a function of the number of messages."""
 
     randomizer: object
 
@@ -210,7 +215,7 @@ class UpperMessages:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """The block of any number of messages whose senders are alike but for the victim."""
+    """Block with identical others as a function of the number of messages."""
 
     randomizer: object
 

@@ -1,24 +1,74 @@
-"""From a scheme of shuffled messages to its blocks."""
+"""Blocks of schemes of shuffled messages, of sampled bits and of averaged check-ins.
+
+`shuffled_blocks` returns the `Decomposition` of the rounds that one draw decided. `averaged_window`
+returns the blocks of one window of averaged check-ins. `SubsampledBits` and `SelfSampledBits` are
+the price of sampled bits of some of the clients; `WorseOrderBlock` and `MinOfBlocks` combine
+blocks. `decomposition` is the user; the module builds on `messages`, `sampled_bits` and
+`sampled_rounds`. docs/design/shuffling.md has the proofs. Neighbours differ in one client's record
+(replace-one).
+
+Notation
+    n    clients           N    messages of a round; the N < n who sent one are a uniform subset
+    γ    N/n               q    each client's chance of sending one, drawn on its own
+    K    e^ε
+
+**Sampled bits of some of the clients** ("Sampled bits" there). The bits of a round without the
+client are N slots for N of the n − 1 others. A round with it is the same but for one slot, any of
+them: so the client hides in N slots with chance γ, and no message has to be made up.
+`sampled_bits.Slots` has the price, which for a given j rises with γ, is convex in it, and falls as
+N rises. *Self-sampling*: N is observed. N₁ ≤ N ≤ N₂ has the price of N₁ slots, with γ spread on
+N₁/n and N₂/n so that its mean stays. N = n has chance qⁿ and is a round of all clients.
+
+**Averaged check-ins** ("Averaged check-ins" there): each client of a window draws a step, and a
+step releases the average of its messages; Algorithm 2 of Balle, Kairouz, McMahan, Thakkar and Guha
+Thakurta 2020 (balle2020checkins). Given the number of clients of each step, which does not depend
+on records, the window is a shuffle of all its clients: they are in a uniform order, and a step's
+randomizer may depend on the averages of the steps before. So the bounds for adaptive randomizers
+apply, whatever the number of steps, to n clients or, if each takes part with a chance, to those
+that do. That needs an unknown order of speaking: each client draws the step by a coin of its own
+that no step releases, so given the loads every order is equally likely, and the coordinator moves
+the model by averages and counts alone.
+"""
 
 from __future__ import annotations
 
-from turnout.accounting.divergence.blocks import Block, Decomposition, NeighbourBound
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.divergence.blocks import (
+    Block,
+    CurvePair,
+    Decomposition,
+    NeighbourBound,
+    PairBlock,
+)
+from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.shuffling.lower_bounds import IdenticalOthersBlock
 from turnout.accounting.shuffling.messages import (
     IdenticalOthersMessages,
     PublishedRandomizer,
     UpperMessages,
     one_round,
 )
-from turnout.accounting.shuffling.responses.bits import SampledBitsBlock
-from turnout.accounting.shuffling.sampling.bits import (
-    SelfSampledBits,
-    SubsampledBits,
-    WorseOrderBlock,
+from turnout.accounting.shuffling.sampled_bits import (
+    SampledBitsBlock,
+    SampledBitsRound,
+    Slots,
+    flip_of,
 )
-from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampled_mixtures import dilutions, groups_from
+from turnout.accounting.shuffling.sampled_rounds import SelfSamplingBlock, SubsampledBlock
+from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
+from turnout.schemes import (
+    ApproximateRandomizer,
     AttainedVariation,
+    GaussianNoise,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Randomizer,
     Relation,
@@ -27,18 +77,23 @@ from turnout.spec import (
     Scheme,
     SpeakingOrder,
 )
-from turnout.spec.draws import Always, Bernoulli, Cohort, Draw
-from turnout.spec.forms import Released
-from turnout.spec.randomizers import is_adaptive
+from turnout.schemes.normal_form import Always, Bernoulli, Cohort, Draw, ReleasedSteps
+from turnout.schemes.randomizers import is_adaptive
 
 
-def shuffled(
-    scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
+def shuffled_blocks(
+    scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """The blocks of the rounds that one draw decided, each shuffled afresh."""
+    """Blocks of the rounds that one draw decided, each shuffled afresh.
+
+    Raises:
+        UnsupportedError: no analysis is known, or the order of speaking is not hidden.
+    """
+    # Refuse what has no analysis.
     _require_analysis(scheme)
     draw, rounds = part.draw, part.full
     clients = _population(scheme, draw)
+    # All clients in every round.
     if isinstance(draw, Always):
         if isinstance(randomizer, RepeatedMessages):  # as many rounds of one message
             randomizer, rounds = randomizer.each, rounds * randomizer.messages
@@ -47,6 +102,7 @@ def shuffled(
         if lower is not None and _turned(randomizer):
             lower = WorseOrderBlock(lower, 1.0)
         return _rounds(randomizer, one.upper, lower, rounds, one.method)
+    # A uniform subset, or self-sampling.
     if isinstance(draw, Cohort):
         return _subsampled(randomizer, draw, rounds)
     if isinstance(draw, Bernoulli) and draw.unseen:
@@ -90,7 +146,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
 
 
 def _turned(randomizer: object) -> bool:
-    """Whether the lower blocks of a randomizer are those of one order of the two worlds."""
+    """Whether the lower blocks of a randomizer are of one order of the two worlds."""
     one = randomizer.each if isinstance(randomizer, RepeatedMessages) else randomizer
     return isinstance(one, AttainedVariation)
 
@@ -118,10 +174,10 @@ def _require_analysis(scheme: Scheme) -> None:
 
 
 def _require_hidden_order(scheme: Scheme) -> None:
-    """Refuses randomizers that the messages before may choose, unless nobody knows who speaks when.
+    """Refuse randomizers that depend on earlier messages, unless the order is hidden.
 
-    Who is known to speak first, by binary response, and is followed by clients who repeat that
-    answer, is hidden by nobody, though each of their randomizers is private.
+    A client that is known to speak first, by binary response, and is followed by clients who repeat
+    that answer, is not hidden, though each randomizer is private.
     """
     if scheme.order is SpeakingOrder.HIDDEN or not is_adaptive(scheme.randomizer):
         return
@@ -142,3 +198,249 @@ def _population(scheme: Scheme, draw: Draw) -> int:
     if population is None:
         raise ParameterError("population", None, "the number of clients, who hide each other")
     return population
+
+
+SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomizer, GaussianNoise)
+"""Those that `averaged_window` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class AveragedWindow:
+    """Blocks of one window of averaged check-ins; ``lower`` is None where none is known."""
+
+    upper: Block
+    lower: Block | None
+
+
+def averaged_window(
+    randomizer: object, population: int, probability: float, sensitivity: float = 2.0
+) -> AveragedWindow:
+    """Blocks of one window of averaged check-ins, or of its released part.
+
+    Source: "Averaged check-ins" of docs/design/shuffling.md, Theorems 3 and 4 there instead
+    of Theorem 4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
+
+    Args:
+        randomizer: of every message. The steps choose the function to which it is applied, so of
+            pure ones only their ε₀ is used.
+        population: n, the client included; all follow the protocol.
+        probability: in (0, 1], of having taken part; p₀·s/m after s steps of m.
+        sensitivity: largest distance of a client's two records, in units of C: 2 under
+            replace-one, 1 where one of them is the null record.
+    """
+    checks.count(population=population)
+    # Randomizers that bound the given one from above and from below.
+    adaptive, attained = _adaptive(randomizer)
+    if isinstance(attained, GaussianNoise):
+        attained = GaussianNoise(2.0 / sensitivity * attained.noise_multiplier)
+    # A shuffle of all clients, or of those who take part.
+    uppers = UpperMessages(adaptive)
+    lowers = None if attained is None else SummedMessages(attained)
+    lower = None
+    if probability == 1.0:
+        upper = uppers(population)
+        if lowers is not None:
+            lower = SubsampledBlock(lowers(population), 1.0, identical_others=True)
+    else:
+        upper = SelfSamplingBlock(uppers, population, probability)
+        if lowers is not None:
+            lower = SelfSamplingBlock(lowers, population, probability, identical_others=True)
+    if sensitivity < 2.0 and isinstance(randomizer, GaussianNoise):
+        # Others' records may lie 2C away from the client's, which without them need not be counted.
+        alone = PairBlock(GaussianPair(randomizer.noise_multiplier / sensitivity))
+        upper = MinOfBlocks(upper, alone)
+    return AveragedWindow(upper, lower)
+
+
+def _adaptive(randomizer: object) -> tuple[object, object]:
+    """Randomizers that bound another from above, and from below (None: unknown)."""
+    if isinstance(randomizer, PureRandomizer):
+        pure = PureRandomizer(randomizer.epsilon0)
+        known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
+        return pure, pure if known else None
+    if isinstance(randomizer, PublishedRandomizer):
+        return randomizer, None
+    if isinstance(randomizer, ApproximateRandomizer):
+        return randomizer, PureRandomizer(randomizer.epsilon0)
+    if isinstance(randomizer, GaussianNoise):
+        return randomizer, randomizer
+    raise UnsupportedError(
+        f"no analysis of averaged messages is known for {type(randomizer).__name__}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SummedMessages:
+    """Block of the sum of all messages of a window, where all others hold one record.
+
+    The sum follows from the averages and the counts. Of bits it tells as much as the messages,
+    since only their number matters; of Gaussian messages it is Gaussian.
+    """
+
+    randomizer: object
+
+    def __call__(self, clients: int) -> Block:
+        """The block of ``clients`` messages."""
+        if isinstance(self.randomizer, PureRandomizer):
+            return IdenticalOthersBlock(self.randomizer.epsilon0, clients)
+        assert isinstance(self.randomizer, GaussianNoise)
+        sigma = self.randomizer.noise_multiplier
+        return PairBlock(GaussianPair(0.5 * sigma * math.sqrt(clients)))
+
+
+@dataclass(frozen=True, slots=True)
+class MinOfBlocks:
+    """Block that takes the smaller of two upper bounds on the same step at each K."""
+
+    one: Block
+    other: Block
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the privacy loss, the smaller of both."""
+        return min(self.one.loss_deviation, self.other.loss_deviation)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Smaller one of both curves at each K, sharp near one δ."""
+        blocks = (self.one, self.other)
+        return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves of both blocks together, of which the smallest counts at each K."""
+        one, other = (block.curves(side, delta, refinement) for block in (self.one, self.other))
+        floors = min(one.floors[0], other.floors[0]), min(one.floors[1], other.floors[1])
+        return CurvePair(side, [*one.remove, *other.remove], [*one.add, *other.add], floors)
+
+
+_ROUNDING = 1e-9  # relative, of a mixture
+
+_FEW = 4.0  # deviations of N below which every N is a single group
+
+_SWAPPED_FROM, _HIDDEN = 1 / 3, 0.3  # γ, and the loss deviation of a client that surely sends
+
+_EDGES = np.array([-9, -7, -5.5, -4.5, -3.75, *np.arange(-3, 3.1, 0.75), 5])  # of groups of N
+
+
+@dataclass(frozen=True, slots=True)
+class SubsampledBits:
+    """Price of one message of each of N of n clients, a uniform subset; N < n."""
+
+    local_epsilon: float
+    messages: int
+    population: int
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon)
+        checks.count(messages=self.messages, population=self.population)
+        if self.messages >= self.population:
+            expected = f"below population = {self.population}"
+            raise ParameterError("messages", self.messages, expected)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio: that of N messages, times γ."""
+        hidden = SampledBitsRound(self.local_epsilon, self.messages).loss_deviation
+        return self.messages / self.population * hidden
+
+    def delta(self, k: float) -> float:
+        """Upper bound on δ(K)."""
+        return _hidden(self.local_epsilon, self.messages, self.messages / self.population, k)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSampledBits:
+    """Price of one message of each of n clients that take part, with probability q in (0, 1]."""
+
+    local_epsilon: float
+    population: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon, rate=self.rate)
+        checks.count(population=self.population)
+        checks.probability(rate=self.rate)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio: of the mean number, times q."""
+        messages = max(round(self.population * self.rate), 1)
+        return self.rate * SampledBitsRound(self.local_epsilon, messages).loss_deviation
+
+    def delta(self, k: float) -> float:
+        """Upper bound on δ(K)."""
+        everybody = math.exp(self.population * math.log(self.rate))
+        total = 0.0
+        if everybody > 0.0:
+            total = everybody * SampledBitsRound(self.local_epsilon, self.population).delta(k)
+        for messages, spread in _spread(self.population, self.rate):
+            for rate, weight in spread:
+                total += weight * _hidden(self.local_epsilon, messages, rate, k)
+        return min(total * (1.0 + _ROUNDING), 1.0)
+
+
+def _hidden(local_epsilon: float, messages: int, rate: float, k: float) -> float:
+    """Upper bound on δ(K) of a client hidden in as many slots as there are messages."""
+    return Slots(local_epsilon, messages, rate, flip_of(local_epsilon)).delta(k)
+
+
+@remembered
+def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, float]]]]:
+    """Least N of each group of N < n, with rates γ and weights; the mixture is an upper bound."""
+    mean = population * rate
+    deviation = math.sqrt(mean * (1.0 - rate)) + 1.0
+    edges = np.rint(mean + deviation * _EDGES)
+    if deviation < _FEW:
+        edges = np.append(edges, np.arange(math.floor(mean - 5 * deviation), edges[-1]))
+    first = np.unique(np.clip(np.append(edges, 1.0), 1, population)).astype(np.int64)
+    found: list[tuple[int, list[tuple[float, float]]]] = []
+    for group in groups_from(first, population, rate, Side.UPPER):
+        if group.first < population:
+            last = min(group.last, population - 1)
+            fewer = group._replace(last=last, mean=min(group.mean, last))
+            found.append((group.first, dilutions(fewer, population, Side.UPPER)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class WorseOrderBlock:
+    """Messages among identical others, the two worlds in the order that costs more.
+
+    In the base's *remove* the client differs from all others in P, in its *add* in Q. Of one round
+    the lower curve is the larger one at each K, composed that of one order.
+
+    Attributes:
+        base: rounds in which the client takes part with chance γ, with curves of both directions.
+        rate: γ.
+    """
+
+    base: Block
+    rate: float
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio, that of the base."""
+        return self.base.loss_deviation
+
+    @property
+    def swapped(self) -> bool:
+        """Whether *add* and *remove* are exchanged.
+
+        To first order in ε *add* has the larger tail from γ = 1/3 on; but its loss is at most
+        −ln(1 − γ), which is small where the others hide no client.
+        """
+        return self.rate > _SWAPPED_FROM and self.loss_deviation < _HIDDEN * self.rate
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Curve near one δ; a lower one is the larger of both directions at each K."""
+        if side is Side.UPPER:
+            other = Direction.ADD if direction is Direction.REMOVE else Direction.REMOVE
+            return self.base.curve(other if self.swapped else direction, side, delta, refinement)
+        curves = [self.base.curve(one, side, delta, refinement) for one in Direction]
+        return BestCurve(side, curves)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves of both directions, of one order of the worlds."""
+        pair = self.base.curves(side, delta, refinement)
+        if not self.swapped:
+            return pair
+        return CurvePair(side, pair.add, pair.remove, (pair.floors[1], pair.floors[0]))

@@ -1,32 +1,181 @@
-"""The central model: rows summed in whole numbers, with noise of an exact law on the sum.
+"""The central model: rows summed in whole numbers, with noise of an exact distribution on the sum.
 
-Notation: K whole units of one radius, d coordinates, a the reach of one row over K (in ℓ1 for
-Laplace, in ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
+`central_frequencies` and `central_mean` estimate; `laplace_noise` and `gaussian_noise` choose the
+noise of a sum (`SumNoise`), `discrete_laplace` draws it.
 
-Under add-remove the number n of rows is private. It is summed along as one more coordinate, of w·K
-for each row. The mean's error is then as (d + F²/w²) times the noise of one number, whose scale is
-as a + w (Laplace) or √(a² + w²) (Gaussian): least at w³ = a·F²/d and at w⁴ = a²·F²/d.
+Notation: Δ₁, Δ₂ the most by which one client changes the sum, in whole units, in ℓ1 and in ℓ2;
+s, t whole numbers; K whole units of one radius, d coordinates, a the reach of one row over K (in ℓ1
+for Laplace, in ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
+
+The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly. The rounded
+Gaussian is a function of the Gaussian mechanism's output, and priced as that.
+
+Under add-remove the number n of rows is private. It is summed as one more coordinate, of w·K for
+each row. The mean's error is then as (d + F²/w²) times the noise of one number, whose scale is as
+a + w (Laplace) or √(a² + w²) (Gaussian): least at w³ = a·F²/d and at w⁴ = a²·F²/d.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from turnout.core.errors import ParameterError
-from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
+from turnout.accounting import gaussian_epsilon
+from turnout.core import checks
+from turnout.core.arrays import FloatArray
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.estimation.frequencies import sampled_limits, sampling_errors
 from turnout.estimation.means import sampling_bounds
-from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
-from turnout.estimation.private.choices import NORMS
-from turnout.estimation.private.noise import SumNoise, gaussian_noise, laplace_noise
-from turnout.estimation.simplex import POST_PROCESSING
-from turnout.randomness import Source
+from turnout.estimation.private.answers import (
+    NORMS,
+    EstimateCost,
+    Frequencies,
+    Mean,
+    PrivacyRequest,
+)
+from turnout.estimation.tallies import POST_PROCESSING
+from turnout.randomness import Source, rounded_gaussian
 
-FloatArray = NDArray[np.float64]
+_FINENESS = 2**20  # s where sums change by few units
+_LARGEST_SCALE = 2**55  # t; leaves room for the sampler's series within `Source.below`
+_STEPS = 40
+
+
+@dataclass(frozen=True)
+class SumNoise:
+    """Noise on each number of a sum, and what it is worth.
+
+    Attributes:
+        law: "laplace" or "gaussian".
+        deviation: standard deviation of one number's noise, in units.
+        epsilon: ε of the whole sum, never below the true one.
+        delta: δ; 0 for Laplace noise.
+        scale: (t, s) of Laplace noise.
+    """
+
+    law: str
+    deviation: float
+    epsilon: float
+    delta: float
+    scale: tuple[int, int] = (0, 1)
+
+    def draw(self, size: int, source: Source) -> NDArray[np.int64]:
+        """Independent draws, in units."""
+        if self.law == "laplace":
+            return discrete_laplace(*self.scale, size, source)
+
+        def read(count: int) -> bytes:
+            return source.below(256, count).astype(np.uint8).tobytes()
+
+        return rounded_gaussian(self.deviation, size, read)
+
+    def half_width(self, confidence: float) -> float:
+        """The bound on one number's noise that holds with that probability, in units."""
+        if self.law == "laplace":
+            t, s = self.scale
+            return t / s * math.log(1 / (1 - confidence)) + 1
+        from scipy.special import ndtri
+
+        return self.deviation * float(ndtri((1 + confidence) / 2)) + 0.5
+
+
+def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
+    """The least discrete Laplace noise that is ε-private at an ℓ1 ``sensitivity``.
+
+    >>> noise = laplace_noise(0.5, 1)
+    >>> 0.49999 < noise.epsilon <= 0.5, noise.delta
+    (True, 0.0)
+    """
+    checks.positive(epsilon=epsilon)
+    checks.count(sensitivity=sensitivity)
+    fineness = max(1, _FINENESS // sensitivity)
+    t = math.ceil(Fraction(sensitivity * fineness) / Fraction(epsilon))
+    if t > _LARGEST_SCALE:
+        raise ParameterError("epsilon", epsilon, "a larger one, for noise that fits 64 bits")
+    exact = Fraction(sensitivity * fineness, t)
+    level = float(exact)
+    level = math.nextafter(level, math.inf) if Fraction(level) < exact else level
+    ratio = math.exp(-fineness / t)
+    deviation = math.sqrt(2 * ratio) / -math.expm1(-fineness / t)
+    return SumNoise("laplace", deviation, level, 0.0, (t, fineness))
+
+
+def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise:
+    """About the least Gaussian noise that is (ε, δ)-private at an ℓ2 ``sensitivity``.
+
+    Source: priced numerically by the Gaussian pair, from above; ``sensitivity`` is rounded up.
+    """
+    checks.positive(epsilon=epsilon, sensitivity=sensitivity)
+    checks.open_unit(delta=delta)
+    high = 1.0
+    while gaussian_epsilon(high, delta) > epsilon:
+        high *= 2
+        if high > 2**30:
+            raise UnsupportedError(f"no Gaussian noise reaches epsilon = {epsilon:g} here")
+    low = high / 2
+    while low > 2**-10 and gaussian_epsilon(low, delta) <= epsilon:
+        low, high = low / 2, low
+    for _ in range(_STEPS):
+        middle = math.sqrt(low * high)
+        if high / low < 1 + 1e-6:
+            break
+        low, high = (low, middle) if gaussian_epsilon(middle, delta) <= epsilon else (middle, high)
+    deviation = math.nextafter(high * sensitivity, math.inf)
+    return SumNoise("gaussian", deviation, gaussian_epsilon(high, delta), delta)
+
+
+def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.int64]:
+    """Draws with P(x) ∝ exp(−|x|·s/t), exactly, for s ≥ 1 and t from 1 to 2⁵⁵.
+
+    Source: Canonne, Kamath, Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020,
+        Algorithms 1 and 2.
+    """
+    checks.count(t=t, s=s)
+    checks.at_most("2**55", _LARGEST_SCALE, t=t)
+    drawn = np.empty(size, dtype=np.int64)
+    open_ = np.arange(size)
+    while open_.size:
+        rest = source.below(t, open_.size)
+        kept = _exponential_coins(rest, t, source)
+        open_now, rest = open_[kept], rest[kept]
+        magnitude = (rest + t * _unit_successes(rest.size, source)) // s
+        negative = source.below(2, rest.size) == 1
+        good = ~(negative & (magnitude == 0))
+        drawn[open_now[good]] = np.where(negative, -magnitude, magnitude)[good]
+        done = np.zeros(size, dtype=np.bool_)
+        done[open_now[good]] = True
+        open_ = open_[~done[open_]]
+    return drawn
+
+
+def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) -> NDArray[np.bool_]:
+    """True with probability exp(−numerator/t) each, for numerators from 0 to t."""
+    rounds = np.ones(numerators.size, dtype=np.int64)
+    open_, k = np.arange(numerators.size), 1
+    while open_.size:
+        going = source.below(t * k, open_.size) < numerators[open_]
+        open_ = open_[going]
+        rounds[open_] += 1
+        k += 1
+    return rounds % 2 == 1
+
+
+def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
+    """The number of coins of probability 1/e that fall True before the first that does not."""
+    count = np.zeros(size, dtype=np.int64)
+    open_ = np.arange(size)
+    while open_.size:
+        open_ = open_[_exponential_coins(np.ones(open_.size, dtype=np.int64), 1, source)]
+        count[open_] += 1
+    return count
+
+
 _UNITS = 2**24  # K
 _MARGIN = 1 - 1e-9  # of clipping, so that rounding never leaves the ball
 _ABOVE = 1 + 2**-40
@@ -165,7 +314,7 @@ def _mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[Sum
     return min(options, key=error)
 
 
-def clipped(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
+def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
     """The rows, those beyond the ball moved onto it: scaled for ℓ1 and ℓ2, cut for ℓ∞.
 
     >>> clipped(np.array([[3.0, 4.0], [0.3, 0.4]]), "l2", 1.0).round(6).tolist()
@@ -182,7 +331,7 @@ def clipped(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
 
 def _whole(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
     """Clipped rows in whole units, towards 0, so that each is within the ball for certain."""
-    units = np.trunc(clipped(block, norm, radius) / radius * (_UNITS * _MARGIN)).astype(np.int64)
+    units = np.trunc(clip_rows(block, norm, radius) / radius * (_UNITS * _MARGIN)).astype(np.int64)
     sizes = np.abs(units)
     within = {
         "l1": lambda: sizes.sum(axis=1) <= _UNITS,
@@ -216,7 +365,7 @@ def _only_or_less(privacy: PrivacyRequest, noise: SumNoise) -> str:
     return "no δ was given" if privacy.delta is None else f"less noise than {other} at this ε and δ"
 
 
-def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> Cost:
+def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> EstimateCost:
     pure = noise.law == "laplace"
     assert privacy.relation is not None
     count = (
@@ -224,7 +373,7 @@ def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: s
         if privacy.relation == "add-remove"
         else "the number of clients is public"
     )
-    return Cost(
+    return EstimateCost(
         noise.epsilon,
         noise.delta,
         "pure, exact" if pure else "(ε, δ) of the Gaussian mechanism, an upper bound",

@@ -1,30 +1,67 @@
-"""Frequent items, named with an error that is kept, in the local model.
+"""Frequent items in the local model, named with a bounded chance of naming a wrong one.
 
-Where all items can be listed, every message is about all of them, and Holm's test picks out those
-above a threshold. Where they cannot, each client is publicly asked about a prefix of one length,
-and prefixes are followed (`turnout.estimation.prefix_search`). Either way a client sends one
-message, so one ε₀ is all that it pays, however many lengths there are.
+`heavy_hitters` is the search. Where all items can be listed, every message is about all of them,
+and Holm's test picks out those above a threshold. Where they cannot, each client is publicly
+assigned a prefix length, and prefixes are followed (`turnout.estimation.prefix_search`); words are
+whole numbers of five bits a letter (`word_code`). Either way a client sends one message, so one ε₀
+is its whole cost, however many lengths there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.values import canonical
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
-from turnout.estimation.heavy_hitters import check_error
+from turnout.estimation.frequencies import check_error
 from turnout.estimation.prefix_search import PrefixSearch
-from turnout.estimation.private.answers import Cost
-from turnout.estimation.private.choices import frequency_randomizer, local_cost
+from turnout.estimation.private.answers import EstimateCost, frequency_randomizer, local_cost
 from turnout.estimation.private.columns import entry_blocks, item_blocks
-from turnout.estimation.private.words import word_blocks, word_of
 from turnout.randomness import Source
+
+_LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their numbers; the first stands for none
+
+
+def word_blocks(
+    blocks: Iterable[NDArray[Any] | list[str]], letters: int
+) -> Iterator[NDArray[np.int64]]:
+    """Clients' words as whole numbers below 2^(5·letters), a block at a time.
+
+    Args:
+        blocks: of words.
+        letters: how many count, at most 12; what is beyond is cut off. Case does not count.
+    """
+    for entries in blocks:
+        yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
+
+
+def word_code(word: str, letters: int) -> int:
+    """A word as five bits a letter: 1 to 26 for a to z, 27 for anything else, 0 for none.
+
+    >>> word_of(word_code("Ana-Maria", 5), 5)
+    'ana*m'
+    """
+    code = 0
+    known = canonical(word.strip().lower())[:letters]
+    for letter in known:
+        # A blank or a NUL inside a word is a letter like any other.
+        code = code << 5 | (_LETTERS.find(letter, 1) % len(_LETTERS))
+    return code << 5 * (letters - len(known))
+
+
+def word_of(code: int, letters: int) -> str:
+    """The word that a number stands for; ``*`` where there was no letter from a to z."""
+    shifts = range(5 * (letters - 1), -1, -5)
+    return "".join(_LETTERS[min(code >> s & 31, 27)] for s in shifts).replace(_LETTERS[0], "")
+
 
 MOST_LISTED = 2**14
 """Items up to which all are looked at."""
@@ -56,7 +93,7 @@ class HeavyHitters:
     error: float
     candidates: int
     clients: int
-    cost: Cost
+    cost: EstimateCost
 
     @property
     def about(self) -> int:

@@ -12,8 +12,9 @@ from typing import TypeVar
 from turnout.accounting import shuffled_method, shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.estimation.private.answers import Cost, PrivacyRequest
-from turnout.estimation.private.choices import (
+from turnout.estimation.private.answers import (
+    EstimateCost,
+    PrivacyRequest,
     accuracy_notes,
     chosen_randomizer,
     frequency_randomizer,
@@ -21,11 +22,16 @@ from turnout.estimation.private.choices import (
     mean_randomizer,
     public_randomness,
 )
-from turnout.estimation.private.shuffled_levels import Affordable, largest_affordable, level_of_any
-from turnout.estimation.private.shuffled_means import ShuffledMean
-from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
+from turnout.estimation.private.shuffled_means import (
+    Affordable,
+    ShuffledMean,
+    largest_affordable,
+    level_of_any,
+    predicted_error,
+    several_messages,
+)
 from turnout.randomizers import FrequencyRandomizer
-from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomizer, VectorRandomizer
 
 AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
@@ -36,7 +42,7 @@ _NEAR = 1 / 1.05  # errors this near count as no better, so that one message ser
 
 def shuffled_frequencies(
     items: int, privacy: PrivacyRequest, clients: int, *, mechanism: str = "auto"
-) -> tuple[FrequencyRandomizer, Cost]:
+) -> tuple[FrequencyRandomizer, EstimateCost]:
     """A randomizer of one item whose shuffled messages are (ε, δ)-private, and its cost.
 
     Args:
@@ -82,7 +88,7 @@ def shuffled_mean(
     clients: int,
     *,
     mechanism: str = "auto",
-) -> tuple[VectorRandomizer, Cost]:
+) -> tuple[VectorRandomizer, EstimateCost]:
     """A randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
 
     One message a client, or several, each of them through a shuffler of its own.
@@ -178,8 +184,8 @@ def _cost(
     reason: str,
     privacy: PrivacyRequest,
     clients: int,
-) -> Cost:
-    return Cost(
+) -> EstimateCost:
+    return EstimateCost(
         _price(randomizer, privacy, clients),
         _delta(privacy),
         "(ε, δ) of all shuffled messages together, an upper bound "
@@ -200,9 +206,9 @@ def _cost(
     )
 
 
-def _several_cost(found: ShuffledMean, reason: str) -> Cost:
+def _several_cost(found: ShuffledMean, reason: str) -> EstimateCost:
     """The cost of several shuffled messages of each client, all together."""
-    return Cost(
+    return EstimateCost(
         found.epsilon,
         found.delta,
         f"(ε, δ) of all {found.messages:,} shuffled messages of a client together, an upper bound "

@@ -17,13 +17,18 @@ from scipy.special import ndtr
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.vectors.kashin import KashinFrame, level_of
+from turnout.randomizers.vectors.interface import FloatArray, IntArray, VectorRandomizer
 from turnout.randomizers.vectors.linf import LInfRandomizer, best_shape
-from turnout.randomizers.vectors.rotations import CosineRotation, HadamardRotation, Rotation
-from turnout.randomizers.vectors.sampled_bits import level_weights
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.vectors.rotations import (
+    CosineRotation,
+    HadamardRotation,
+    KashinFrame,
+    Rotation,
+    level_of,
+)
+from turnout.randomizers.vectors.sampled_bits import bit_weights
 from turnout.randomness import Source
-from turnout.spec import PureRandomizer
+from turnout.schemes import PureRandomizer
 
 CLIP = 2.9
 """Normal coordinates lie beyond it with chance 0.0037, which moves a unit vector by 0.024."""
@@ -237,7 +242,7 @@ class L2Randomizer(VectorRandomizer):
         even = noise * bits.largest_second_moment
         if bits.shared and self.rotation.width == self.dimension:
             # ‖w‖ ≤ r too, so that not every |w_j| can be at the bound.
-            weights, bound = level_weights(bits.levels), self.inner.radius**2
+            weights, bound = bit_weights(bits.levels), self.inner.radius**2
             open_ = bits.largest_second_moment - 1 + weights[-1] ** 2
             large = (sizes.max() - 1) * self.radius**2
             return min(even * bound, float(sizes.sum()) * open_ * bound + large)

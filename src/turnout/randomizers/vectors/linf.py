@@ -1,12 +1,16 @@
-"""Means of vectors with bounded coordinates: bits of a few coordinates, the budget water-filled.
+"""Means of vectors with bounded coordinates, and of binary vectors, from a few coordinates each.
 
-Notation: d coordinates, s sampled ones, m bits of each, r the bound.
+`LInfRandomizer` sends some bits of sampled coordinates, the budget shared by water-filling;
+`best_shape` chooses how many. `BinaryVectorRandomizer` flips every bit of the sampled coordinates.
+
+Notation: d coordinates, s sampled ones, m bits of each, a coordinates in a group, r the bound, p
+the chance that a bit is flipped.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
 
@@ -16,11 +20,17 @@ from scipy.special import ndtri
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.randomizers.vectors.bit_randomizer import BitRandomizer, Variant
-from turnout.randomizers.vectors.sampled_bits import level_weights, worst_spread
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, finite_rows
-from turnout.randomizers.vectors.water_filling import level_flips, printed_flips, water_filled
+from turnout.randomizers.interface import LARGEST_EPSILON
+from turnout.randomizers.vectors.interface import FloatArray, IntArray, finite_rows
+from turnout.randomizers.vectors.sampled_bits import (
+    BitRandomizer,
+    Variant,
+    bit_weights,
+    level_flips,
+    printed_flips,
+    water_filled,
+    worst_spread,
+)
 from turnout.randomness import Source
 
 _MOST_LEVELS = 10
@@ -164,7 +174,7 @@ def _error(
     groups: list[tuple[int, int]], levels: int, shares: FloatArray, deviation: float | None
 ) -> float:
     """E‖y − x‖² where ``groups`` says how many groups of what size there are."""
-    weights = level_weights(levels)
+    weights = bit_weights(levels)
     noise = float(weights**2 @ (np.tanh(shares / 2) ** -2 - 1))
     sizes = np.array([a for a, _ in groups], dtype=np.float64)
     counts = sizes * [n for _, n in groups]
@@ -180,7 +190,70 @@ def _second_moment(levels: int, deviation: float) -> float:
     """E(Σ w_k·c_k)² of a normal coordinate that is clipped at 1."""
     chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     values = np.clip(deviation * ndtri(chances), -1.0, 1.0)
-    step = level_weights(levels)[-1] * 2
+    step = bit_weights(levels)[-1] * 2
     cell = np.minimum(np.floor((values + 1) / step) * step - 1, 1 - step)
     # Between two neighbours of the grid E c̃² = x² + (x − low)(high − x).
     return float(np.mean(values**2 + (values - cell) * (cell + step - values)))
+
+
+@dataclass(frozen=True)
+class BinaryVectorRandomizer(BitRandomizer):
+    """Randomized response on s of d bits, one of each group of about d/s.
+
+    Source: Algorithms 3.3.1 and 3.3.2 (girgis2023thesis). The default differs from the print in
+    three ways: p spends the whole ε₀, 1/(1 + e^{ε₀/s}); the estimate is of 2b − 1, not of b; no
+    coordinates are added where s does not divide d. ``variant="as-printed"`` has none of these.
+
+    Guarantees:
+        E‖y − b‖² = ¼(Σ_groups a²/(1 − 2p)² − d) for every b, in the default.
+
+    Attributes:
+        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        samples: s, from 1 to d.
+        public_seed: from which everybody knows who reports which coordinates; a message is then
+            s bits. None: the coordinates are sent.
+
+    >>> randomizer = BinaryVectorRandomizer(300, epsilon=1.0)
+    >>> randomizer.message_bits, round(randomizer.epsilon0, 6)
+    (10, 1.0)
+    """
+
+    dimension: int
+    epsilon: float
+    samples: int = 1
+    variant: Variant = "default"
+    public_seed: int | None = None
+    radius: float = field(default=1.0, init=False)
+    norm: ClassVar[float] = np.inf
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        self.require_parts()
+
+    @property
+    def flips(self) -> tuple[float, ...]:
+        """One level's p."""
+        if self.variant == "as-printed":
+            return printed_flips(self.epsilon, 1, self.samples)
+        return level_flips(self.epsilon, self.samples, 1)
+
+    def checked(self, values: ArrayLike) -> FloatArray:
+        """The bits as ±1."""
+        vectors = super().checked(values)
+        if not np.all((vectors == 0) | (vectors == 1)):
+            raise ParameterError("values", "other numbers", "0 and 1")
+        return 2 * vectors - 1
+
+    def mean(self, total: FloatArray, clients: int) -> FloatArray:
+        """The estimated share of ones, shape (d,); may lie outside [0, 1]."""
+        return (total / clients + 1) / 2
+
+    def squared_error(self, values: ArrayLike) -> FloatArray:
+        """E‖y − b‖² of each client, exact."""
+        return self.bits.squared_error(self.checked(values)) / 4
+
+    @property
+    def worst_squared_error(self) -> float:
+        """The largest E‖y − b‖² over b in {0, 1}^d."""
+        corners = np.stack([np.full(self.dimension, -1.0), np.ones(self.dimension)])
+        return float(self.bits.squared_error(corners).max()) / 4

@@ -31,9 +31,8 @@ from scipy.special import betainc, betaincinv, betaln, ndtr, ndtri
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
-from turnout.randomizers.vectors.flips import rounded_by_chance
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, VectorRandomizer
+from turnout.randomizers.interface import check_level, exponential_below, float_below, level_above
+from turnout.randomizers.vectors.interface import FloatArray, VectorRandomizer, rounded_by_chance
 from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
 

@@ -1,45 +1,58 @@
-"""Sampled coordinates, each as a few bits that are turned over at random: what ℓ∞ is made of.
+"""Sampled coordinates, each as a few bits flipped at random: the base of ℓ∞ randomizers.
+
+`SampledBits` holds the shape of a message, `BitRandomizer` is the randomizer, `water_filled` shares
+a privacy budget over bits of unequal weight.
 
 Notation
     D, s    coordinates, and how many of them a client reports: one of each of s groups
     a       coordinates in a group
     m, w_k  bit levels of a coordinate and their weights: x = Σ w_k·c_k, c_k = ±1, w = ½, ¼, …,
             2^{1−m}, 2^{1−m}; the last bit is rounded by chance, so that E Σ w_k·c_k = x
-    p_k     probability that a bit of level k is turned over
+    ε_k     budget of level k, Σ ε_k = ε
+    p_k     probability that a bit of level k is flipped, 1/(1 + e^{ε_k})
     C_k     1/(1 − 2p_k), which undoes that on average
 
 A client's message is a row of words. With shared coordinates a word is one coordinate and its m
-bits; with separate ones each level picks its own coordinate and a word has one bit.
+bits; with separate ones each level picks its own coordinate and a word has one bit. A level adds
+w_k²/(1 − 2p_k)² = w_k²·coth²(ε_k/2) to the variance.
 """
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError
-from turnout.randomizers.vectors.flips import (
+from turnout.randomizers.vectors.interface import (
+    PublicRandomness,
+    VectorRandomizer,
     bits_together,
     epsilon_of_flips,
+    flip_probability,
     flipped,
     rounded_by_chance,
     sampled_bit,
 )
-from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _LARGEST_LAW = 1 << 20
 
 
-def level_weights(levels: int) -> FloatArray:
+def bit_weights(levels: int) -> FloatArray:
     """w_1, …, w_m: ½, ¼, …, the last two equal, so that they sum to 1; shape (levels,)."""
     weights = 2.0 ** -np.arange(1, levels + 1, dtype=np.float64)
     weights[-1] = 2.0 ** (1 - levels)
@@ -242,7 +255,7 @@ class SampledBits:
 
     @cached_property
     def _weights(self) -> FloatArray:
-        return level_weights(self.levels)
+        return bit_weights(self.levels)
 
     @cached_property
     def _gains(self) -> FloatArray:
@@ -335,3 +348,172 @@ class SampledBits:
         if self.public_seed is None:
             return (law / size).ravel()
         return law[self._public(self.public_seed, 0, 1)[0, word]]
+
+
+_HALVINGS = 100
+_NEWTON_STEPS = 8
+_LARGEST = 100.0  # ln sinh(ε/2) of any budget
+
+
+@lru_cache(maxsize=4096)
+def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
+    """The budgets that make Σ w_k²·coth²(ε_k/2) least; they sum to ``epsilon``.
+
+    The sum is convex in (ε_k), so at its least all w_k²·coth(ε_k/2)/sinh²(ε_k/2) are equal. For
+    small ε that gives ε_k ∝ w_k^{2/3}, the printed shares.
+
+    >>> [round(share, 3) for share in water_filled(1.0, 3)]
+    [0.442, 0.279, 0.279]
+    """
+    checks.positive(epsilon=epsilon)
+    checks.count(levels=levels)
+    if levels == 1:
+        return (epsilon,)
+    log_weights = 2 * np.log(bit_weights(levels))
+
+    def paid(price: float) -> bool:
+        return not _shares_at(price - log_weights, epsilon).sum() > epsilon
+
+    price = bisected(paid, -1500.0, 1500.0, halvings=_HALVINGS).holding
+    shares = _shares_at(price - log_weights, epsilon)
+    return tuple(float(share) for share in shares * (epsilon / shares.sum()))
+
+
+def _shares_at(log_slopes: np.ndarray, most: float) -> np.ndarray:
+    """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, at most ``most``; it falls with ε.
+
+    With s = sinh²(ε/2) that is ½·ln(1 + s) − 3/2·ln s, convex in ln s with a slope between −3/2
+    and −1, so that Newton's method is at rounding error after a few steps from anywhere.
+    """
+    log_s = -log_slopes
+    for _ in range(_NEWTON_STEPS):
+        excess = 0.5 * np.logaddexp(0.0, log_s) - 1.5 * log_s - log_slopes
+        log_s = log_s + excess / (1.5 - 0.5 * expit(log_s))
+    return np.minimum(2 * np.arcsinh(np.exp(np.minimum(0.5 * log_s, _LARGEST))), most)
+
+
+def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
+    """Budgets in the ratio 4^{−1/3} : 4^{−2/3} : … , the last two equal.
+
+    Source: Algorithm 3.5.1, lines 7 and 11 (girgis2023thesis).
+    """
+    powers = bit_weights(levels) ** (2 / 3)
+    return tuple(float(share) for share in epsilon * powers / powers.sum())
+
+
+def level_flips(
+    epsilon: float, samples: int, levels: int, budgets: tuple[float, ...] | None = None
+) -> tuple[float, ...]:
+    """p_k of the best budgets, or of those given, where ``samples`` coordinates share ε.
+
+    Returns:
+        p_k with samples·Σ ln((1 − p_k)/p_k) at most ``epsilon``; budgets that sum to more are
+        scaled down.
+    """
+    shares = [Fraction(share) for share in budgets or water_filled(epsilon / samples, levels)]
+    excess = max(Fraction(1), sum(shares, Fraction(0)) * samples / Fraction(epsilon))
+    return tuple(flip_probability(_float_below(share / excess)) for share in shares)
+
+
+def printed_flips(v: float, levels: int, samples: int) -> tuple[float, ...]:
+    """p_k = ½(1 − √(q²/(q² + 4))), q = v_k/s, of the printed budgets.
+
+    Source: Algorithms 3.3.1 and 3.5.1 (girgis2023thesis). Such a bit is 2·asinh(q/2)-private,
+    less than the q that it is charged, so part of the budget v is never used.
+    """
+    return tuple(
+        flip_probability(2 * math.asinh(v_k / samples / 2)) for v_k in printed_shares(v, levels)
+    )
+
+
+def _float_below(number: Fraction) -> float:
+    value = float(number)
+    return math.nextafter(value, 0.0) if value > number else value
+
+
+Variant = Literal["default", "as-printed"]
+
+
+class BitRandomizer(VectorRandomizer):
+    """A randomizer whose messages are its `bits`, in one of two variants.
+
+    Attributes:
+        samples: s, coordinates that are reported.
+        public_seed: from which everybody knows who reports which coordinates; None: they are
+            sent.
+    """
+
+    samples: int
+    variant: Variant
+    public_seed: int | None
+
+    @property
+    @abstractmethod
+    def flips(self) -> tuple[float, ...]:
+        """The chances p_k with which bits are turned over, by the variant."""
+
+    @property
+    def in_default_shared(self) -> bool:
+        """Whether the default's levels report the same coordinates."""
+        return True
+
+    def require_parts(self) -> None:
+        """Nothing where variant and parts fit together.
+
+        Raises:
+            ParameterError: no such variant, or a part out of range.
+        """
+        if self.variant not in ("default", "as-printed"):
+            raise ParameterError("variant", self.variant, "default or as-printed")
+        self.bits  # noqa: B018 its parts are checked here, not at first use
+
+    @cached_property
+    def bits(self) -> SampledBits:
+        """The coordinates and bits that are sent."""
+        printed = self.variant == "as-printed"
+        return SampledBits(
+            self.dimension,
+            self.samples,
+            self.flips,
+            shared=self.in_default_shared and not printed,
+            centred=not printed,
+            padded=printed,
+            public_seed=self.public_seed,
+        )
+
+    @property
+    def epsilon0(self) -> float:
+        """s·Σ_k ln((1 − p_k)/p_k), rounded up by less than an ulp."""
+        return self.bits.epsilon0
+
+    @property
+    def law(self) -> PureRandomizer:
+        """The law that prices a whole message, see `SampledBits.law`."""
+        return super().law if self.public_seed is not None else self.bits.law
+
+    @property
+    def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
+        """The laws that price each word, see `SampledBits.laws`."""
+        return super().laws if self.public_seed is not None else self.bits.laws
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """2a or 2^m·a values a word; a = 1 with public coordinates."""
+        return self.bits.radices
+
+    @property
+    def public_randomness(self) -> str:
+        """Coordinates, if a seed was given."""
+        return "none" if self.public_seed is None else "which coordinates each client reports"
+
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
+        """Messages, shape (n, words), see `SampledBits`."""
+        return self.bits.encode(self.checked(values), source, first)
+
+    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
+        """The sum of the clients' unbiased vectors in [−1, 1]^d, shape (d,)."""
+        return self.bits.total(messages, first)
+
+    def probabilities(self, value: ArrayLike) -> FloatArray:
+        """Probability of each message, see `SampledBits.probabilities`."""
+        return self.bits.probabilities(self.checked(np.atleast_2d(np.asarray(value)))[0])

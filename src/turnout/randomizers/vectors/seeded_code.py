@@ -28,19 +28,24 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.hadamard import walsh_hadamard
-from turnout.randomizers.levels import (
+from turnout.randomizers.interface import (
     check_level,
     exponential_below,
     float_below,
     law_within,
     level_above,
 )
-from turnout.randomizers.vectors.flips import rounded_by_chance
-from turnout.randomizers.vectors.order_statistics import largest_normals, mean_length
-from turnout.randomizers.vectors.public import PublicRandomness, mixed_words
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.vectors.interface import (
+    FloatArray,
+    IntArray,
+    PublicRandomness,
+    VectorRandomizer,
+    mixed_words,
+    rounded_by_chance,
+)
+from turnout.randomizers.vectors.spherical_code import largest_normals, mean_length
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.schemes import NonAdaptiveRandomizer
 
 _SIGN_CLASSES = 64
 _AT_ONCE = 1 << 20  # coordinates that are held at a time

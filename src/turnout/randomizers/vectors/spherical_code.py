@@ -1,5 +1,8 @@
 """Means of vectors of bounded ℓ2 norm by public random directions: b bits, near full precision.
 
+`SphericalCode` is the randomizer, `best_preferred` chooses its preferred words, `largest_scores`
+and `mean_length` give by quadrature how well words fit.
+
 Notation
     d, r    coordinates of a vector, its largest norm
     M = 2ᵇ  code words of a client: M/2 public random unit vectors and their negatives
@@ -21,15 +24,55 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, erfc, gammaln
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
-from turnout.randomizers.vectors.flips import rounded_by_chance
-from turnout.randomizers.vectors.order_statistics import largest_scores
-from turnout.randomizers.vectors.public import PublicRandomness, normals
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.interface import check_level, exponential_below, float_below, level_above
+from turnout.randomizers.vectors.interface import (
+    FloatArray,
+    IntArray,
+    PublicRandomness,
+    VectorRandomizer,
+    normals,
+    rounded_by_chance,
+)
 from turnout.randomness import Source
+
+_NODES, _FARTHEST = 600, 9.0
+
+
+@lru_cache(maxsize=4096)
+def largest_scores(dimension: int, directions: int, preferred: int) -> float:
+    """E of the sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit u.
+
+    It is ∫₀¹ E min(t, N(z)) dz with N(z) the number of scores above z, a binomial count.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    # Scores are of the size of 1/√d, so the nodes are put there: z = y² gathers them near 0.
+    roots = (nodes + 1) / 2
+    chance = betainc((dimension - 1) / 2, 0.5, 1 - roots**4)
+    expected = sum(betainc(rank, directions - rank + 1, chance) for rank in range(1, preferred + 1))
+    return float(np.sum(weights * roots * expected))
+
+
+@lru_cache(maxsize=4096)
+def largest_normals(count: int, largest: int) -> float:
+    """E of the sum of the ``largest`` greatest |g| over ``count`` independent normal g.
+
+    It is ∫₀^∞ E min(t, N(z)) dz with N(z) the number above z, a binomial count.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    at = (nodes + 1) / 2 * _FARTHEST
+    above = erfc(at / math.sqrt(2))
+    expected = sum(betainc(rank, count - rank + 1, above) for rank in range(1, largest + 1))
+    return float(np.sum(weights * expected) * _FARTHEST / 2)
+
+
+def mean_length(dimension: int) -> float:
+    """E‖g‖ of a normal vector."""
+    return math.sqrt(2) * math.exp(gammaln((dimension + 1) / 2) - gammaln(dimension / 2))
+
 
 _AT_ONCE = 1 << 22  # coordinates of directions that are held at a time
 _MOST_BITS = 12

@@ -59,7 +59,7 @@ def band(expected: float, population: int) -> Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ChartColumn:
     """One column, and how it is drawn: a kind that dashboard.js knows."""
 
     name: str
@@ -91,7 +91,7 @@ class Chart:
     x: str
     y: str
     steps: int
-    columns: tuple[Column, ...]
+    columns: tuple[ChartColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     percent: bool = False
     wide: bool = False
@@ -114,10 +114,10 @@ def epsilon_chart(view: PublicView) -> Chart:
         for step in at
     )
     columns = (
-        Column("Models released", "x"),
-        Column("ε spent", "spent"),
-        Column("ε by the plan", "plan"),
-        Column("ε allowed", "limit"),
+        ChartColumn("Models released", "x"),
+        ChartColumn("ε spent", "spent"),
+        ChartColumn("ε by the plan", "plan"),
+        ChartColumn("ε allowed", "limit"),
     )
     return Chart(
         "chart-epsilon",
@@ -141,7 +141,7 @@ def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
         "models released",
         "accuracy",
         view.steps,
-        (Column("Models released", "x"), Column("Accuracy", "line")),
+        (ChartColumn("Models released", "x"), ChartColumn("Accuracy", "line")),
         tuple((_count(p.steps), _share(p)) for p in points),
         percent=True,
     )
@@ -152,7 +152,7 @@ def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
         "models released",
         "loss",
         view.steps,
-        (Column("Models released", "x"), Column("Loss", "line")),
+        (ChartColumn("Models released", "x"), ChartColumn("Loss", "line")),
         tuple((_count(p.steps), _decimal(p.loss, 4)) for p in points),
     )
     return accuracy, loss
@@ -176,12 +176,12 @@ def check_in_chart(view: OperatorView) -> Chart:
             )
         )
     columns = (
-        Column("Step", "x"),
-        Column("Came", "dots"),
-        Column("Updates used", "hidden"),
-        Column("Expected", "middle"),
-        Column("Band from", "edge"),
-        Column("Band to", "edge"),
+        ChartColumn("Step", "x"),
+        ChartColumn("Came", "dots"),
+        ChartColumn("Updates used", "hidden"),
+        ChartColumn("Expected", "middle"),
+        ChartColumn("Band from", "edge"),
+        ChartColumn("Band to", "edge"),
     )
     last = f" The last {LONGEST:,} steps; {left_out:,} earlier ones are left out." * (left_out > 0)
     return Chart(

@@ -1,4 +1,7 @@
-"""The dashboard's routes on a FastAPI or Starlette application."""
+"""The dashboard's routes on a FastAPI or Starlette application (`mount`), and their headers.
+
+The headers allow nothing from elsewhere, nothing inline and no frames.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from turnout.service.dashboard import headers, pages
+from turnout.service.dashboard import pages
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -17,6 +20,38 @@ if TYPE_CHECKING:
 
     from turnout.service.web.running import Running
     from turnout.service.web.views import PublicView
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""The Content-Security-Policy of every answer of the dashboard."""
+
+SECURITY = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+"""Headers of every answer of the dashboard."""
+
+PAGE = SECURITY | {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
+"""Headers of pages; numbers are never kept by anybody in between."""
+
+FILE = SECURITY | {"Cache-Control": "public, max-age=31536000, immutable"}
+"""Headers of static files, whose addresses change with them."""
+
 
 LOGIN = "/operator/login"
 
@@ -29,7 +64,7 @@ class _Files(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
-        response.headers.update(headers.FILE)
+        response.headers.update(FILE)
         return response
 
 
@@ -67,7 +102,7 @@ def mount(app: Starlette, running: Running, form_token: FormToken) -> None:
 
     async def login(request: Request) -> Response:
         if await running.is_operator(request):
-            return RedirectResponse("/operator", 303, headers.PAGE)
+            return RedirectResponse("/operator", 303, PAGE)
         return _page(pages.login_page(form_token(request)))
 
     routes: dict[str, Any] = {"/": public, "/operator": operator, LOGIN: login}
@@ -77,14 +112,14 @@ def mount(app: Starlette, running: Running, form_token: FormToken) -> None:
 
 
 def _page(html: str, status: int = 200) -> Response:
-    return HTMLResponse(html, status, headers.PAGE)
+    return HTMLResponse(html, status, PAGE)
 
 
 def _to_login(request: Request) -> Response:
     """To the login page; a refresh in the background moves the whole page there."""
     if _is_fragment(request):
-        return Response(status_code=401, headers=headers.PAGE | {"HX-Redirect": LOGIN})
-    return RedirectResponse(LOGIN, 303, headers.PAGE)
+        return Response(status_code=401, headers=PAGE | {"HX-Redirect": LOGIN})
+    return RedirectResponse(LOGIN, 303, PAGE)
 
 
 def _is_fragment(request: Request) -> bool:

@@ -1,18 +1,299 @@
-"""HTML of the pages, from what they say."""
+"""HTML of the dashboard's pages, and the facts that they show.
+
+`public_page` shows `PublicFacts`; `operator_page` also shows `OperatorFacts`: counts, people,
+queue, log and warnings. Numbers are rounded to the safe side: ε up, the remaining budget down.
+Nothing of the public page reads the operator's view.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
 import jinja2
 
-from turnout import __version__
-from turnout.service.dashboard.facts import public_facts
-from turnout.service.dashboard.supervision import operator_facts
+from turnout._version import __version__
+from turnout.participation.drawing import is_far_below
+from turnout.reporting.words import certainty_in_words, kind_rows, rounded_down, rounded_up, sure
+from turnout.schemes import PrivacyUnit, Relation, TrustModel
+from turnout.service.contract.wire import StepPhase
+from turnout.service.dashboard.charts import (
+    Chart,
+    band,
+    check_in_chart,
+    epsilon_chart,
+    quality_charts,
+)
+from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, PublicView
+
+_RULES = {
+    "aggregated": "the noisy sum of all who came",
+    "one-client": "the noisy update of one of those who came",
+}
+_PHASES = {
+    StepPhase.CHECK_INS: "taking check-ins",
+    StepPhase.ANSWERS: "waiting for the update that was asked for",
+    StepPhase.CLOSED: "check-ins are over; the model comes at the end of the step",
+    StepPhase.FINISHED: "all steps are over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A bar from 0 to 100, filled from ``begin`` up to ``share``."""
+
+    share: float
+    label: str
+    start: str
+    end: str
+    begin: float = 0.0
+    middle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicFacts:
+    """All that the public page shows.
+
+    Attributes:
+        state: running, finished or stopped; the last is any state that is not known here.
+        schedule: what the step in progress does, in words.
+        next_model: seconds to the next model; None where there is none to come.
+        spent, left, target, delta: of ε and δ, as text.
+        words: relation, unit and trust model: what kind of ε it is.
+        latest: of the last evaluated model, (name, value) each.
+        refresh: seconds between two looks.
+    """
+
+    view: PublicView
+    state: str
+    schedule: str
+    next_model: float | None
+    progress: Gauge
+    privacy: Gauge
+    accuracy: Gauge
+    spent: str
+    left: str
+    target: str
+    delta: str
+    words: tuple[tuple[str, str], ...]
+    guarantee: str
+    latest: tuple[tuple[str, str], ...]
+    terms: tuple[tuple[str, str], ...]
+    head_digest: str
+    charts: tuple[Chart, ...]
+    refresh: int
+
+
+def public_facts(view: PublicView) -> PublicFacts:
+    """Facts of the public page about a view."""
+    finished = view.phase == StepPhase.FINISHED
+    known = view.phase in list(StepPhase)
+    spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
+    return PublicFacts(
+        view=view,
+        state="finished" if finished else "running" if known else "stopped",
+        schedule=_PHASES[StepPhase(view.phase)] if known else f"it reports “{view.phase}”",
+        next_model=None if finished or not known else max(0.0, view.seconds_to_next_step),
+        progress=_progress(view),
+        privacy=_privacy(view),
+        accuracy=_accuracy(view),
+        spent=spent,
+        left=rounded_down(max(0.0, view.epsilon_target - view.epsilon_spent)),
+        target=target,
+        delta=_delta(view),
+        words=_words(view),
+        guarantee=_guarantee(view),
+        latest=_latest(view),
+        terms=_terms(view),
+        head_digest=view.head.partition(":")[2],
+        charts=(epsilon_chart(view), *quality_charts(view)),
+        refresh=max(1, min(10, int(view.step_seconds / 4))),
+    )
+
+
+def _delta(view: PublicView) -> str:
+    """δ as it was written where that is short, else rounded up."""
+    short = f"{view.delta:g}"
+    return short if float(short) == view.delta else rounded_up(view.delta)
+
+
+def _progress(view: PublicView) -> Gauge:
+    label = f"{view.released:,} of {view.steps:,} models released"
+    return Gauge(100 * view.released / view.steps, label, "0", f"{view.steps:,}")
+
+
+def _privacy(view: PublicView) -> Gauge:
+    share = min(100.0, 100 * view.epsilon_spent / view.epsilon_target)
+    label = f"ε {rounded_up(view.epsilon_spent)} spent of {rounded_up(view.epsilon_target)}"
+    return Gauge(share, label, "0", f"{rounded_up(view.epsilon_target)} allowed")
+
+
+def _accuracy(view: PublicView) -> Gauge:
+    """Upper bound on the posterior of the likelier world, from even odds."""
+    share, label = 50.0, "what is still being worked out"
+    if view.sure is not None:
+        certainty = sure(max(view.sure))
+        share, label = float(certainty.removesuffix(" %")), f"at most {certainty} sure"
+    return Gauge(share, label, "0 %", "100 %, certain", 50.0, "50 %, chance")
+
+
+def _guarantee(view: PublicView) -> str:
+    """The guarantee of the whole plan, in a sentence."""
+    if view.sure_in_all is None:
+        return "How sure anybody can become about one client is still being worked out."
+    trust = TrustModel(view.trust_model)
+    return certainty_in_words(
+        view.sure_in_all, view.delta, Relation(view.relation), PrivacyUnit(view.unit), trust
+    )
+
+
+def _words(view: PublicView) -> tuple[tuple[str, str], ...]:
+    return (
+        ("relation", view.relation),
+        ("unit", view.unit),
+        ("trust", view.trust_model),
+        ("δ", _delta(view)),
+    )
+
+
+def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
+    if not view.curve:
+        return ()
+    last = view.curve[-1]
+    accuracy = "not a number" if last.accuracy is None else f"{last.accuracy:.2%}"
+    loss = "not a number" if last.loss is None else f"{last.loss:.4f}"
+    return (("accuracy", accuracy), ("loss", loss), ("after releases", f"{last.steps:,}"))
+
+
+def _rule(view: PublicView) -> str:
+    """A release of a step, in words."""
+    if view.trust_model == TrustModel.LOCAL.value:
+        return "the sum of what all who came sent, each a message that it randomized itself"
+    return _RULES[view.release]
+
+
+def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
+    kinds = kind_rows(Relation(view.relation), PrivacyUnit(view.unit), TrustModel(view.trust_model))
+    return (
+        ("Task", view.task),
+        ("Clients n", f"{view.population:,}; n counts honest devices"),
+        ("A step releases", f"{view.release}: {_rule(view)}"),
+        ("A step lasts", f"{view.step_seconds:g} s"),
+        *((name.capitalize(), value) for name, value in kinds),
+        ("ε allowed", rounded_up(view.epsilon_target)),
+        ("δ", _delta(view)),
+    )
+
+
+RECENT = 20
+"""Published steps that warnings look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the log."""
+
+    at: str
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """All that the operator's page shows besides the public facts."""
+
+    figures: tuple[tuple[str, str, str], ...]
+    warnings: tuple[str, ...]
+    chart: Chart
+    log: tuple[Line, ...]
+
+
+def operator_facts(view: OperatorView) -> OperatorFacts:
+    """Facts of the operator's page about a view."""
+    return OperatorFacts(
+        figures=_figures(view),
+        warnings=tuple(_warnings(view)),
+        chart=check_in_chart(view),
+        log=tuple(_line(event) for event in reversed(view.events)),
+    )
+
+
+def _figures(view: OperatorView) -> tuple[tuple[str, str, str], ...]:
+    """(name, value, note) each."""
+    came = sum(count.checked_in for count in view.counts)
+    expected = sum(count.expected for count in view.counts)
+    return (
+        ("Enrolled", f"{view.enrolled:,}", f"of {view.invited:,} invited"),
+        (
+            "Came in this step",
+            f"{view.arrived:,}",
+            f"so far; {view.arrived_expected:,.1f} expected",
+        ),
+        ("Came in all", f"{came:,}", f"{expected:,.0f} expected in published steps"),
+        ("Waiting for a commit", f"{view.waiting_jobs:,}", f"{size(view.waiting_bytes)} in memory"),
+    )
+
+
+def _warnings(view: OperatorView) -> list[str]:
+    """Warnings, the gravest first."""
+    recent, population = view.counts[-RECENT:], view.public.population
+    found = []
+    errors = sum(event.level == "error" for event in view.events)
+    if errors:
+        found.append(f"The log has {errors:,} error{'s' * (errors > 1)}.")
+    block = view.counts[-view.block :] if view.block else ()
+    came, awaited = (sum(c.checked_in for c in block), sum(c.expected for c in block))
+    if is_far_below(came, awaited, view.block_variance):
+        found.append(
+            f"Turnout is far below its expectation: {came:,} of {awaited:,.0f} expected came in "
+            f"the last {len(block)} steps. Devices are missing, or steps are too short for them."
+        )
+    strayed = [c for c in recent if not band(c.expected, population).holds(c.checked_in)]
+    if strayed:
+        last = strayed[-1]
+        expected = band(last.expected, population)
+        found.append(
+            f"{len(strayed)} of the last {len(recent)} steps lie outside the band, step "
+            f"{last.step} the last: {last.checked_in:,} came where {expected.low:,.1f} to "
+            f"{expected.high:,.1f} are expected."
+        )
+    empty = [c for c in recent if c.checked_in == 0]
+    if empty:
+        found.append(f"Nobody came in {len(empty)} of the last {len(recent)} steps.")
+    silent = [c for c in recent if c.checked_in and not c.served]
+    if silent and view.public.release == "one-client":
+        found.append(
+            f"In {len(silent)} of the last {len(recent)} steps the device that was asked for its "
+            "update did not send it."
+        )
+    if view.enrolled < population:
+        found.append(
+            f"{view.enrolled:,} of the plan's {population:,} clients are enrolled; the "
+            "expectation counts on all of them."
+        )
+    if any(point.loss is None or point.accuracy is None for point in view.public.curve):
+        found.append("An evaluation of the model is not a number.")
+    return found
+
+
+def _line(event: LogEvent) -> Line:
+    at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return Line(at, event.level, event.text)
+
+
+def size(octets: int) -> str:
+    """A number of bytes, readable.
+
+    >>> size(0), size(53_000), size(2_500_000)
+    ('0 kB', '53 kB', '2.5 MB')
+    """
+    return f"{octets / 1e6:.1f} MB" if octets >= 1_000_000 else f"{octets / 1e3:.0f} kB"
+
 
 STATIC = "/static"
 """The folder of the static files."""

@@ -20,15 +20,15 @@ import numpy as np
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, Source, system_bytes
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device.diary import Diary
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
+from turnout.service.contract.wire import Invitation, StepPhase, WireAnswer, enrolments_path
 from turnout.service.device.link import GoneError, Link, UnreachableError
+from turnout.service.device.memory import Diary
 from turnout.service.device.pace import Pace
 from turnout.service.device.remote import Remote
-from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, Updates
+from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, UpdateFunction
 from turnout.service.device.working import UnfinishedError, Workshop, in_a_process
-from turnout.service.wire import Answer, Invitation, Phase, enrolments_path
 
 Said = TypeVar("Said")
 
@@ -36,7 +36,7 @@ _SILENT_SECONDS = 3.0
 """After so long without an answer its owner is told what it waits for."""
 
 
-class Device:
+class TaskDevice:
     """One client of a task, from its invitation to its last turn.
 
     Guarantees:
@@ -101,7 +101,9 @@ class Device:
             if isinstance(trainer, FetchingUpdates):
                 trainer.close()
 
-    async def _take_part(self, charter: Charter, trainer: Updates, heard: float) -> Counter[str]:
+    async def _take_part(
+        self, charter: Charter, trainer: UpdateFunction, heard: float
+    ) -> Counter[str]:
         """From the first contact to the last turn; what became of them."""
         turns = Turns(
             self._remote,
@@ -131,7 +133,7 @@ class Device:
                 self._turned(tally)
         return memory.tally()
 
-    async def _try_out(self, trainer: Updates, charter: Charter) -> None:
+    async def _try_out(self, trainer: UpdateFunction, charter: Charter) -> None:
         """Compute an update that nobody gets, so that an error is not found in a turn.
 
         That it takes too long is no reason to stay away: only somebody with many records does.
@@ -154,7 +156,7 @@ class Device:
     async def _step(self, turns: Turns) -> bool:
         """Look at the step in progress and sleep; False when it may leave."""
         status = await self._patiently(self._remote.status)
-        if status.phase is Phase.FINISHED:
+        if status.phase is StepPhase.FINISHED:
             turns.over()
             return False
         try:
@@ -188,7 +190,7 @@ class Device:
         }
         body = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
         receipt = await self._link.post(memory, enrolments_path(), -1, body)
-        if receipt.answer is not Answer.ACCEPTED:
+        if receipt.answer is not WireAnswer.ACCEPTED:
             reason = receipt.detail or receipt.answer.value
             raise RemoteProtocolError(f"the invitation is not accepted: {reason}")
         memory.enrolled, memory.receipt = True, receipt

@@ -15,18 +15,18 @@ import httpx
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
-from turnout.service.device.memory import Memory
-from turnout.service.wire import (
+from turnout.service.contract.wire import (
     ENROLMENT_FORMAT,
     HEADS_PATH,
     NONCE_BYTES,
     STATUS_CODES,
-    Answer,
-    Receipt,
     SignedRequest,
+    WireAnswer,
+    WireReceipt,
     enrolments_path,
     is_this_machine,
 )
+from turnout.service.device.memory import Memory
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
 _ANSWERS = {code: answer for answer, code in STATUS_CODES.items()}
@@ -95,7 +95,7 @@ class Link:
 
     async def post(
         self, memory: Memory, path: str, step: int, body: bytes, body_format: str = ""
-    ) -> Receipt:
+    ) -> WireReceipt:
         """The outcome of a signed request; ``body_format`` names that of an update.
 
         Raises:
@@ -114,7 +114,7 @@ class Link:
         status, answer = await self._exchange("POST", path, _RECEIPT_BYTES, body, headers)
         receipt = _receipt(status, answer)
         about = (receipt.task, receipt.client, receipt.step)
-        if receipt.answer is Answer.ACCEPTED and about != (memory.task, memory.client, step):
+        if receipt.answer is WireAnswer.ACCEPTED and about != (memory.task, memory.client, step):
             raise RemoteProtocolError("the coordinator's receipt is about something else")
         return receipt
 
@@ -201,19 +201,19 @@ def _checked_address(url: str, allow_http: bool) -> str:
     return str(parsed).rstrip("/")
 
 
-def _receipt(status: int, body: bytes) -> Receipt:
+def _receipt(status: int, body: bytes) -> WireReceipt:
     """The receipt in an answer, or one that says that something in between refused."""
     answer = _ANSWERS.get(status)
     if answer is None and 400 <= status < 500:
-        return Receipt(Answer.REFUSED, detail=f"HTTP {status}")
+        return WireReceipt(WireAnswer.REFUSED, detail=f"HTTP {status}")
     if answer is None:
         raise RemoteProtocolError(f"the coordinator answered with HTTP {status}")
     try:
-        receipt = Receipt.decoded(body)
+        receipt = WireReceipt.decoded(body)
     except ValueError as error:
-        if answer is Answer.ACCEPTED:
+        if answer is WireAnswer.ACCEPTED:
             raise RemoteProtocolError(f"the coordinator's receipt is none: {error}") from None
-        return Receipt(answer, detail=f"HTTP {status}")
+        return WireReceipt(answer, detail=f"HTTP {status}")
     if receipt.answer is not answer:
         raise RemoteProtocolError(f"HTTP {status} and '{receipt.answer}' contradict each other")
     return receipt

@@ -1,28 +1,34 @@
 """The persistent memory of a device: its key, its drawn slots and their states.
 
-The slots are drawn once for the whole run. Whoever draws again doubles its chances of a step, so
-a memory is either whole or refused.
+`Memory` is the content, `StateFile` the durable file, `Diary` the file with the lock that keeps it
+to one process. The slots are drawn once for the whole run. Drawing again would double the device's
+chances of a step, so a memory is either whole or refused. A file is written beside its place,
+synced and renamed, and the folder synced: after a kill or a power cut the old contents are there or
+the new ones, whole.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import lock_file, sync_folder
 from turnout.core.showing import shows_shapes
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.protocol.client import Client
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState
 from turnout.randomness import OSRandomness, Source
-from turnout.service.signatures import SigningKey
-from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
-from turnout.spec.codec import law_from_dict
+from turnout.schemes.codec import law_from_dict
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.contract.wire import KEY_BYTES, Invitation, SignedHead, WireAnswer, WireReceipt
 
 FORMAT = "turnout-device-1"
 _DIGEST_BYTES = 32
@@ -61,8 +67,8 @@ class Memory:
     digests: dict[int, bytes] = field(default_factory=dict)
     moments: dict[int, float] = field(default_factory=dict)
     messages: dict[int, bytes] = field(default_factory=dict)
-    answers: dict[int, Answer] = field(default_factory=dict)
-    receipt: Receipt | None = None
+    answers: dict[int, WireAnswer] = field(default_factory=dict)
+    receipt: WireReceipt | None = None
 
     @classmethod
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
@@ -142,8 +148,10 @@ class Memory:
                 {t["slot"]: bytes.fromhex(t["digest"]) for t in turns if t["digest"]},
                 {t["slot"]: float(t["moment"]) for t in turns if "moment" in t},
                 {t["slot"]: bytes.fromhex(t["message"]) for t in turns if "message" in t},
-                {t["slot"]: Answer(t["answer"]) for t in turns if t["answer"]},
-                None if state["receipt"] is None else Receipt.decoded(state["receipt"].encode()),
+                {t["slot"]: WireAnswer(t["answer"]) for t in turns if t["answer"]},
+                None
+                if state["receipt"] is None
+                else WireReceipt.decoded(state["receipt"].encode()),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             raise StorageError(
@@ -184,3 +192,131 @@ def _digest(state: Any) -> str:
     """SHA-256 of the state, hexadecimal."""
     text = json.dumps(state, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+_MODE = 0o600
+
+
+class StateFile:
+    """One file that is replaced as a whole, and a lock file beside it.
+
+    The lock is the operating system's: it goes with the process, however that ends.
+
+    Args:
+        path: of the file.
+        synced: whether contents outlive a power cut. Without, they outlive the process only: for
+            trials in which one disk stands for those of many devices.
+
+    Raises:
+        StorageError: (on entering) another process uses it, or the folder cannot be written.
+    """
+
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        self._path, self._synced = path, synced
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        lock_path = self._path.with_name(self._path.name + ".lock")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = lock_file(lock_path, wait=False)
+        except OSError as error:
+            taken = isinstance(error, BlockingIOError)
+            reason = "another process uses it" if taken else _reason(error)
+            raise StorageError(f"state file {self._path}: {reason}") from None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def load(self) -> bytes | None:
+        """The state that was stored last; None where nothing ever was."""
+        self._require_lock()
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"state file {self._path}: {_reason(error)}") from None
+
+    def store(self, data: bytes) -> None:
+        """Replace the contents; on return they are durable.
+
+        Raises:
+            StorageError: they may not be; the caller must not act on them.
+        """
+        self._require_lock()
+        partial = self._path.with_name(self._path.name + ".partial")
+        try:
+            _write(partial, data, self._synced)
+            os.replace(partial, self._path)
+            if self._synced:
+                sync_folder(self._path.parent)
+        except OSError as error:
+            raise StorageError(f"state file {self._path}: {_reason(error)}") from None
+
+    def _require_lock(self) -> None:
+        if self._lock is None:
+            raise StorageError(f"state file {self._path} is not open")
+
+
+class Diary:
+    """A device's memory together with the file that holds it.
+
+    Guarantees:
+        There is a memory only once it is durable: slots are drawn and stored before this is
+        built, and never drawn a second time.
+
+    Raises:
+        StorageError: the file is damaged, or of another task or client.
+        ParameterError: the invitation's law or id is none.
+    """
+
+    def __init__(
+        self, file: StateFile, invitation: Invitation, source: Source | None = None
+    ) -> None:
+        self._file = file
+        data = file.load()
+        if data is None:
+            self.memory = Memory.drawn(invitation, source)
+            self.keep()
+        else:
+            self.memory = Memory.decoded(data)
+            self.memory.require(invitation)
+
+    def keep(self) -> None:
+        """Make the memory durable as it is now."""
+        self._file.store(self.memory.encoded())
+
+
+def default_place(invitation: Invitation) -> Path:
+    """The default file of a device's state: one for each user, task and client.
+
+    ``$XDG_STATE_HOME/turnout/``, else ``~/.local/state/turnout/``.
+    """
+    base = os.environ.get("XDG_STATE_HOME")
+    folder = Path(base) if base else Path.home() / ".local" / "state"
+    return place_in(folder / "turnout", invitation)
+
+
+def place_in(folder: Path, invitation: Invitation) -> Path:
+    """The state file of one device in a folder of many."""
+    return folder / f"{invitation.task[:16]}-{invitation.client}.json"
+
+
+def _write(path: Path, data: bytes, synced: bool) -> None:
+    """A new file of its owner's alone."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with open(os.open(path, flags, _MODE), "wb") as file:
+        os.fchmod(file.fileno(), _MODE)
+        file.write(data)
+        file.flush()
+        if synced:
+            os.fsync(file.fileno())
+
+
+def _reason(error: OSError) -> str:
+    """Why, as the end of a sentence."""
+    return (error.strerror or type(error).__name__).lower()

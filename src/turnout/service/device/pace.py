@@ -14,9 +14,9 @@ from math import ceil
 from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
-from turnout.service.charter import Charter, Timing
+from turnout.service.contract.charter import Charter, Timing
 from turnout.service.device.link import UnreachableError
-from turnout.service.device.remote import Status
+from turnout.service.device.remote import CoordinatorStatus
 
 Sleep = Callable[[float], Awaitable[None]]
 """``await sleep(seconds)`` returns when so many seconds are over."""
@@ -154,11 +154,11 @@ class Pace:
         """So late that bytes still arrive, over a slow network too."""
         return phase_ends - self._phase_seconds * _LAST_PART
 
-    async def until_answers(self, status: Status) -> None:
+    async def until_answers(self, status: CoordinatorStatus) -> None:
         """A pause until those who checked in are told who is asked."""
         await self._sleep(status.seconds_left + self.spread(0, self._timing.answer_seconds / 8))
 
-    async def until_step(self, status: Status, step: int) -> None:
+    async def until_step(self, status: CoordinatorStatus, step: int) -> None:
         """A pause until a later step is open, or until it is time to ask again."""
         ahead = max(0, step - status.step - 1) * self._timing.step_seconds
         pause = status.seconds_to_next_step + ahead

@@ -18,36 +18,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import RemoteProtocolError, StorageError
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device.diary import Diary
-from turnout.service.device.link import Link, UnreachableError
-from turnout.service.device.memory import Memory
-from turnout.service.ledger import Head, Record, require_chain
-from turnout.service.signatures import verified
-from turnout.service.wire import (
+from turnout.schemes.codec import law_to_dict
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
+from turnout.service.contract.ledger import Head, Record, require_chain, verified
+from turnout.service.contract.wire import (
     CHARTER_PATH,
     NOT_SO,
     RECORDS_PATH,
     STATUS_PATH,
-    Phase,
     SignedHead,
+    StepPhase,
     artefact_path,
     head_bytes,
     model_path,
 )
-from turnout.spec.codec import law_to_dict
+from turnout.service.device.link import Link, UnreachableError
+from turnout.service.device.memory import Diary, Memory
 
 _TELLING_PAUSES = (0.2, 0.6, 1.8)
 _CHARTER_BYTES, _STATUS_BYTES, _RECORDS_BYTES = 1 << 26, 1 << 14, 1 << 24
 
 
-class SetBackError(RemoteProtocolError):
+class CoordinatorSetBackError(RemoteProtocolError):
     """The coordinator's ledger is behind the one that this device saw, or is another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class CoordinatorStatus:
     """The coordinator's answer to "how far are you?".
 
     Attributes:
@@ -60,7 +58,7 @@ class Status:
     """
 
     step: int
-    phase: Phase
+    phase: StepPhase
     seconds_left: float
     seconds_to_next_step: float
     head: SignedHead
@@ -84,7 +82,7 @@ class Status:
             named = fields["task"]
             status = cls(
                 _count(fields["step"], steps),
-                Phase(fields["phase"]),
+                StepPhase(fields["phase"]),
                 _seconds(fields["seconds_left"]),
                 _seconds(fields["seconds_to_next_step"]),
                 SignedHead.parsed(fields["head"]),
@@ -129,7 +127,7 @@ class Remote:
         """
         return named.checked(await self.link.get(artefact_path(named.digest.hex()), named.size))
 
-    async def status(self) -> Status:
+    async def status(self) -> CoordinatorStatus:
         """The progress of the run; the ledger's head is remembered.
 
         Raises:
@@ -139,7 +137,7 @@ class Remote:
         """
         try:
             return await self._status()
-        except SetBackError:
+        except CoordinatorSetBackError:
             await self.tell()
             raise
 
@@ -159,12 +157,12 @@ class Remote:
                     await asyncio.sleep(pause)
         return False
 
-    async def _status(self) -> Status:
+    async def _status(self) -> CoordinatorStatus:
         """See `status`."""
         charter, memory = await self.charter(), self.diary.memory
         asked = asyncio.get_running_loop().time()
         data = await self.link.get(STATUS_PATH, _STATUS_BYTES)
-        status = Status.parsed(data, memory.task, charter.steps)
+        status = CoordinatorStatus.parsed(data, memory.task, charter.steps)
         longest = charter.timing.update_seconds(asks_one=charter.asks_one)
         status = replace(status, phase_ends=asked + min(status.seconds_left, longest))
         seen, new = memory.head, status.head
@@ -176,7 +174,7 @@ class Remote:
             self.diary.keep()
         return status
 
-    async def model(self, status: Status) -> NDArray[np.float32]:
+    async def model(self, status: CoordinatorStatus) -> NDArray[np.float32]:
         """The parameters that the step in progress begins with, shape ``(d,)``."""
         charter = await self.charter()
         digest = await self._model_digest(status.head.head, charter)
@@ -210,7 +208,9 @@ class Remote:
             self._record = records[after.steps - at.steps - 1]
             at = after
         if at != new.head:
-            raise SetBackError("the coordinator was set back: its records do not lead to its head")
+            raise CoordinatorSetBackError(
+                "the coordinator was set back: its records do not lead to its head"
+            )
 
     async def _records(self, first: int) -> list[Record]:
         """The ledger's records from a step on; maybe not all."""
@@ -260,7 +260,7 @@ def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: byte
         return
     forked = head.steps == seen.head.steps and head.digest != seen.head.digest
     if forked or head.steps < seen.head.steps:
-        raise SetBackError(
+        raise CoordinatorSetBackError(
             f"the coordinator was set back: its ledger was seen at {seen.head.steps} releases, "
             f"and is at {head.steps}{' other ones' if forked else ''} now"
         )
@@ -281,7 +281,7 @@ def followed(task: str, before: Head, records: list[Record], until: int) -> Head
             if before.steps < until:
                 before = require_chain(task, before, record)
     except StorageError:
-        raise SetBackError(
+        raise CoordinatorSetBackError(
             "the coordinator was set back: its ledger does not go on from where it was seen"
         ) from None
     return before

@@ -11,22 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.core.extras import require
-from turnout.protocol.encodings import MessageEncoding
-from turnout.service.charter import Charter
-from turnout.service.computation import UPDATE_GRAPHS, Computation
-from turnout.service.device.turns import TrainerOf, Updates
-from turnout.service.labels import checked_labels
-from turnout.spec import GaussianNoise, NonAdaptiveRandomizer
+from turnout.core.optional import require
+from turnout.protocol.randomized import MessageEncoding
+from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import UPDATE_GRAPHS, Computation, checked_labels
+from turnout.service.device.turns import TrainerOf, UpdateFunction
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
-    from turnout.learning.fedsgd import FedSGD
+    from turnout.learning.algorithm import FedSGD
     from turnout.plans import Plan
-    from turnout.training.workload import Workload
+    from turnout.runs.workload import Workload
 
 
 OwnRecords = tuple[NDArray[Any], NDArray[Any]]
-"""Inputs and labels of one client, as `turnout.datasets.Records` has them."""
+"""Inputs and labels of one client, as `turnout.data.Records` has them."""
 
 
 class Trainer:
@@ -58,7 +57,7 @@ class Trainer:
         return rows[0] if len(rows) else np.zeros(self._task.dimension, np.float32)
 
 
-def own_records(path: Path) -> OwnRecords:
+def npz_records(path: Path) -> OwnRecords:
     """One client's records in an .npz file.
 
     Args:
@@ -117,15 +116,15 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     Where the charter names a graph, that is what computes; else the plan's model, in PyTorch.
     """
 
-    def build(charter: Charter) -> Updates:
+    def build(charter: Charter) -> UpdateFunction:
         if charter.computation.architecture in UPDATE_GRAPHS:
-            from turnout.service.artefacts.updates import GraphUpdates
+            from turnout.service.graphs.updates import GraphUpdates
 
             return GraphUpdates(charter, *records, client)
         require("device", "train", what="a device that trains the charter's model")
-        from turnout.datasets import ClientData, Records
+        from turnout.data import ClientData, Records
         from turnout.plans import Plan
-        from turnout.training.workload import Workload
+        from turnout.runs.workload import Workload
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
         inputs, labels = records
@@ -140,16 +139,16 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 def trainer_on_file(path: Path, client: int) -> TrainerOf:
     """A trainer for one client whose records are in a file.
 
-    An .npz file has the arrays inputs and labels (`own_records`); of any other the charter's plan
+    An .npz file has the arrays inputs and labels (`npz_records`); of any other the charter's plan
     says what the columns are.
     """
     if path.suffix == ".npz":
-        return trainer_on(own_records(path), client)
+        return trainer_on(npz_records(path), client)
     if not path.exists():
         raise ParameterError("--data", str(path), "a file that exists")
 
-    def build(charter: Charter) -> Updates:
-        from turnout import datasets
+    def build(charter: Charter) -> UpdateFunction:
+        from turnout import data as datasets
         from turnout.plans import Plan
 
         section = Plan.from_toml(charter.plan, "the charter's plan").data
@@ -169,15 +168,15 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     built: dict[str, Trainer] = {}
 
     def build(charter: Charter) -> Trainer:
-        from turnout.datasets import load
+        from turnout.data import load_images
         from turnout.plans import Plan
-        from turnout.training.workload import Workload
+        from turnout.runs.workload import Workload
 
         if charter.task not in built:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):
                 raise ParameterError("--data", name, f"{plan.data.name!r}, as in the task's plan")
-            data = load(plan.data.name or "")
+            data = load_images(plan.data.name or "")
             if charter.population > len(data.train):
                 raise ParameterError(
                     "population", charter.population, f"at most the {len(data.train)} records"
@@ -200,8 +199,8 @@ def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> T
 
 def _task(workload: Workload, charter: Charter) -> FedSGD:
     """The model, which is that of the charter, on the processor: no GPU outlives a fork."""
-    from turnout.learning.fedsgd import FedSGD
-    from turnout.training.building import build_algorithm
+    from turnout.learning.algorithm import FedSGD
+    from turnout.runs.building import build_algorithm
 
     plan = workload.plan
     _require_no_code(plan)

@@ -17,28 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
-from turnout.protocol.messages import StepOpened, UpdateRequests
-from turnout.protocol.tables import ClientState
+from turnout.protocol.messages import ClientState, StepOpened, UpdateRequests
 from turnout.randomness import ByteStream, OSRandomness, Source, system_bytes
-from turnout.service.charter import Charter
-from turnout.service.computation import Artefact
-from turnout.service.device.diary import Diary
-from turnout.service.device.link import Link
-from turnout.service.device.pace import Pace
-from turnout.service.device.remote import Remote, Status
-from turnout.service.device.working import Workshop
-from turnout.service.wire import (
-    Answer,
-    Phase,
-    Receipt,
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.computation import Artefact
+from turnout.service.contract.wire import (
+    StepPhase,
+    WireAnswer,
+    WireReceipt,
     check_ins_path,
     covers_path,
     requests_path,
     updates_path,
 )
+from turnout.service.device.link import Link
+from turnout.service.device.memory import Diary
+from turnout.service.device.pace import Pace
+from turnout.service.device.remote import CoordinatorStatus, Remote
+from turnout.service.device.working import Workshop
 
 
-class Updates(Protocol):
+class UpdateFunction(Protocol):
     """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch.
 
     It is called in a forked process, once a turn; an error there is an update of zeros.
@@ -52,7 +51,7 @@ class Updates(Protocol):
 
 
 @runtime_checkable
-class FetchingUpdates(Updates, Protocol):
+class FetchingUpdates(UpdateFunction, Protocol):
     """An update function that first needs what the charter names by digest."""
 
     async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
@@ -64,7 +63,7 @@ class FetchingUpdates(Updates, Protocol):
         ...
 
 
-TrainerOf = Callable[[Charter], Updates]
+TrainerOf = Callable[[Charter], UpdateFunction]
 """Builds an update function once the charter is known."""
 
 
@@ -110,7 +109,7 @@ class Turns:
         self,
         remote: Remote,
         charter: Charter,
-        trainer: Updates,
+        trainer: UpdateFunction,
         pace: Pace,
         workshop: Workshop,
         *,
@@ -151,7 +150,7 @@ class Turns:
         self._diary.memory.turns.on_step(StepOpened(self._charter.steps))
         self._diary.keep()
 
-    async def at(self, status: Status) -> After:
+    async def at(self, status: CoordinatorStatus) -> After:
         """Do what is to be done in the step in progress.
 
         Raises:
@@ -167,13 +166,13 @@ class Turns:
             return await self._pretend(status) if status.settled else After.TRY_AGAIN
         return After.DONE
 
-    def _move(self, status: Status) -> None:
+    def _move(self, status: CoordinatorStatus) -> None:
         """Let every slot hear of the step; a turn that begins is durable before it speaks."""
         turns, step = self._diary.memory.turns, status.step
         before = turns.slots
         stands = before.get(step)
         begins = self._takes_check_ins(status)
-        goes_on = begins or (self._asks_one and status.phase is Phase.ANSWERS)
+        goes_on = begins or (self._asks_one and status.phase is StepPhase.ANSWERS)
         if (stands is ClientState.WAITING and not begins) or (
             stands is ClientState.CHECKED_IN and not goes_on
         ):
@@ -183,15 +182,15 @@ class Turns:
             self._diary.memory.forget_before(step)
             self._diary.keep()
 
-    def _takes_check_ins(self, status: Status) -> bool:
+    def _takes_check_ins(self, status: CoordinatorStatus) -> bool:
         """Whether a turn can begin now; one with an update needs time to compute it."""
         if self._asks_one:
-            return status.phase is Phase.CHECK_INS
+            return status.phase is StepPhase.CHECK_INS
         return self._takes_updates(status) and self._pace.has_room(status.phase_ends)
 
-    def _takes_updates(self, status: Status) -> bool:
+    def _takes_updates(self, status: CoordinatorStatus) -> bool:
         """Whether the phase is that of updates."""
-        return status.phase is (Phase.ANSWERS if self._asks_one else Phase.CHECK_INS)
+        return status.phase is (StepPhase.ANSWERS if self._asks_one else StepPhase.CHECK_INS)
 
     def _has_turn(self, step: int) -> bool:
         """Whether the step is its own and nothing final was said about it."""
@@ -204,7 +203,7 @@ class Turns:
         """Whether the step is not its own, and nothing covers that yet."""
         return self._covered_until < step and step not in self._diary.memory.turns.slots
 
-    async def _take(self, status: Status) -> After:
+    async def _take(self, status: CoordinatorStatus) -> After:
         """Its turn, or what is left of it."""
         step = status.step
         if self._diary.memory.turns.slots[step] is ClientState.CHECKED_IN:
@@ -220,7 +219,7 @@ class Turns:
         await self._await_moment(status)
         return await self._send(step)
 
-    async def _parameters(self, status: Status) -> NDArray[np.float32]:
+    async def _parameters(self, status: CoordinatorStatus) -> NDArray[np.float32]:
         """The model of the step in progress; fetched once."""
         if self._fetched is None or self._fetched[0] != status.step:
             self._fetched = status.step, await self._remote.model(status)
@@ -261,7 +260,7 @@ class Turns:
         memory.messages[step], memory.digests[step] = body, hashlib.sha256(body).digest()
         self._diary.keep()
 
-    async def _await_moment(self, status: Status) -> None:
+    async def _await_moment(self, status: CoordinatorStatus) -> None:
         """Return when the update is to leave.
 
         A process that was ended goes on with what it stored. Where there is no update, none is
@@ -281,15 +280,15 @@ class Turns:
         await self._pace.until(moment)
         self._due = step
 
-    async def _check_in(self, status: Status) -> After | None:
+    async def _check_in(self, status: CoordinatorStatus) -> After | None:
         """Say "I am here", or hear whether it is asked; None once it is."""
         memory, step = self._diary.memory, status.step
-        if status.phase is not Phase.CHECK_INS:
+        if status.phase is not StepPhase.CHECK_INS:
             return await self._hear(step)
         if self._checked_in == step:
             return After.AWAIT_ANSWERS
         receipt = await self._link.post(memory, check_ins_path(step), step, b"")
-        if receipt.answer is not Answer.ACCEPTED:
+        if receipt.answer is not WireAnswer.ACCEPTED:
             return self._turned_down(step, receipt)
         self._checked_in = step
         return After.SPOKEN
@@ -298,7 +297,7 @@ class Turns:
         """Whether it is asked; None if so."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
-        if receipt.answer is not Answer.ACCEPTED:
+        if receipt.answer is not WireAnswer.ACCEPTED:
             return self._turned_down(step, receipt)
         if receipt.asked is None:
             return After.TRY_AGAIN
@@ -310,12 +309,12 @@ class Turns:
         self._diary.keep()
         return After.SPOKEN
 
-    def _turned_down(self, step: int, receipt: Receipt) -> After:
+    def _turned_down(self, step: int, receipt: WireReceipt) -> After:
         """Its check-in did not count; early ones are tried again."""
-        if receipt.answer is Answer.EARLY:
+        if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         turns = self._diary.memory.turns
-        if receipt.answer is Answer.LATE:
+        if receipt.answer is WireAnswer.LATE:
             turns.on_close(step)
         else:
             turns.on_refusal(step)
@@ -328,13 +327,13 @@ class Turns:
         receipt = await self._link.post(
             memory, updates_path(step), step, body, self._charter.update_format
         )
-        if receipt.answer is Answer.EARLY:
+        if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
-        if receipt.answer is Answer.ACCEPTED and receipt.digest != digest:
+        if receipt.answer is WireAnswer.ACCEPTED and receipt.digest != digest:
             raise RemoteProtocolError("the coordinator's receipt is for another update")
         return self._noted(step, receipt)
 
-    def _noted(self, step: int, receipt: Receipt) -> After:
+    def _noted(self, step: int, receipt: WireReceipt) -> After:
         """Remember what became of a turn."""
         memory = self._diary.memory
         memory.answers[step], memory.receipt = receipt.answer, receipt
@@ -343,7 +342,7 @@ class Turns:
         self._diary.keep()
         return After.SPOKEN
 
-    async def _pretend(self, status: Status) -> After:
+    async def _pretend(self, status: CoordinatorStatus) -> After:
         """All that a turn does, with random bytes; also the work, though its time shows nowhere."""
         step = status.step
         if self._covering is None or self._covering[0] != step:
@@ -364,7 +363,7 @@ class Turns:
             self._covering[1],
             self._charter.update_format,
         )
-        if receipt.answer is Answer.EARLY:
+        if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         self._covered_until = step
         self._diary.keep()

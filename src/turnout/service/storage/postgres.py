@@ -18,10 +18,16 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
-from turnout.service.storage.opening import place_of
+from turnout.service.storage.addresses import place_of
+from turnout.service.storage.database import (
+    BUSY_SECONDS,
+    Storage,
+    migrations,
+    pending,
+    raising_storage_errors,
+    require_over,
+)
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import migrations, pending, require_over
 
 WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
 CONNECT_SECONDS = 10

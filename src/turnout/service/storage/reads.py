@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Head, Record
-from turnout.service.storage import sealing
+from turnout.service.contract.ledger import Head, Record
+from turnout.service.storage import interface
 from turnout.service.storage.interface import (
-    Event,
-    Invitation,
+    InvitationRow,
+    LogEvent,
     Participation,
-    Release,
+    ReleaseRow,
     Scored,
     WitnessReceipt,
 )
@@ -142,14 +142,14 @@ class Reads:
         rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
         return rows[0][0] if rows else None
 
-    def invitation(self, client: int) -> Invitation | None:
+    def invitation(self, client: int) -> InvitationRow | None:
         """The invitation with that id."""
         rows = self._rows(
             "SELECT i.client, i.secret_digest, e.public_key FROM invitations i "
             "LEFT JOIN enrolments e ON e.client = i.client WHERE i.client = ?",
             int(client),
         )
-        return Invitation(*rows[0]) if rows else None
+        return InvitationRow(*rows[0]) if rows else None
 
     def invited(self) -> int:
         """The number of ids that were handed out."""
@@ -210,12 +210,12 @@ class Reads:
                 yield client, seal.opened(client, digest, body)
             last = rows[-1][0]
 
-    def last_release(self) -> Release | None:
+    def last_release(self) -> ReleaseRow | None:
         """The release of the highest step."""
         step = self._last_step()
         return None if step is None else self.release_at(step)
 
-    def release_at(self, step: int) -> Release | None:
+    def release_at(self, step: int) -> ReleaseRow | None:
         """The release of a step.
 
         Raises:
@@ -228,7 +228,7 @@ class Reads:
         rows = self._rows(_MODEL, int(step))
         if not rows or hashlib.sha256(rows[0][0]).digest() != record.model_digest:
             raise StorageError(f"the model of step {step} is damaged or missing")
-        return Release(record, *rows[0])
+        return ReleaseRow(record, *rows[0])
 
     def records(self, first_step: int = 0) -> Iterator[Record]:
         """The ledger's records from a step on, in order.
@@ -259,15 +259,15 @@ class Reads:
         for steps, *values in self._pages(sql, (-1,), SMALL_ROWS):
             yield Scored(steps, *(math.nan if value is None else value for value in values))
 
-    def events(self, last: int) -> list[Event]:
+    def events(self, last: int) -> list[LogEvent]:
         """The last lines of the operator's log, oldest first."""
         sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
-        return [Event(*row) for row in reversed(self._rows(sql, int(last)))]
+        return [LogEvent(*row) for row in reversed(self._rows(sql, int(last)))]
 
-    def _seal(self, step: int) -> sealing.Seal | None:
+    def _seal(self, step: int) -> interface.Seal | None:
         """The key of the updates of a step; None before the first one and after the release."""
         rows = self._rows("SELECT key FROM step_keys WHERE step = ?", int(step))
-        return sealing.Seal(rows[0][0]) if rows else None
+        return interface.Seal(rows[0][0]) if rows else None
 
     def _used(self) -> NDArray[np.uint16]:
         """The check-ins of each client in the released steps of the open block, by client."""

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import Record, require_chain
-from turnout.service.storage import sealing
+from turnout.service.contract.ledger import Record, require_chain
+from turnout.service.storage import interface
 from turnout.service.storage.interface import (
     ConflictError,
-    Event,
+    LogEvent,
     Participation,
-    Release,
+    ReleaseRow,
     Scored,
     WitnessReceipt,
 )
@@ -51,7 +51,7 @@ class Transaction(Reads):
 
     def __init__(self, connection: Connection, rights: Rights, *, whole: bool = True) -> None:
         super().__init__(connection, rights, whole=whole)
-        self._open: tuple[int, sealing.Seal] | None = None
+        self._open: tuple[int, interface.Seal] | None = None
         self._next_body: int | None = None
 
     def create_task(
@@ -141,7 +141,7 @@ class Transaction(Reads):
         taken = "who is asked is stored"
         self._insert("asked (step, clients)", int(step), ascending.tobytes(), conflict=taken)
 
-    def release(self, release: Release, block_ends: int) -> None:
+    def release(self, release: ReleaseRow, block_ends: int) -> None:
         """Append to the ledger, and delete all that joins a client to the step.
 
         Afterwards nobody can tell who came at the step, or open an update of it. Where the
@@ -217,7 +217,7 @@ class Transaction(Reads):
         )
         self._changed(_insert("scores (steps, accuracy, loss)"), int(scored.steps), accuracy, loss)
 
-    def log(self, event: Event) -> None:
+    def log(self, event: LogEvent) -> None:
         """Store a line of the operator's log."""
         columns = _insert("events (at, level, text)")
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)
@@ -267,10 +267,10 @@ class Transaction(Reads):
         self._go_on("bodies (id, step, body)", number, step, sealed)
         self._next_body = number + 1
 
-    def _new_seal(self, step: int) -> sealing.Seal:
-        key = sealing.new_key()
+    def _new_seal(self, step: int) -> interface.Seal:
+        key = interface.new_key()
         self._go_on("step_keys (step, key)", step, key)
-        return sealing.Seal(key)
+        return interface.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
         """Insert one row."""

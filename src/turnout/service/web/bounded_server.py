@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ParameterError
-from turnout.service.web.accepting import Listener
 from turnout.service.web.answers import Application
-from turnout.service.web.connections import Connections, Entry
+from turnout.service.web.connections import Connections, Listener, OpenConnection
 from turnout.service.web.http_connection import UNREAD_BYTES, HttpConnection
 
 _SWEEP_SECONDS, _BREATH_SECONDS, _POLL_SECONDS = 1.0, 0.02, 0.05
@@ -102,7 +101,7 @@ class BoundedServer:
             task.cancel()
 
     def _made(
-        self, entry: Entry, address: tuple[str, int], drop: Callable[[], object]
+        self, entry: OpenConnection, address: tuple[str, int], drop: Callable[[], object]
     ) -> HttpConnection:
         return HttpConnection(self, entry, address=address, drop=drop)
 

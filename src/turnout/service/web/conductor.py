@@ -1,27 +1,41 @@
-"""The schedule: when a phase ends, by the monotonic clock alone.
+"""The schedule: when a phase ends, by the monotonic clock alone; and evaluation beside it.
 
-A step's model is published when its time is over, however long the release took; only a release
-that took longer than what was left makes it late. After a restart the open step gets its full
-time anew.
+`Conductor` publishes a step's model when its time is over, however long the release took; only a
+release that took longer than the remaining time makes it late. After a restart the open step gets
+its full time anew.
+
+`Evaluator` has a thread of its own, which evaluates the newest published model first, then those
+before it that the charter's curve names. It loads PyTorch and the plan's data once the service is
+ready; a step never waits for it. Where evaluation is impossible, the operator is told; what fails
+once is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import math
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
-from turnout.core.errors import StorageError
-from turnout.service.engine import Published, SetBackError
-from turnout.service.ledger import Head, Record
-from turnout.service.storage.interface import Event, WitnessReceipt
+from turnout.core.errors import ParameterError, StorageError
+from turnout.plans import Plan
+from turnout.service.contract.ledger import Head, Record
+from turnout.service.contract.wire import StepPhase
+from turnout.service.coordinator import releases
+from turnout.service.coordinator.engine import Published, SetBackError
+from turnout.service.coordinator.releases import Learner
+from turnout.service.storage.interface import LogEvent, Scored, WitnessReceipt
 from turnout.service.storage.writer import BusyError
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
 from turnout.service.web.running import STORAGE_FAILED, Running
-from turnout.service.wire import Phase
 
 T = TypeVar("T")
 
@@ -66,7 +80,7 @@ class Conductor:
             self._on_publish(running.shown.published)
             self._forget()
             await self._company()
-            while running.shown.phase is not Phase.FINISHED:
+            while running.shown.phase is not StepPhase.FINISHED:
                 await self._step()
             await running.note("info", "all steps are over")
             if self._forgetting is not None:
@@ -98,19 +112,19 @@ class Conductor:
         running, timing = self._running, self._running.charter.timing
         until = running.clock.until
         shown = running.shown
-        if shown.phase is Phase.CHECK_INS:
+        if shown.phase is StepPhase.CHECK_INS:
             await until(shown.phase_ends)
             if running.charter.asks_one:
                 await self._submit(running.engine.close_check_ins)
                 shown = replace(
                     shown,
-                    phase=Phase.ANSWERS,
+                    phase=StepPhase.ANSWERS,
                     phase_ends=shown.phase_ends + timing.answer_seconds,
                 )
                 running.show(shown)
-        if shown.phase is Phase.ANSWERS:
+        if shown.phase is StepPhase.ANSWERS:
             await until(shown.phase_ends)
-        running.show(replace(shown, phase=Phase.CLOSED, phase_ends=shown.step_ends))
+        running.show(replace(shown, phase=StepPhase.CLOSED, phase_ends=shown.step_ends))
         self._require_receipt(shown.published.head.steps)
         release = await self._submit(running.engine.close_step)
         self._forget()
@@ -127,7 +141,7 @@ class Conductor:
         running = self._running
         took_too_long = running.clock.now() > at
         await running.clock.until(at)
-        event = Event(time.time(), "info", f"step {step} is published")
+        event = LogEvent(time.time(), "info", f"step {step} is published")
 
         def publish(tx: Transaction) -> Published:
             tx.publish(step + 1, receipt)
@@ -166,12 +180,12 @@ class Conductor:
         running = self._running
         if running.witness is None:
             return None
-        from turnout.service.witness.messages import Shown
+        from turnout.service.witness.messages import ShownHead
 
         head = Head(0, bytes.fromhex(running.task)) if record is None else record.head
-        signed = heads.signed(running.task, head, running.key)
+        signed = heads.signed_head(running.task, head, running.key)
         key, begins = running.charter.coordinator_key, running.receipt is None
-        return await running.witness.receipt(Shown(running.task, key, signed, record, begins))
+        return await running.witness.receipt(ShownHead(running.task, key, signed, record, begins))
 
     def _require_receipt(self, steps: int) -> None:
         """Nothing where the witness has signed for a head after so many releases."""
@@ -183,7 +197,7 @@ class Conductor:
     def _export_head(self, record: Record) -> None:
         running = self._running
         if running.head_file is not None:
-            signed = heads.signed(running.task, record.head, running.key)
+            signed = heads.signed_head(running.task, record.head, running.key)
             running.head_file.export(running.task, signed)
 
     def _forget(self) -> None:
@@ -222,3 +236,139 @@ class Conductor:
             return await self._running.tidy(thorough=thorough)
         except BusyError:
             return False
+
+
+FIRST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_ON = "models are evaluated"
+
+Evaluate = Callable[[Any], tuple[float, float]]
+"""Accuracy and loss of parameters."""
+
+
+def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
+    """Evaluation on the plan's held-out data; loads PyTorch."""
+    from turnout.runs.building import build_task
+    from turnout.runs.workload import gather
+
+    task = build_task(gather(Plan.from_toml(text), folder))
+
+    def evaluate(parameters: Any) -> tuple[float, float]:
+        metrics = task.evaluate(parameters)
+        return metrics.get("accuracy", math.nan), metrics["loss"]
+
+    return evaluate
+
+
+class Evaluator:
+    """Evaluates published models in a thread and stores what it found."""
+
+    def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
+        self._running, self._prepare, self._learner = running, prepare, learner
+        self._changed = threading.Condition()
+        self._newest = 0 if running.withheld else running.shown.published.head.steps
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="turnout-evaluation", daemon=True)
+
+    def start(self) -> None:
+        """Begin, once the service is ready."""
+        self._thread.start()
+
+    def published(self, steps: int) -> None:
+        """So many releases are published."""
+        with self._changed:
+            self._newest = steps
+            self._changed.notify()
+
+    def stop(self, patience_seconds: float = 1.0) -> bool:
+        """End after the evaluation in progress; whether that was soon enough."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(patience_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        evaluate = self._tried(self._prepared)
+        if evaluate is None:
+            return
+        self._say(_ON, on=True)
+        done = self._tried(self._scored) or set()
+        while (steps := self._next(done)) is not None:
+            self._tried(partial(self._score, steps, evaluate))
+            done.add(steps)
+
+    def _prepared(self) -> Evaluate:
+        evaluate = self._prepare()
+        gc.freeze()  # PyTorch's modules; looking through them would make requests wait
+        return evaluate
+
+    def _scored(self) -> set[int]:
+        with self._running.storage.snapshot() as view:
+            return {scored.steps for scored in view.scores()}
+
+    def _tried(self, work: Callable[[], T]) -> T | None:
+        """The result, tried until there is one; None at the end, and where no trial would help."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self._stopped:
+            try:
+                return work()
+            except (ParameterError, ImportError, FileNotFoundError) as error:
+                self._say(f"models are not evaluated: {error}", on=False)
+                return None
+            except Exception as error:  # no descriptor, no memory, a bug: no model waits for it
+                if self._stopped:
+                    return None
+                reason = f"{type(error).__name__}: {error}"
+                self._say(f"an evaluation failed, and is tried again: {reason}", on=False)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return None
+
+    def _say(self, text: str, *, on: bool) -> None:
+        """Tell the operator, by log, view and metric; the same thing once."""
+        running = self._running
+        if text == running.evaluation or self._stopped:
+            return
+        running.evaluation = text
+        running.metrics.evaluation.set(on)
+        level = "info" if on else "warning"
+        getattr(logs.logger(), level)(text)
+        event = LogEvent(time.time(), level, text)
+        with suppress(StorageError):  # the log has it, the database need not
+            running.writer.submit(lambda tx: tx.log(event))
+
+    def _next(self, done: set[int]) -> int | None:
+        """The next model to look at; waits until there is one. None at the end."""
+        named = [0, *self._running.charter.charged_steps]
+        with self._changed:
+            while not self._stopped:
+                newest = self._newest
+                if newest not in done:
+                    return newest
+                left = [steps for steps in named if steps < newest and steps not in done]
+                if left:
+                    return left[-1]
+                self._changed.wait()
+        return None
+
+    def _score(self, steps: int, evaluate: Evaluate) -> None:
+        with self._running.storage.snapshot() as view:
+            parameters = self._handed_out(view, steps)
+        scored = Scored(steps, *evaluate(parameters))
+        self._running.writer.submit(lambda tx: tx.score(scored)).result()
+        if steps == self._newest:
+            self._running.metrics.scored(scored)
+        self._say(_ON, on=True)
+
+    def _handed_out(self, view: Transaction, steps: int) -> Any:
+        """The parameters that would be used after so many releases."""
+        if steps == 0:
+            return releases.from_bytes(view.initial_parameters())
+        release = view.release_at(steps - 1)
+        if release is None:
+            raise StorageError(f"the model after {steps} steps is missing")
+        state = releases.unpack_state(release.optimizer_state)
+        return self._learner.released(releases.from_bytes(release.parameters), state)

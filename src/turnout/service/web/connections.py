@@ -1,21 +1,30 @@
-"""All open connections in one table: who is waited for, until when, and who goes when it is full.
+"""All open connections in one table: which one waits for what, until when, and which one gives way.
 
-A connection that says nothing costs a descriptor and some memory, so there is a limit, for all
-together and for one address. Where it is reached, nobody who comes is turned away: the connection
-that has been waited for longest makes room, and before any other one that has never brought a
-signed request. One that is being answered never does.
+`Connections` is the table, `Listener` accepts. A silent connection costs a descriptor and some
+memory, so there is a limit, for all together and for one address. At the limit no new connection is
+turned away: the one that has been waited for longest gives way, and first of all one that never
+sent a signed request. A connection that is being answered never gives way. One task looks at
+deadlines once a second, rather than a timer for each connection.
 
-Deadlines are looked at by one task, once a second, rather than by a timer for each connection.
+uvloop's own server accepts one connection in a turn of its loop; a turn with hundreds of requests
+in it takes long, so a device that connects last would wait for thousands of them. `Listener`
+accepts many in a turn, and a connection gets its transport and its parser with its first byte.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
-from collections import OrderedDict
+import selectors
+import socket
+import ssl
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 _GIVEN_UP_AT_ONCE = 32
 
@@ -65,7 +74,7 @@ _NOBODY = Held()
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class OpenConnection:
     """One open connection.
 
     Attributes:
@@ -126,12 +135,12 @@ class Connections:
     ) -> None:
         self._most, self._most_of_peer = most, most_of_peer
         self._exempt, self.now = exempt, clock
-        self._all: dict[Entry, None] = {}
+        self._all: dict[OpenConnection, None] = {}
         self._counts: dict[str, int] = {}
         # Those that may make room, the one that was waited for longest first.
-        self._strangers: OrderedDict[Entry, None] = OrderedDict()
-        self._acquainted: OrderedDict[Entry, None] = OrderedDict()
-        self._strangers_of: dict[str, OrderedDict[Entry, None]] = {}
+        self._strangers: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._acquainted: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._strangers_of: dict[str, OrderedDict[OpenConnection, None]] = {}
         self.made_room = self.given_up = 0
 
     def __len__(self) -> int:
@@ -143,7 +152,7 @@ class Connections:
         full = len(self._all) >= self._most
         return full and not self._strangers and not self._acquainted
 
-    def admit(self, peer: str, held: Held) -> Entry | None:
+    def admit(self, peer: str, held: Held) -> OpenConnection | None:
         """An entry for a new connection, whose room another one made if need be; None without."""
         bounded = not self._exempt(peer)
         if bounded and self._counts.get(peer, 0) >= self._most_of_peer:
@@ -156,13 +165,13 @@ class Connections:
             if self.full:
                 return None
             self._drop(next(iter(self._strangers or self._acquainted)))
-        entry = Entry(peer, held, self.now(), bounded)
+        entry = OpenConnection(peer, held, self.now(), bounded)
         self._all[entry] = None
         self._counts[peer] = self._counts.get(peer, 0) + 1
         self._into_line(entry)
         return entry
 
-    def waits(self, entry: Entry, awaits: Awaits) -> None:
+    def waits(self, entry: OpenConnection, awaits: Awaits) -> None:
         """It waits for something, from now on."""
         if entry not in self._all:
             return
@@ -172,7 +181,7 @@ class Connections:
         if awaits is not ANSWER and not (awaits is BODY and entry.known):
             self._into_line(entry)
 
-    def signed(self, entry: Entry) -> None:
+    def signed(self, entry: OpenConnection) -> None:
         """It has brought a request with a client's signature; a body in progress is its own."""
         if entry.known or entry not in self._all:
             return
@@ -181,7 +190,7 @@ class Connections:
         if entry.awaits not in (ANSWER, BODY):
             self._into_line(entry)
 
-    def left(self, entry: Entry) -> None:
+    def left(self, entry: OpenConnection) -> None:
         """It is closed."""
         if entry not in self._all:
             return
@@ -203,17 +212,17 @@ class Connections:
             if not number % _GIVEN_UP_AT_ONCE:
                 yield
 
-    def _longest_known(self, peer: str) -> Entry | None:
+    def _longest_known(self, peer: str) -> OpenConnection | None:
         """The known entry of an address that was waited for longest."""
         return next((entry for entry in self._acquainted if entry.peer == peer), None)
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: OpenConnection) -> None:
         held = entry.held
         self.made_room += 1
         self.left(entry)
         held.abort()
 
-    def _into_line(self, entry: Entry) -> None:
+    def _into_line(self, entry: OpenConnection) -> None:
         if entry.known:
             self._acquainted[entry] = None
             return
@@ -221,7 +230,7 @@ class Connections:
         if entry.bounded:
             self._strangers_of.setdefault(entry.peer, OrderedDict())[entry] = None
 
-    def _out_of_line(self, entry: Entry) -> None:
+    def _out_of_line(self, entry: OpenConnection) -> None:
         if entry.known:
             self._acquainted.pop(entry, None)
             return
@@ -261,3 +270,175 @@ def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
         return None
+
+
+ACCEPTED_AT_ONCE = 256
+BEGUN_AT_ONCE = 256
+BACKLOG = 4096
+
+_PAUSE_SECONDS = 0.05
+_HANDSHAKE_SECONDS = 10.0
+
+
+class Begun(asyncio.BaseProtocol, Held):
+    """A connection that said something."""
+
+
+Make = Callable[[OpenConnection, tuple[str, int], Callable[[], object]], Begun]
+"""Makes the protocol of an entry of the table with its address; the last argument ends it as long
+as it has no transport."""
+
+
+class Listener:
+    """Takes connections of one listening socket."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        connections: Connections,
+        make: Make,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._listening, self._connections = listening, connections
+        self._make, self._tls = make, tls
+        self._loop = asyncio.get_running_loop()
+        self._silent = selectors.DefaultSelector()
+        self._spoke: deque[_Silent] = deque()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._closed = False
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        self._loop.add_reader(self._silent.fileno(), self._hear)  # pyright: ignore[reportAttributeAccessIssue]
+        self._listen()
+
+    def close(self) -> None:
+        """Take no more, and drop those that said nothing."""
+        self._closed = True
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.remove_reader(self._silent.fileno())  # pyright: ignore[reportAttributeAccessIssue]
+        for key in list(self._silent.get_map().values()):
+            self.drop(key.data)
+        while self._spoke:
+            self.drop(self._spoke.popleft())
+        self._silent.close()
+
+    def drop(self, silent: _Silent) -> None:
+        """It is not waited for any longer."""
+        self._connections.left(silent.entry)
+        self.close_silent(silent)
+
+    def close_silent(self, silent: _Silent) -> None:
+        """Close one that has no transport, once."""
+        if silent.socket.fileno() >= 0:
+            with suppress(KeyError):  # it spoke a moment ago
+                self._silent.unregister(silent.socket)
+            silent.socket.close()
+
+    def _listen(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        """All that wait, up to some, so that those who are here already get their turn."""
+        for _ in range(ACCEPTED_AT_ONCE):
+            if self._connections.full:  # the others wait in the system's queue
+                self._pause()
+                return
+            try:
+                accepted, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # it has left again
+                continue
+            except OSError:  # the system has no descriptor or no memory left
+                self._pause()
+                return
+            accepted.setblocking(False)
+            self._hold(_Silent(self, accepted, (str(address[0]), int(address[1]))))
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.call_later(_PAUSE_SECONDS, self._listen)
+
+    def _hold(self, silent: _Silent) -> None:
+        """Keep it until it says something."""
+        entry = self._connections.admit(silent.address[0], silent)
+        if entry is None:
+            silent.socket.close()
+            return
+        silent.entry = entry
+        self._silent.register(silent.socket, selectors.EVENT_READ, silent)
+
+    def _hear(self) -> None:
+        """Those that said something are begun in the order in which they did."""
+        for key, _ in self._silent.select(0):
+            self._silent.unregister(key.fileobj)
+            if not self._spoke:
+                self._loop.call_soon(self._begin_some)
+            self._spoke.append(key.data)
+
+    def _begin_some(self) -> None:
+        """Some; the rest in the loop's next turn, so that those who are here get theirs."""
+        for _ in range(min(BEGUN_AT_ONCE, len(self._spoke))):
+            silent = self._spoke.popleft()
+            if silent.has_left:
+                self.drop(silent)
+            else:
+                self._begin(silent)
+        if self._spoke:
+            self._loop.call_soon(self._begin_some)
+
+    def _begin(self, silent: _Silent) -> None:
+        entry, accepted = silent.entry, silent.socket
+        protocol = self._make(entry, silent.address, partial(_shut, accepted))
+        entry.held = protocol
+        self._connections.waits(entry, HEAD if self._tls is None else HANDSHAKE)
+        task = self._loop.create_task(self._open(accepted, entry, protocol))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, accepted: socket.socket, entry: OpenConnection, protocol: Begun) -> None:
+        """Hand it to the loop, after its handshake where there is one."""
+        seconds = None if self._tls is None else _HANDSHAKE_SECONDS
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=seconds
+            )
+        except (OSError, asyncio.CancelledError):  # it left, or its handshake was none
+            self._connections.left(entry)
+            accepted.close()
+
+
+class _Silent(Held):
+    """A connection that said nothing yet."""
+
+    __slots__ = ("_listener", "address", "entry", "socket")
+
+    def __init__(
+        self, listener: Listener, accepted: socket.socket, address: tuple[str, int]
+    ) -> None:
+        self._listener, self.socket, self.address = listener, accepted, address
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it closed without a word."""
+        try:
+            return not self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def give_up(self) -> None:
+        """See `connections.Held`."""
+        self._listener.drop(self)
+
+    def abort(self) -> None:
+        """See `connections.Held`."""
+        self._listener.close_silent(self)
+
+
+def _shut(accepted: socket.socket) -> None:
+    """End a connection whose transport does not exist yet: the handshake fails."""
+    with suppress(OSError):
+        accepted.shutdown(socket.SHUT_RDWR)

@@ -14,18 +14,17 @@ from typing import NamedTuple, Self
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.files import locked, replace_file
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import SigningKey, verified
-from turnout.service.storage.opening import place_of
+from turnout.service.contract.ledger import Head, SigningKey, verified
+from turnout.service.contract.wire import SignedHead, head_bytes
+from turnout.service.coordinator.engine import SetBackError
+from turnout.service.storage.addresses import place_of
 from turnout.service.storage.writes import Transaction
-from turnout.service.wire import SignedHead, head_bytes
 
 _POSTGRES = ("postgres://", "postgresql://")
 _MOST_BYTES = 1 << 16
 
 
-def signed(task: str, head: Head, key: SigningKey) -> SignedHead:
+def signed_head(task: str, head: Head, key: SigningKey) -> SignedHead:
     """The head with the coordinator's signature."""
     return SignedHead(head, key.sign(head_bytes(task, head)))
 

@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 
-from turnout.service.web.accepting import Begun
 from turnout.service.web.answers import CONNECTION, Application, Message
-from turnout.service.web.connections import ANSWER, BODY, CLOSE, HEAD, NEXT, READER, Entry
+from turnout.service.web.connections import (
+    ANSWER,
+    BODY,
+    CLOSE,
+    HEAD,
+    NEXT,
+    READER,
+    Begun,
+    OpenConnection,
+)
 from turnout.service.web.http_request import MalformedError, Request, begins, request_of
 
 if TYPE_CHECKING:
@@ -153,7 +161,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
     def __init__(
         self,
         front: BoundedServer,
-        entry: Entry,
+        entry: OpenConnection,
         *,
         address: tuple[str, int],
         drop: Callable[[], object],

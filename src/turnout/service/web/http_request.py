@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from turnout.core.showing import shows_shapes
 from turnout.service.web.answers import Scope
 
 _METHOD = re.compile(rb"[A-Z]{0,16}(?:[A-Z]$| )")
@@ -19,6 +20,7 @@ class MalformedError(Exception):
     """The bytes are no request that is answered; the argument is the status."""
 
 
+@shows_shapes()
 @dataclass(slots=True)
 class _Head:
     """A request's head, as httptools calls out its parts."""

@@ -18,23 +18,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
 from turnout.randomness import Source, rounded_gaussian
-from turnout.service.charter import Charter
-from turnout.service.engine import Engine, Published, SetBackError
-from turnout.service.learner import Learner
-from turnout.service.signatures import SigningKey
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import SigningKey
+from turnout.service.contract.wire import SignedHead, StepPhase
+from turnout.service.coordinator.engine import Engine, Published, SetBackError
+from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Event
-from turnout.service.storage.promises import Promised, Settled
-from turnout.service.storage.writer import Writer
+from turnout.service.storage.interface import LogEvent
+from turnout.service.storage.writer import Promised, Settled, Writer
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
 from turnout.service.web.bodies import Bodies
 from turnout.service.web.heads import HeadFile
-from turnout.service.web.metrics import Metrics
-from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
+from turnout.service.web.logs import Metrics
+from turnout.service.web.views import OperatorView, PublicTerms, PublicView, ServedProgress
 from turnout.service.web.views import operator_view as see_as_operator
 from turnout.service.web.views import public_view as see
-from turnout.service.wire import Phase, SignedHead
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -70,7 +69,7 @@ class Shown:
     head: SignedHead
     etag: str
     step: int
-    phase: Phase
+    phase: StepPhase
     phase_ends: float
     step_ends: float
 
@@ -124,13 +123,13 @@ class Running:
             self._check(view)
             self._know_witness(view, witness, change_witness)
         if head_file is not None:  # before anybody can see the head
-            head = heads.signed(self.task, self.engine.published.head, self.key)
+            head = heads.signed_head(self.task, self.engine.published.head, self.key)
             head_file.export(self.task, head)
         if witness is None:
             with storage.transaction() as tx:
                 tx.publish(self.engine.published.head.steps, None)
         self.metrics = Metrics()
-        self.terms = Terms.of(self.charter)
+        self.terms = PublicTerms.of(self.charter)
         self.ended = False
         self.evaluation = "the evaluation begins"
         self.bodies = Bodies(most_bytes)
@@ -182,14 +181,14 @@ class Running:
         self._shown = shown
         self.metrics.published(self.charter, shown.published.head.steps)
 
-    def shown_of(self, published: Published, phase: Phase) -> Shown:
+    def shown_of(self, published: Published, phase: StepPhase) -> Shown:
         """A phase and what follows in its step, all with their full time from now on."""
         now, timing = self.clock.now(), self.charter.timing
-        answers = phase is Phase.ANSWERS
+        answers = phase is StepPhase.ANSWERS
         phase_seconds = timing.answer_seconds if answers else timing.check_in_seconds
         digest = hashlib.sha256(published.parameters).hexdigest()
-        head = heads.signed(self.task, published.head, self.key)
-        finished = phase is Phase.FINISHED
+        head = heads.signed_head(self.task, published.head, self.key)
+        finished = phase is StepPhase.FINISHED
         return Shown(
             published,
             head,
@@ -200,10 +199,10 @@ class Running:
             now if finished else now + timing.step_seconds,
         )
 
-    def progress(self) -> Progress:
+    def progress(self) -> ServedProgress:
         """The state of the schedule."""
         shown, now = self._shown, self.clock.now()
-        return Progress(
+        return ServedProgress(
             shown.published.head,
             shown.step,
             shown.phase,
@@ -236,7 +235,7 @@ class Running:
 
     async def note(self, level: str, text: str) -> None:
         """A line in the operator's log; it never joins a device with a slot."""
-        event = Event(time.time(), level, text)
+        event = LogEvent(time.time(), level, text)
         getattr(logs.logger(), level)(text)
         with suppress(StorageError):  # the log has it, the database need not
             await self.submit(lambda tx: tx.log(event))
@@ -265,13 +264,13 @@ class Running:
         """The operator's view, as cheap and as old; only after `is_operator`."""
         waiting = self.writer.waiting
 
-        def looked(at: Progress, tx: Transaction) -> OperatorView:
+        def looked(at: ServedProgress, tx: Transaction) -> OperatorView:
             view = see_as_operator(self.terms, at, tx, waiting)
             return replace(view, evaluation=self.evaluation)
 
         return await self._view("operator", looked)
 
-    async def _view(self, name: str, looked: Callable[[Progress, Transaction], T]) -> T:
+    async def _view(self, name: str, looked: Callable[[ServedProgress, Transaction], T]) -> T:
         """A view of at most a second ago, or of the same step at least."""
         at, now = self.progress(), self.clock.now()
         kept = self._views.get(name)

@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from turnout.core.errors import ParameterError
 from turnout.plans.refusals import refusal
-from turnout.service.charter import Timing
-from turnout.service.named_files import tls_files
+from turnout.service.contract.charter import Timing
+from turnout.service.coordinator.new_task import tls_files
 
 PREFIX = "TURNOUT_SERVE_"
 """Of environment variables: TURNOUT_SERVE_STEP_SECONDS for ``--step-seconds``."""
@@ -31,7 +24,7 @@ _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 class Settings(BaseModel):
     """All settings of the service; each is an option, a variable and a key of the file.
 
-    `turnout.cli.serve` has in the options' help what they mean.
+    `turnout.cli.service` has in the options' help what they mean.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,10 +1,11 @@
 """Signed requests of devices: from bytes on the wire to a receipt that is durable.
 
-In this order, and nothing that depends on what is stored before the signature is checked: length
-and headers, signature, the head that the device saw, the body's format, the body, its digest, the
-engine. The signature is over the headers alone, so no byte of a body is read for a stranger.
-Whoever cannot be identified gets the same bytes, whatever the reason; a body that is not the
-signed one was sent by nobody who is known.
+`SignedRoute` works in this order, and nothing that depends on what is stored happens before the
+signature is checked: length and headers, signature, the head that the device saw, the body's
+format, the body, its digest, the engine. The signature is over the headers alone, so no byte of a
+body is read for an unauthenticated client. A client that cannot be identified gets the same bytes,
+whatever the reason; a body that is not the signed one was sent by no known client. `HeadsRoute`
+takes a head that is newer than the coordinator's own, which anyone may present.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from turnout.core.errors import RemoteProtocolError, StorageError
-from turnout.service.signatures import verified
+from turnout.service.contract.ledger import verified
+from turnout.service.contract.wire import (
+    KEY_BYTES,
+    SECRET_BYTES,
+    STATUS_CODES,
+    SignedHead,
+    WireAnswer,
+    WireReceipt,
+    head_bytes,
+)
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.answers import (
     BUSY,
     CONNECTION,
     NOT_FOUND,
+    NUMBER,
     UNKNOWN,
+    ClientIdentity,
     Receive,
     RefusedError,
     Scope,
@@ -33,18 +46,68 @@ from turnout.service.web.answers import (
     require_short,
     respond,
 )
-from turnout.service.web.identity import NUMBER, Identity
-from turnout.service.web.newer_heads import holds
 from turnout.service.web.running import Running
-from turnout.service.wire import (
-    KEY_BYTES,
-    SECRET_BYTES,
-    STATUS_CODES,
-    Answer,
-    Receipt,
-)
 
-Job: TypeAlias = Callable[[Transaction], Receipt]
+_MOST_BYTES = 256
+_ACCEPTED = b'{"answer":"accepted"}'
+_REFUSED = b'{"detail":"not a head that this coordinator signed"}'
+
+
+def holds(running: Running, seen: SignedHead) -> bool:
+    """Whether the ledger has a head that somebody saw; False for one that was made up.
+
+    Raises:
+        RefusedError: this coordinator signed it, and the storage lacks it: the process ends.
+    """
+
+    def signed_by_us() -> bool:
+        message = head_bytes(running.task, seen.head)
+        return verified(running.charter.coordinator_key, seen.signature, message)
+
+    try:
+        return running.engine.require_newer(seen, signed_by_us)
+    except SetBackError as error:
+        running.set_back(error)
+        raise RefusedError(503, BUSY) from None
+
+
+class HeadsRoute:
+    """An ASGI application: POST of a signed head, from anybody.
+
+    The head bears the coordinator's own signature, and that alone counts: a client that an old
+    copy of the storage does not know can tell as well, and nobody says who it is.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            status, body = await self._answered(scope, receive)
+        except RefusedError as refused:
+            status, body = refused.status, refused.body
+        self._running.metrics.requests.labels("heads", status).inc()
+        await respond(send, status, body)
+
+    async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        running = self._running
+        if running.ended:
+            raise RefusedError(503, BUSY)
+        try:
+            seen = SignedHead.parsed((await _body(scope, receive)).decode("ascii"))
+        except ValueError:
+            return 422, _REFUSED
+        return (200, _ACCEPTED) if holds(running, seen) else (422, _REFUSED)
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    """The whole body, which is short; its deadline is the connection's."""
+    require_short(scope, _MOST_BYTES)
+    return await received(receive, _MOST_BYTES)
+
+
+Job: TypeAlias = Callable[[Transaction], WireReceipt]
 Prepare: TypeAlias = Callable[[int, int, bytes, bytes], Job]
 
 _BIG_BODY = 1 << 20
@@ -91,7 +154,7 @@ class SignedRoute:
             raise RefusedError(503, BUSY)
         step, path = self._place(scope)
         require_short(scope, self._limit)
-        identity = Identity.parsed(scope["headers"])
+        identity = ClientIdentity.parsed(scope["headers"])
         if identity is None:
             return 401, UNKNOWN
         body = await received(receive, self._limit) if self.reads_first else None
@@ -130,25 +193,27 @@ class SignedRoute:
     reads_first = False
     """Whether the body must be read before it is known whose signature this should be."""
 
-    def _known(self, identity: Identity, path: str, body: bytes | None) -> bool:
+    def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
         """Whether the signature is the client's."""
         del body
         return self._signed_by(self._running.keys.get(identity.client), identity, path)
 
-    def _signed_by(self, key: bytes | None, identity: Identity, path: str) -> bool:
+    def _signed_by(self, key: bytes | None, identity: ClientIdentity, path: str) -> bool:
         """Whether the signature is that key's; the same work where there is none."""
         request = identity.request(self._running.task, path)
         return verified(key, identity.signature, request.canonical())
 
-    def _format_refused(self, identity: Identity, step: int) -> Receipt | None:
+    def _format_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
         """A receipt for a body whose format this coordinator does not read."""
         if identity.format == self._format:
             return None
         told = identity.format or "none"
         detail = f"the body's format is {self._format or 'none'} here, not {told}"
-        return Receipt(Answer.REFUSED, self._running.task, identity.client, step, detail=detail)
+        return WireReceipt(
+            WireAnswer.REFUSED, self._running.task, identity.client, step, detail=detail
+        )
 
-    def _head_refused(self, identity: Identity, step: int) -> Receipt | None:
+    def _head_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
         """A receipt for a head that was never this coordinator's.
 
         Raises:
@@ -157,11 +222,15 @@ class SignedRoute:
         running, seen = self._running, identity.seen
         if seen is None or holds(running, seen):
             return None
-        return Receipt(
-            Answer.REFUSED, running.task, identity.client, step, detail="not a head of this ledger"
+        return WireReceipt(
+            WireAnswer.REFUSED,
+            running.task,
+            identity.client,
+            step,
+            detail="not a head of this ledger",
         )
 
-    async def _decided(self, identity: Identity, step: int, body: bytes) -> Receipt:
+    async def _decided(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
         """The engine's answer, once it is durable."""
         running, client, digest = self._running, identity.client, identity.digest
         try:
@@ -170,7 +239,7 @@ class SignedRoute:
             else:
                 job = self._prepare(client, step, body, digest)
         except RemoteProtocolError as error:
-            return Receipt(Answer.REFUSED, running.task, client, step, detail=str(error))
+            return WireReceipt(WireAnswer.REFUSED, running.task, client, step, detail=str(error))
         return await running.submit(job, len(body))
 
 
@@ -182,19 +251,19 @@ class EnrolmentRoute(SignedRoute):
 
     reads_first = True
 
-    def _known(self, identity: Identity, path: str, body: bytes | None) -> bool:
+    def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
         """Whether the signature is that of the key in the body."""
         client, key, _ = enrolment_of(body or b"") or (-1, None, b"")
         return self._signed_by(key, identity, path) and client == identity.client
 
-    async def _decided(self, identity: Identity, step: int, body: bytes) -> Receipt:
+    async def _decided(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
         """The engine's answer; who does not know the secret never reaches the writer."""
         running, client = self._running, identity.client
         _, key, secret = enrolment_of(body) or (-1, b"", b"")
         if not await asyncio.to_thread(self._knows, client, secret):
-            return Receipt(Answer.UNKNOWN)
+            return WireReceipt(WireAnswer.UNKNOWN)
         receipt = await super()._decided(identity, step, body)
-        if receipt.answer is Answer.ACCEPTED:
+        if receipt.answer is WireAnswer.ACCEPTED:
             running.keys[client] = key
         return receipt
 

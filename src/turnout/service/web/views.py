@@ -1,24 +1,106 @@
 """Views of a task: the public one, and the operator's.
 
-How many devices came at which step is for the operator alone, and stays so after the task: the
-(ε, δ) that is promised covers models, not counts.
+How many devices took part at which step is for the operator alone, and stays so after the task: the
+promised (ε, δ) covers models, not counts. `Certainties` computes upper bounds on how sure an
+observer becomes about one client; a bound takes from part of a second to many, so a thread of its
+own computes them, and until then the page says that they are not known yet.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from turnout.participation.expectations import expected_check_ins
+from turnout.core.errors import TurnoutError
+from turnout.participation.drawing import expected_check_ins
 from turnout.plans import Plan
-from turnout.service.charter import Charter
-from turnout.service.ledger import Head
-from turnout.service.storage.interface import Event, Scored
+from turnout.schemes import AvailabilityCheckIn
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import Head
+from turnout.service.contract.wire import StepPhase
+from turnout.service.storage.interface import LogEvent, Scored
 from turnout.service.storage.writes import Transaction
-from turnout.service.web.certainties import Certainties
-from turnout.service.wire import Phase
+
+EVEN = (0.5, 0.5)
+"""Before anything is released nobody with even odds is surer than that."""
+
+Sides = tuple[float, float]
+
+
+class Certainties:
+    """Upper bounds on the posterior of presence and of absence, at the prior ½ and but for δ."""
+
+    def __init__(self, charter: Charter) -> None:
+        self._charter = charter
+        self._known: dict[int, Sides] = {}
+        self._wanted: list[int] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def after(self, steps: int) -> Sides | None:
+        """Bounds once ``steps`` steps are released; None where none is known yet.
+
+        Who sees a part of the releases sees no more than who sees more of them, so that the
+        bounds of a later step hold as well.
+        """
+        if steps == 0:
+            return EVEN
+        at = self._charged(steps)
+        with self._lock:
+            if at not in self._known and at not in self._wanted:
+                self._wanted.append(at)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, daemon=True)
+                    self._thread.start()
+            later = [self._known[step] for step in self._known if step >= at]
+        if not later:
+            return None
+        return min(side[0] for side in later), min(side[1] for side in later)
+
+    def settle(self) -> None:
+        """Wait until all that was asked for is worked out."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _charged(self, steps: int) -> int:
+        """The next step at which ε is charged; the last one where no part of a run is priced."""
+        charter = self._charter
+        if isinstance(charter.scheme.participation, AvailabilityCheckIn):
+            return charter.steps
+        return charter.charged_steps[bisect_left(charter.charged_steps, steps)]
+
+    def _work(self) -> None:
+        """Everything that is wanted, one after the other."""
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._thread = None
+                    return
+                at = self._wanted[0]
+            sides = self._worked_out(at)
+            with self._lock:
+                self._known[at] = sides
+                self._wanted.remove(at)
+
+    def _worked_out(self, steps: int) -> Sides:
+        """Bounds after a charged step; certainty where nothing can be certified."""
+        from turnout.accounting.meaning.membership import scheme_certainty
+        from turnout.plans.preparation import costliest_clients
+
+        charter = self._charter
+        part = None if steps == charter.steps else steps
+        try:
+            scheme = costliest_clients(charter.scheme)
+            return scheme_certainty(scheme, charter.delta, steps=part).sides
+        except TurnoutError:
+            return 1.0, 1.0
+
 
 _EVENTS = 200
 _BLOCK = 20
@@ -26,7 +108,7 @@ _BLOCK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ServedProgress:
     """The state of the schedule, as it was told to everybody.
 
     Attributes:
@@ -37,7 +119,7 @@ class Progress:
 
     head: Head
     step: int
-    phase: Phase
+    phase: StepPhase
     seconds_left: float
     seconds_to_next_step: float
 
@@ -57,7 +139,7 @@ class PublicView:
     """The public view: terms, schedule, ε and the model's accuracy.
 
     Attributes:
-        step, steps, phase, seconds_left, seconds_to_next_step: as in `Progress`.
+        step, steps, phase, seconds_left, seconds_to_next_step: as in `ServedProgress`.
         head: of the ledger, as text.
         epsilon_spent: by what is published, a proved upper bound.
         epsilon_target: what must not be exceeded.
@@ -127,14 +209,14 @@ class OperatorView:
     counts: tuple[StepCount, ...]
     waiting_jobs: int
     waiting_bytes: int
-    events: tuple[Event, ...]
+    events: tuple[LogEvent, ...]
     block: int = 0
     block_variance: float = 0.0
     evaluation: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class PublicTerms:
     """A charter with what is worked out from it once."""
 
     charter: Charter
@@ -160,7 +242,9 @@ class Terms:
         return len(expected), sum(max(0.0, mean - mean**2 / population) for mean in expected)
 
 
-def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
+def public_view(
+    terms: PublicTerms, progress: ServedProgress, scores: Iterable[Scored]
+) -> PublicView:
     """The public view."""
     charter, plan = terms.charter, terms.plan
     return PublicView(
@@ -195,7 +279,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
 
 
 def operator_view(
-    terms: Terms, progress: Progress, reads: Transaction, waiting: tuple[int, int]
+    terms: PublicTerms, progress: ServedProgress, reads: Transaction, waiting: tuple[int, int]
 ) -> OperatorView:
     """The operator's view."""
     expected = terms.expected

@@ -1,31 +1,200 @@
-"""The HTTP side of a witness."""
+"""The witness: its store, its HTTP side and its process.
+
+`WitnessStore` keeps a key and every head that it signed for; nothing is ever changed.
+`create_witness_app` serves it, `witness` runs the process of ``turnout witness``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+import apsw
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from turnout.core.errors import StorageError
+from turnout.core.files import lock_file
+from turnout.service.contract.ledger import Head, SigningKey
+from turnout.service.contract.wire import SignedHead
+from turnout.service.coordinator.new_task import secret_of
+from turnout.service.storage.database import raising_storage_errors
+from turnout.service.web import logs
 from turnout.service.web.answers import RefusedError
 from turnout.service.witness.messages import (
     KEY_PATH,
     MOST_BYTES,
     RECEIPTS_PATH,
-    Shown,
-    refusal,
+    ShownHead,
+    receipt_bytes,
+    refusal_body,
 )
-from turnout.service.witness.store import (
-    FullError,
-    OtherHeadError,
-    UnknownTaskError,
-    WitnessStore,
+
+APPLICATION = 0x7475726D  # "turm", in the file's header
+MOST_TASKS = 1000
+
+_SCHEMA = """
+CREATE TABLE witness (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    signing_key BLOB NOT NULL CHECK (length(signing_key) = 32)
+) STRICT;
+CREATE TABLE tasks (
+    task TEXT PRIMARY KEY CHECK (length(task) = 64),
+    coordinator_key BLOB NOT NULL CHECK (length(coordinator_key) = 32)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE heads (
+    task TEXT NOT NULL REFERENCES tasks,
+    steps INTEGER NOT NULL CHECK (steps >= 0),
+    head TEXT NOT NULL,
+    PRIMARY KEY (task, steps)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER heads_go_on BEFORE INSERT ON heads
+WHEN NEW.steps <> (SELECT max(steps) + 1 FROM heads WHERE task = NEW.task)
+BEGIN SELECT RAISE(ABORT, 'heads go on one by one'); END;
+"""
+_KEPT = "".join(
+    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+    f"BEGIN SELECT RAISE(ABORT, '{table}: rows are never changed'); END;\n"
+    for table in ("witness", "tasks", "heads")
+    for verb in ("UPDATE", "DELETE")
 )
+_SETTINGS = ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "foreign_keys=ON",
+             "recursive_triggers=ON", "trusted_schema=OFF")  # fmt: skip
+
+
+class UnknownTaskError(StorageError):
+    """The coordinator has a receipt of this witness, and the witness does not know the task."""
+
+
+class FullError(StorageError):
+    """There are as many tasks as a witness takes."""
+
+
+@dataclass
+class OtherHeadError(Exception):
+    """A head that does not follow on the newest one."""
+
+    newest: SignedHead
+
+
+@raising_storage_errors(
+    apsw.Error, lambda error: f"the witness's database: {type(error).__name__}: {error}"
+)
+class WitnessStore:
+    """The database of a witness, open in one process at a time.
+
+    Guarantees:
+        A receipt is for a head that is durable. There is one head for each number of releases of
+        a task, and none that does not follow on the one before.
+
+    Raises:
+        StorageError: another process has it open, or it is no witness's database.
+    """
+
+    def __init__(self, path: Path, most_tasks: int = MOST_TASKS) -> None:
+        self._most_tasks, self._using = most_tasks, threading.RLock()
+        self._lock = _locked(path)
+        try:
+            self._db = self._opened(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.key = SigningKey(self._rows("SELECT signing_key FROM witness")[0][0])
+
+    def _opened(self, path: Path) -> apsw.Connection:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            for setting in _SETTINGS:
+                db.execute(f"PRAGMA {setting}").fetchall()
+            known = db.execute("PRAGMA application_id").fetchall()[0][0]
+            new = db.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+            if not new and known != APPLICATION:
+                raise StorageError(f"{path} is not the database of a witness")
+            if new:
+                with db:
+                    db.execute(_SCHEMA + _KEPT)
+                    db.execute("INSERT INTO witness VALUES (1, ?)", (SigningKey.new().private,))
+                    db.execute(f"PRAGMA application_id={APPLICATION}")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def receipt(self, shown: ShownHead) -> bytes:
+        """The witness's signature for a head that follows on the one that it has, or is that one.
+
+        Raises:
+            OtherHeadError: the head is older, or another one, or not the next.
+            UnknownTaskError: the task is new here, and should not be.
+            FullError: no more tasks are taken.
+        """
+        with self._using:
+            self._keep(shown)
+        return self.key.sign(receipt_bytes(shown.task, shown.head.head))
+
+    def newest(self, task: str) -> SignedHead | None:
+        """The newest head of a task."""
+        sql = "SELECT head FROM heads WHERE task = ? ORDER BY steps DESC LIMIT 1"
+        with self._using:  # one connection: a thread that reads would turn the other's receipt away
+            rows = self._rows(sql, task)
+        return SignedHead.parsed(rows[0][0]) if rows else None
+
+    def close(self) -> None:
+        """Close it."""
+        self._db.close()
+        os.close(self._lock)
+
+    def _keep(self, shown: ShownHead) -> None:
+        task, head = shown.task, shown.head.head
+        newest = self.newest(task)
+        if newest is None:
+            self._begin(shown)
+            return
+        known = self._rows("SELECT coordinator_key FROM tasks WHERE task = ?", task)[0][0]
+        if known != shown.key:
+            raise OtherHeadError(newest)
+        if newest.head == head:
+            return
+        follows = newest.head == Head(head.steps - 1, shown.previous)
+        if not follows:
+            raise OtherHeadError(newest)
+        self._db.execute("INSERT INTO heads VALUES (?, ?, ?)", (task, head.steps, str(shown.head)))
+
+    def _begin(self, shown: ShownHead) -> None:
+        """Take a task whose ledger has no head here."""
+        if not shown.begins:
+            raise UnknownTaskError("this witness does not know the task any more")
+        if self._rows("SELECT count(*) FROM tasks")[0][0] >= self._most_tasks:
+            raise FullError(f"this witness takes {self._most_tasks} tasks and no more")
+        steps = shown.head.head.steps
+        with self._db:
+            self._db.execute("INSERT INTO tasks VALUES (?, ?)", (shown.task, shown.key))
+            self._db.execute(
+                "INSERT INTO heads VALUES (?, ?, ?)", (shown.task, steps, str(shown.head))
+            )
+
+    def _rows(self, sql: str, *parameters: object) -> list[tuple]:
+        return self._db.execute(sql, parameters).fetchall()
+
+
+def _locked(path: Path) -> int:
+    """The file's descriptor, which no other witness has: its own lock, so hard links share it."""
+    try:
+        return lock_file(path, wait=False)
+    except BlockingIOError:
+        raise StorageError(f"another witness has {path} open") from None
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}") from None
+
 
 _BODY_SECONDS = 10.0
 _STATUS = {UnknownTaskError: 404, FullError: 507}
@@ -43,16 +212,16 @@ class _Witness:
         """A signature for the head in the body."""
         try:
             self._require_known(request)
-            shown = Shown.decoded(await _body(request))
+            shown = ShownHead.decoded(await _body(request))
             signature = await asyncio.to_thread(self._store.receipt, shown)
         except RefusedError as refused:
             return _answer(refused.status, refused.body)
         except ValueError as error:
-            return _answer(422, refusal(str(error)))
+            return _answer(422, refusal_body(str(error)))
         except OtherHeadError as other:
-            return _answer(409, refusal("another head was expected", other.newest))
+            return _answer(409, refusal_body("another head was expected", other.newest))
         except StorageError as error:
-            return _answer(_STATUS.get(type(error), 503), refusal(str(error)))
+            return _answer(_STATUS.get(type(error), 503), refusal_body(str(error)))
         return _answer(200, json.dumps({"receipt": signature.hex()}).encode())
 
     async def newest(self, request: Request) -> Response:
@@ -63,7 +232,7 @@ class _Witness:
             return _answer(refused.status, refused.body)
         head = await asyncio.to_thread(self._store.newest, request.path_params["task"])
         if head is None:
-            return _answer(404, refusal("this witness does not know the task"))
+            return _answer(404, refusal_body("this witness does not know the task"))
         return Response(f"{head}\n", 200, {"Cache-Control": "no-store"}, "text/plain")
 
     async def key(self, _request: Request) -> Response:
@@ -73,7 +242,7 @@ class _Witness:
     def _require_known(self, request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if self._token is not None and not hmac.compare_digest(given, self._token):
-            raise RefusedError(401, refusal("this witness asks for its token"))
+            raise RefusedError(401, refusal_body("this witness asks for its token"))
 
 
 async def _body(request: Request) -> bytes:
@@ -84,11 +253,11 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 parts += part
                 if len(parts) > MOST_BYTES:
-                    raise RefusedError(413, refusal("the body is too long"))
+                    raise RefusedError(413, refusal_body("the body is too long"))
     except TimeoutError:
-        raise RefusedError(408, refusal("the body took too long")) from None
+        raise RefusedError(408, refusal_body("the body took too long")) from None
     except ClientDisconnect:
-        raise RefusedError(400, refusal("the body did not come")) from None
+        raise RefusedError(400, refusal_body("the body did not come")) from None
     return bytes(parts)
 
 
@@ -96,7 +265,7 @@ def _answer(status: int, body: bytes) -> Response:
     return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
 
 
-def create_app(store: WitnessStore, token: str | None = None) -> Starlette:
+def create_witness_app(store: WitnessStore, token: str | None = None) -> Starlette:
     """The application of one witness."""
     witness = _Witness(store, token)
     return Starlette(
@@ -106,3 +275,41 @@ def create_app(store: WitnessStore, token: str | None = None) -> Starlette:
             Route("/v1/heads/{task}", witness.newest, methods=["GET"]),
         ]
     )
+
+
+SHORTEST_TOKEN = 16
+_MOST_CONNECTIONS, _GRACE_SECONDS = 256, 5
+
+
+def token_of(path: Path, option: str) -> str:
+    """The token in a file's first line."""
+    return secret_of(path, option, "token", SHORTEST_TOKEN, encoding="ascii")
+
+
+def witness(
+    db: Path,
+    host: str,
+    port: int,
+    *,
+    token: str | None,
+    tls: tuple[Path, Path] | None,
+    announce: Callable[[str, str], object],
+) -> None:
+    """Serve a witness until a signal."""
+    from turnout.service.web.bounded_server import BoundedServer, listening_at, url_of
+    from turnout.service.web.connections import Connections, proxies
+
+    with listening_at(host, port) as listening:
+        store = WitnessStore(db)
+        try:
+            logs.configure()
+            connections = Connections(
+                _MOST_CONNECTIONS, _MOST_CONNECTIONS // 2, proxies(None), time.monotonic
+            )
+            server = BoundedServer(
+                create_witness_app(store, token), connections, tls, _GRACE_SECONDS
+            )
+            announce(store.key.public.hex(), url_of(listening, secure=tls is not None))
+            server.run(listening)
+        finally:
+            store.close()

@@ -12,19 +12,13 @@ from pathlib import Path
 import httpx
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.service.contract.ledger import Head, verified
+from turnout.service.contract.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes, is_this_machine
+from turnout.service.coordinator.engine import SetBackError
 from turnout.service.device.link import trusting
-from turnout.service.engine import SetBackError
-from turnout.service.ledger import Head
-from turnout.service.signatures import verified
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.web import logs
-from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes, is_this_machine
-from turnout.service.witness.messages import (
-    MOST_BYTES,
-    RECEIPTS_PATH,
-    Shown,
-    receipt_bytes,
-)
+from turnout.service.witness.messages import MOST_BYTES, RECEIPTS_PATH, ShownHead, receipt_bytes
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
 _FIRST_PAUSE, _LONGEST_PAUSE, _WARNING_SECONDS = 0.05, 5.0, 60.0
@@ -34,7 +28,7 @@ class WitnessError(StorageError):
     """The witness refuses, and asking again would not help."""
 
 
-class UnreachableError(Exception):
+class WitnessUnreachableError(Exception):
     """Nothing came back that says anything."""
 
 
@@ -66,7 +60,7 @@ class Witness:
         self._verify, self._transport = False if clear else trusting(ca, "witness_ca"), transport
         self._http: httpx.AsyncClient | None = None
 
-    async def receipt(self, shown: Shown) -> WitnessReceipt:
+    async def receipt(self, shown: ShownHead) -> WitnessReceipt:
         """The witness's receipt for a head, however long it takes.
 
         Raises:
@@ -78,7 +72,7 @@ class Witness:
         while True:
             try:
                 status, body = await self._asked(shown)
-            except UnreachableError as error:
+            except WitnessUnreachableError as error:
                 now = time.monotonic()
                 if now - warned >= _WARNING_SECONDS:
                     warned = now
@@ -90,7 +84,7 @@ class Witness:
             else:
                 return self._judged(shown, status, body)
 
-    async def _asked(self, shown: Shown) -> tuple[int, bytes]:
+    async def _asked(self, shown: ShownHead) -> tuple[int, bytes]:
         """Status and bounded body of one request."""
         if self._http is None:
             self._http = httpx.AsyncClient(
@@ -110,20 +104,20 @@ class Witness:
                 async for part in response.aiter_raw():
                     received += part
                     if len(received) > MOST_BYTES:
-                        raise UnreachableError("an answer that is too long")
+                        raise WitnessUnreachableError("an answer that is too long")
                 if response.status_code in _TRY_AGAIN:
                     reason = _refused(received)[0]
-                    raise UnreachableError(f"HTTP {response.status_code} {reason}".rstrip())
+                    raise WitnessUnreachableError(f"HTTP {response.status_code} {reason}".rstrip())
                 if response.status_code == 200 and not _signature(received):
-                    raise UnreachableError("an answer that is no receipt")
+                    raise WitnessUnreachableError("an answer that is no receipt")
                 return response.status_code, bytes(received)
-        except UnreachableError:
+        except WitnessUnreachableError:
             raise
         except Exception as error:
             # A connection that ends at an odd moment raises more than httpx's own errors: under
             # uvloop anyio finds no socket any more (AttributeError). Such a client is thrown away.
             await self.close()
-            raise UnreachableError(str(error) or type(error).__name__) from None
+            raise WitnessUnreachableError(str(error) or type(error).__name__) from None
 
     async def close(self) -> None:
         """Close its connections, which may be broken; the next request opens others."""
@@ -132,7 +126,7 @@ class Witness:
             with suppress(Exception):
                 await http.aclose()
 
-    def _judged(self, shown: Shown, status: int, body: bytes) -> WitnessReceipt:
+    def _judged(self, shown: ShownHead, status: int, body: bytes) -> WitnessReceipt:
         """The meaning of an answer."""
         head = shown.head.head
         if status == 200:

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
-from turnout.service.ledger import Head, Record
-from turnout.service.signatures import verified
-from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes
+from turnout.service.contract.ledger import Head, Record, verified
+from turnout.service.contract.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes
 
 RECEIPTS_PATH, KEY_PATH = "/v1/receipts", "/v1/key"
 MOST_BYTES = 4096
@@ -25,7 +24,7 @@ def receipt_bytes(task: str, head: Head) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownHead:
     """A head that a coordinator shows to a witness.
 
     Attributes:
@@ -88,7 +87,7 @@ class Shown:
             raise ValueError("the head is not that of the record")
 
 
-def refusal(reason: str, newest: SignedHead | None = None) -> bytes:
+def refusal_body(reason: str, newest: SignedHead | None = None) -> bytes:
     """The body of a refusal: why, and the newest head that the witness has, where it has one."""
     fields: dict[str, Any] = {"reason": reason}
     if newest is not None:

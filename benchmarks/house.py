@@ -1,0 +1,280 @@
+"""The structure of the package in figures, of one revision beside this version.
+
+    python benchmarks/house.py --before REV
+
+Prints a table: files and lines of `src`, the share of import statements, public names with two
+meanings, circles and the longest chain of imports between files, the longest function, the files
+that σ and a bandit plan pass through (traced in a run of each version), and the files that name one
+example of each kind of thing that can be added. The same code measures both. Nothing here gates a
+test: the figures say where to look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from types import FrameType
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = {
+    "participation": r"\bFixedAssignment\b|[\"']fixed-assignment[\"']",
+    "randomizer": r"\bOneBitHadamard\b|[\"']one-bit-hadamard[\"']",
+    "federated rule": r"\bNesterov\b|[\"']nesterov[\"']",
+    "bandit policy": r"\bBatchedThompson\b|[\"']thompson[\"']",
+    "public function": r"\bexplain\b(?! the)",
+}
+"""A pattern of the class and the word of one example of each kind."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The modules of one version.
+
+    Attributes:
+        source: the folder that holds the package.
+    """
+
+    source: Path
+
+    @cached_property
+    def modules(self) -> dict[str, ast.Module]:
+        """Syntax trees by module name."""
+        return {self._name(path): ast.parse(path.read_text()) for path in self.paths}
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """All files."""
+        return sorted((self.source / "turnout").rglob("*.py"))
+
+    def _name(self, path: Path) -> str:
+        parts = path.relative_to(self.source).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @cached_property
+    def lines(self) -> int:
+        """Lines of all files."""
+        return sum(len(path.read_text().splitlines()) for path in self.paths)
+
+    def import_share(self) -> float:
+        """The share of lines that import statements take."""
+        kinds = (ast.Import, ast.ImportFrom)
+        nodes = (node for tree in self.modules.values() for node in ast.walk(tree))
+        spans = (
+            n.end_lineno - n.lineno + 1 for n in nodes if isinstance(n, kinds) and n.end_lineno
+        )
+        return sum(spans) / self.lines
+
+    def double_names(self) -> list[str]:
+        """Public functions and classes of one name in two files, commands left out."""
+        homes = defaultdict(set)
+        for module, tree in self.modules.items():
+            for node in tree.body:
+                named = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+                if named and not node.name.startswith("_") and not module.startswith("turnout.cli"):
+                    homes[node.name].add(module)
+        return sorted(name for name, found in homes.items() if len(found) > 1)
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """What each module imports when it runs, imports within functions included."""
+        found = {}
+        for module, tree in self.modules.items():
+            typing = {
+                id(inner)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+                for statement in node.body
+                for inner in ast.walk(statement)
+            }
+            names = set()
+            for node in ast.walk(tree):
+                if id(node) in typing:
+                    continue
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    whole = (f"{node.module}.{alias.name}" for alias in node.names)
+                    names |= {name if name in self.modules else node.module for name in whole}
+                elif isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+            found[module] = (names & self.modules.keys()) - {module}
+        return found
+
+    def circle(self) -> list[str]:
+        """One circle of imports, or nothing."""
+        try:
+            TopologicalSorter(self.imports).prepare()
+        except CycleError as error:
+            return error.args[1]
+        return []
+
+    def longest_chain(self) -> int:
+        """Modules on the longest chain of imports; 0 where there is a circle."""
+        if self.circle():
+            return 0
+        length: dict[str, int] = {}
+        for module in TopologicalSorter(self.imports).static_order():
+            length[module] = 1 + max((length[other] for other in self.imports[module]), default=0)
+        return max(length.values())
+
+    def longest_function(self) -> tuple[int, str]:
+        """Code lines of the longest function, docstring and comments left out, and its name."""
+        found = [(0, "")]
+        for path in self.paths:
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    body = node.body[ast.get_docstring(node) is not None :]
+                    if body:
+                        part = text.splitlines()[body[0].lineno - 1 : body[-1].end_lineno]
+                        code = [line for line in part if line.strip() and line.strip()[0] != "#"]
+                        found.append((len(code), node.name))
+        return max(found)
+
+    def naming(self, pattern: str) -> int:
+        """Files that name an example."""
+        return sum(bool(re.search(pattern, path.read_text())) for path in self.paths)
+
+    def passed_by(self, trip: str) -> int:
+        """Files of the package that a trip passes through, in a process of its own."""
+        command = [sys.executable, str(Path(__file__)), "--trip", trip]
+        done = subprocess.run(
+            command,
+            env=os.environ | {"PYTHONPATH": str(self.source)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return len(json.loads(done.stdout.splitlines()[-1]))
+
+
+SIGMA = 1.2890625
+PLAN = f"""
+[data]
+name = "digits"
+[model]
+name = "logistic"
+[participation]
+law = "check-in"
+window = 4
+[privacy]
+relation = "add-remove"
+noise_multiplier = {SIGMA}
+delta = 1e-4
+[optimizer]
+learning_rate = 1.0
+"""
+BANDIT = """
+[environment]
+horizon = 2000
+actions = 5
+dimension = 2
+[privacy]
+trust = "central"
+epsilon = 1.0
+[policy]
+name = "elimination"
+[run]
+seeds = 1
+"""
+
+
+def trip(kind: str) -> None:
+    """Run a plan and print the files whose functions it passes through.
+
+    ``sigma``: functions that are given σ, alone or in an object whose attribute it is. ``bandit``:
+    all functions that run.
+    """
+    import turnout
+    from turnout.cli.main import turnout as command
+
+    package = str(Path(turnout.__file__).parent)
+    files: set[str] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_code.co_filename
+        if event != "call" or not name.startswith(package):
+            return
+        if kind == "bandit" or any(map(_holds_sigma, list(frame.f_locals.values()))):
+            files.add(name)
+
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.toml"
+        plan.write_text(PLAN if kind == "sigma" else BANDIT)
+        verb = "train" if kind == "sigma" else "bandit"
+        sys.setprofile(trace)
+        try:
+            command.main([verb, str(plan), "--out", f"{folder}/out"], standalone_mode=False)
+        finally:
+            sys.setprofile(None)
+    print(json.dumps(sorted(files)))
+
+
+def _holds_sigma(value: object) -> bool:
+    """Whether a value is σ, or an object with σ among its attributes."""
+    if isinstance(value, float):
+        return value == SIGMA
+    fields = getattr(type(value), "__dataclass_fields__", None) or getattr(value, "__dict__", {})
+    if not type(value).__module__.startswith("turnout"):
+        return False
+    held = (getattr(value, name, None) for name in list(fields))
+    return any(isinstance(one, float) and one == SIGMA for one in held)
+
+
+def figures(tree: Tree) -> dict[str, str]:
+    """The table's column of one version."""
+    length, function = tree.longest_function()
+    return {
+        "files in src": f"{len(tree.paths)}",
+        "lines in src": f"{tree.lines:,}",
+        "import lines": f"{tree.import_share():.1%}",
+        "public names with two meanings": f"{len(tree.double_names())}",
+        "circles between files": f"{int(bool(tree.circle()))}",
+        "longest chain of imports (0: a circle)": f"{tree.longest_chain()}",
+        "longest function, lines of code": f"{length} ({function})",
+        "files that σ passes, from plan to noise": f"{tree.passed_by('sigma')}",
+        "files that a bandit plan passes": f"{tree.passed_by('bandit')}",
+        **{f"files that name one {kind}": f"{tree.naming(p)}" for kind, p in EXAMPLES.items()},
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--before", metavar="REV", help="the revision to compare with")
+    parser.add_argument("--names", action="store_true", help="list names with two meanings")
+    parser.add_argument("--trip", choices=["sigma", "bandit"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.trip:
+        trip(options.trip)
+        return
+    now = Tree(ROOT / "src")
+    columns = {"now": figures(now)}
+    if options.before:
+        with tempfile.TemporaryDirectory() as folder:
+            archive = subprocess.run(
+                ["git", "archive", options.before, "src"],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+            subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+            columns = {"before": figures(Tree(Path(folder) / "src"))} | columns
+    print(f"{'':42}" + "".join(f"{name:>24}" for name in columns))
+    for row in columns["now"]:
+        print(f"{row:42}" + "".join(f"{column[row]:>24}" for column in columns.values()))
+    if options.names:
+        print("\n" + ", ".join(now.double_names()))
+
+
+if __name__ == "__main__":
+    main()

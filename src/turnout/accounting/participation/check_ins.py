@@ -1,0 +1,365 @@
+"""One random check-in in a window of t steps: its exact curve, and its block.
+
+`AllocationBlock` is the block of one window, in which a client takes part, with a probability, in
+one uniform step. `allocation_curve` returns the window's curve as an upper or lower bound, mostly
+an `AllocationCurve`. `neighbours` makes the blocks of a scheme with it; the modules on k-subsets
+and on replace-one and `shuffling.lower_bounds` build on it. It adds up the distributions of
+`convex_order` by `sums`, in a frame of `tilted_frames`.
+
+The likelihood ratio of everything an adversary sees, against "the client was never there", is
+S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a hockey stick (add: reverse) of an average
+of i.i.d. variables.
+
+Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both directions
+are computed: the paper's Lemma 3.1 covers *remove* only, and *add* can be the larger one
+(docs/errata.md, random allocation 1).
+
+Adaptive steps are covered: given the past, X_i is at most a Gaussian ratio with the full
+sensitivity in convex order, and replacing the ratios by independent ones from the last step to the
+first only raises E f(S) for convex f, in both directions.
+
+The distribution of the sum is computed under an exponential tilt. The bounds are proved because the
+following is added or subtracted: the hockey stick at the cap, what lies outside the FFT's window,
+and the FFT's round-off; each relative to δ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.divergence import convex_order, sums
+from turnout.accounting.divergence.blocks import CurvePair, curves_apart
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    PairCurve,
+    Side,
+    diluted,
+    epsilon_at,
+    running_sums,
+    with_infinity_mass,
+)
+from turnout.accounting.divergence.pairs import Pair
+from turnout.accounting.divergence.sums import multinomial_curve
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.participation.tilted_frames import Frame, Framing, log_moment
+from turnout.core import checks
+from turnout.core.arrays import FloatArray, IntArray
+from turnout.core.errors import NumericalError
+
+_LARGEST_EXPONENT = 300.0  # of the factors that undo the tilt, over those at the threshold
+_LEAST_DELTA = 1e-200
+_STRAY = 0.2  # e-folds of δ by which a frame's threshold may miss, and how often it is moved
+_MOVES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocationCurve:
+    """δ(K) of one window: E[(Σ − tK)₊]/t (remove) or K·E[(t/K − Σ)₊]/t (add).
+
+    Bin i holds the sum ``first + i·step``; ``mass[i]`` and ``excess[i]`` are Σ y and Σ y·(value −
+    threshold) over the bins from i on (remove) or before i (add), in units of ``e^log_unit``.
+
+    Attributes:
+        frame: tilt and typical threshold.
+        cap: where one ratio Y was cut off.
+        beyond: E[(Y − cap)₊], due in full where the others' sum is at least threshold − cap.
+        log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, to bound the chance that it is not.
+        noise: bound on the ℓ2 norm of the round-off of the tilted masses.
+        outside: bound on the weighted mass outside the window, in the same units.
+        relative_error: of every mass.
+    """
+
+    side: Side
+    frame: Frame
+    step: float
+    first: float
+    mass: FloatArray
+    excess: FloatArray
+    log_unit: float
+    cap: float
+    beyond: float
+    log_short: float
+    noise: float
+    outside: float
+    relative_error: float
+
+    def _threshold(self, k: FloatArray) -> FloatArray:
+        window, k = self.frame.window, np.asarray(k, dtype=float)
+        return window * k if self.frame.direction is Direction.REMOVE else window / k
+
+    def _index(self, threshold: FloatArray) -> IntArray:
+        """Remove: the first bin above the threshold. Add: how many bins lie below it."""
+        position = (threshold - self.first) / self.step
+        up = self.frame.direction is Direction.REMOVE
+        index = np.floor(position) + 1 if up else np.ceil(position)
+        return np.clip(index, 0, self.mass.size - 1).astype(np.int64)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, with every error term on the proved side."""
+        frame, threshold = self.frame, self._threshold(k)
+        up = frame.direction is Direction.REMOVE
+        last = self.first + self.step * (self.mass.size - 1)
+        known = threshold >= self.first if up else threshold <= last
+        threshold = np.maximum(threshold, self.first) if up else np.minimum(threshold, last)
+        index = self._index(threshold)
+        gap = threshold - frame.threshold
+        value = self.excess[index] - gap * self.mass[index]
+        value = value if up else -value
+        size = np.abs(self.excess[index]) + np.abs(gap * self.mass[index])
+        far = np.clip(-frame.signed_tilt * gap, -700.0, _LARGEST_EXPONENT)  # never 0 times ∞
+        error = np.exp(far) * (self.noise * self._norm() + self.outside / (math.e * frame.tilt))
+        error = error + self.relative_error * size
+        scale = math.exp(self.log_unit) / (frame.window if up else threshold)
+        if self.side is Side.UPPER:
+            beyond = self.beyond if up else 0.0
+            return np.where(known, np.clip(scale * (value + error) + beyond, 0.0, 1.0), 1.0)
+        beyond = self.beyond * (1.0 - self._short(threshold)) if up else 0.0
+        return np.where(known, np.clip(scale * (value - error) + beyond, 0.0, 1.0), 0.0)
+
+    def _short(self, threshold: FloatArray) -> FloatArray:
+        """Chernoff bound on the chance that t − 1 ratios sum to less than threshold − cap."""
+        gap = threshold - self.cap
+        bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
+        return np.where(gap <= 0, 0.0, bound)
+
+    def _short_slope(self, threshold: FloatArray) -> FloatArray:
+        """−d/dK of the part of `delta` that lies beyond the cap."""
+        if self.side is Side.UPPER:
+            return np.zeros_like(threshold)
+        chance = self._short(threshold)
+        falling = np.where(chance < 1.0, chance, 0.0)
+        return self.beyond * self.frame.short * self.frame.window * falling
+
+    def _norm(self) -> float:
+        """Bound on the ℓ2 norm over the bins of the payoff times what undoes the tilt.
+
+        Σ u² e^{−2θu} over u = 0, h, … L is at most its integral over h plus its largest term.
+        """
+        tilt, length = self.frame.tilt, self.step * self.mass.size
+        integral = min(0.25 / tilt**3, length**3 / 3)
+        largest = min(1.0 / (math.e * tilt), length) ** 2
+        return math.sqrt(integral / self.step + largest)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        threshold = self._threshold(k)
+        index, unit = self._index(threshold), math.exp(self.log_unit)
+        if self.frame.direction is Direction.REMOVE:
+            return -np.maximum(self.mass[index], 0.0) * unit - self._short_slope(threshold)
+        value = self.excess[index] + self.frame.threshold * self.mass[index]
+        return -np.maximum(value, 0.0) * unit / self.frame.window
+
+
+@remembered
+def allocation_curve(
+    pair: Pair,
+    window: int,
+    direction: Direction,
+    side: Side,
+    *,
+    delta_hint: float,
+    refinement: int = 0,
+) -> Curve:
+    """The curve of one check-in, uniform in a window, as a proved upper or lower bound.
+
+    It is sharp near ``delta_hint``, valid everywhere, and exact for t = 1 and for pairs with few
+    ratios. Each level of refinement takes twice the bins of the one before; both bounds close in
+    as the inverse square of the number of bins.
+    """
+    checks.count(window=window)
+    checks.open_unit(delta_hint=delta_hint)
+    if delta_hint < _LEAST_DELTA:
+        raise NumericalError(f"delta = {delta_hint:.3g} is too small to be certified")
+    if window == 1:
+        return PairCurve(pair, direction, side)
+    exact = multinomial_curve(pair, window, direction, side)
+    if exact is not None:
+        return exact
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            frame = _frame(pair, window, direction, delta_hint)
+            return _curve(pair, side, frame, frame.bins(refinement))
+    except NumericalError:
+        raise
+    except (ArithmeticError, ValueError, IndexError) as error:
+        # Estimates of grid and tilt went out of the range of floats.
+        raise NumericalError(f"delta = {delta_hint:.3g} cannot be certified here") from error
+
+
+@remembered
+def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
+    """The frame whose threshold is typical of δ: guessed, then moved by a coarse curve."""
+    framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
+    threshold = framing.guess()
+    slope = framing.slope(threshold)
+    frame = framing.frame(threshold, slope)
+    for _ in range(_MOVES):
+        curve = _curve(pair, Side.UPPER, frame, frame.bins(0))
+        try:
+            ratio = math.exp(epsilon_at(curve, delta, Side.UPPER))
+        except (NumericalError, OverflowError):
+            return frame
+        threshold, before = window * ratio if up else window / ratio, slope
+        fall = -float(curve.slope(np.array(ratio))) / delta
+        about = framing.slope(threshold)
+        slope = fall / window if up else fall * ratio * ratio / window
+        slope = min(max(slope, 0.2 * about), 5.0 * about)
+        near = abs(threshold - frame.threshold) * slope < _STRAY
+        if near and 0.5 < slope / before < 2.0:
+            return frame
+        frame = framing.frame(threshold, slope)
+        if near:
+            return frame
+    return frame
+
+
+@remembered
+def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
+    grid = _grid(pair, side, frame, size)
+    up = frame.direction is Direction.REMOVE
+    if side is Side.UPPER:
+        law = convex_order.upper_law(pair, grid)
+    else:
+        law = convex_order.lower_law(pair, grid, by_hockey_sticks=up)
+    masses = law.masses
+    if side is Side.LOWER and not up:
+        masses = _raised(masses, float(pair.q_above(np.array(grid.cap))))
+    window, theta, step = frame.window, frame.signed_tilt, grid.step
+    points = grid.points
+    dearest = float(points[masses > 0][-1 if up else 0])  # where the weight is largest
+    factors = np.exp(np.minimum(theta * (points - dearest), _LARGEST_EXPONENT))
+    norm = float(np.sum(masses * factors))
+    log_norm = math.log(norm) + theta * dearest
+    bin_ = max(0, math.floor((frame.low - window * grid.origin) / step))
+    first = window * grid.origin + step * bin_
+    factor = sums.Factor(
+        masses * factors / norm,
+        window,
+        law.errors * factors * (math.exp(frame.tilt * step) / norm / step),
+    )
+    total = sums.convolve([factor], size, bin_, tilt=frame.tilt * step)
+    log_unit = window * log_norm - theta * frame.threshold
+    if not log_unit < _LARGEST_EXPONENT:
+        raise NumericalError("the tilt is too large to be undone")
+    distances = first - frame.threshold + step * np.arange(size)
+    kept = -theta * distances <= _LARGEST_EXPONENT
+    weights = total.masses[kept] * np.exp(np.maximum(-theta * distances[kept], -700.0))
+    distances = distances[kept]
+    outside = _log_outside(points, masses, frame, first, first + size * step)
+    exponents = window * (64.0 + 4.0 * frame.tilt * grid.cap) + 4.0 * frame.tilt * frame.high
+    return AllocationCurve(
+        side,
+        frame,
+        step,
+        frame.threshold + float(distances[0]),
+        running_sums(weights, frame.direction),
+        running_sums(weights * distances, frame.direction),
+        log_unit,
+        grid.cap,
+        law.beyond,
+        (window - 1) * log_moment(points, masses, -frame.short),
+        total.l2_error,
+        math.exp(min(outside - window * log_norm, 600.0)),
+        (exponents + 8.0 * size) * sums.UNIT_ROUNDOFF,
+    )
+
+
+def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
+    """A grid that ends at the cap, for tilted masses depend on its place exponentially."""
+    step = (frame.high - frame.low) / (size - 2)
+    if side is Side.LOWER:
+        return convex_order.lower_grid(pair, step, frame.cap)
+    cells = max(2, math.floor(frame.cap / step))
+    return convex_order.Grid(frame.cap / cells, cells)
+
+
+def _raised(masses: FloatArray, above: float) -> FloatArray:
+    """The law with the mass above its cap at infinity, where the reverse hockey stick is 0."""
+    above *= 1.0 + 1e-12
+    tails = np.cumsum(masses[::-1])[::-1]
+    last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0
+    left = max(float(tails[last]) - above, 0.0)
+    return np.concatenate([masses[:last], [left], np.zeros(masses.size - last - 1)])
+
+
+def _log_outside(
+    points: FloatArray, masses: FloatArray, frame: Frame, first: float, end: float
+) -> float:
+    """Ln of a Chernoff bound on E[e^{±θΣ}] over sums outside [first, end)."""
+    window, theta = frame.window, frame.signed_tilt
+    above = window * log_moment(points, masses, theta + frame.above) - frame.above * end
+    if first <= window * points[0]:
+        return above
+    below = window * log_moment(points, masses, theta - frame.below) + frame.below * first
+    return float(np.logaddexp(above, below))
+
+
+_HINTS_APART = 40.0  # ratio of the δ's at which the curves of a composed block are made sharp
+_UNDILUTING_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationBlock:
+    """One window in which the client takes part, with a probability, in one uniform step."""
+
+    pair: Pair
+    window: int
+    probability: float = 1.0
+    infinity_mass: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window)
+
+    @property
+    def loss_deviation(self) -> float:
+        """Standard deviation of the average of the window's likelihood ratios, at most 1."""
+        variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
+        return self.probability * min(1.0, math.sqrt(variance))
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The window's curve, diluted by the chance that the client does not come at all."""
+        hint = self._undiluted(direction, delta)
+        curve = self._allocation(direction, side, hint, refinement)
+        return diluted(curve, direction, self.probability)
+
+    def _allocation(self, direction: Direction, side: Side, hint: float, refinement: int) -> Curve:
+        if direction is Direction.REMOVE:
+            hint = max(hint - self.infinity_mass, 0.01 * hint)
+        curve = allocation_curve(
+            self.pair, self.window, direction, side, delta_hint=hint, refinement=refinement
+        )
+        return with_infinity_mass(curve, direction, side, self.infinity_mass)
+
+    def _undiluted(self, direction: Direction, delta: float) -> float:
+        """The δ of the surely coming client that decides what a diluted δ is.
+
+        In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`), which
+        is solved for u by damped steps.
+        """
+        p = self.probability
+        hint = min(0.5, delta / p)
+        if p == 1.0 or direction is Direction.REMOVE:
+            return hint
+        for _ in range(_UNDILUTING_STEPS):
+            base = self._allocation(direction, Side.UPPER, hint, 0)
+            try:
+                inner = math.exp(epsilon_at(base, hint, Side.UPPER))
+            except (NumericalError, OverflowError):
+                break
+            hint, before = math.sqrt(hint * min(0.5, delta * (p + inner * (1.0 - p)) / p)), hint
+            if abs(math.log(hint / before)) < 0.5:
+                break
+        return hint
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves that are made sharp every few decades of δ, and just below the last one."""
+        remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
+        # Impossible with the client is only what every step says is, and only if it surely comes.
+        zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
+        return CurvePair(
+            side, remove, add, (self.probability * self.infinity_mass, zero**self.window)
+        )

@@ -1,0 +1,416 @@
+"""k of t steps as a block of a run: the sharpest of several certified curves.
+
+`SubsetBlock` is the block of one window, in which a client takes part, with a probability, in a
+uniform k-subset of the steps; `neighbours` makes it. Its curves are the sharpest of the block bound
+(`block_run`, k windows of about t/k steps), of `k_subset_conditional` (upper, as a `ChordCurve`),
+of `k_subset_statistic` (lower) and of the enumeration below.
+
+**Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. With Y on m levels S
+depends only on which levels occur how often: C(n + m − 1, n) multisets. That is a small number for
+a distribution on few atoms, where the curve is exact (a pure ε₀ randomizer has two: a binomial
+distribution), and for up to four steps, where several dozen levels fit: the spread of Y bounds δ
+from above, and the conditional means of bins (the view of an adversary who rounds) from below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import bdtr
+
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock, curves_apart
+from turnout.accounting.divergence.curves import (
+    BestCurve,
+    Curve,
+    Direction,
+    Side,
+    diluted,
+    running_sums,
+    with_infinity_mass,
+)
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, Pair
+from turnout.accounting.divergence.sums import AtomicPair
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.k_subset_conditional import (
+    ConditionalBound,
+    conditional_bound,
+)
+from turnout.accounting.participation.k_subset_levels import (
+    Prices,
+    SubsetProblem,
+    levels_for_hockey_sticks,
+    levels_for_reverse_hockey_sticks,
+)
+from turnout.accounting.participation.k_subset_statistic import (
+    bin_masses,
+    largest_ratio,
+    statistic_curve,
+)
+from turnout.core import checks
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import bisected
+from turnout.core.errors import NumericalError
+
+_FINEST = 2  # a further refinement takes ten times as long and gains little
+_HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
+_LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks
+_FAR = 1e-3  # the part of δ at which the points of an upper curve end
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetBlock:
+    """One window in which the client takes part, with a probability, in a uniform k-subset.
+
+    Guarantees: an upper curve is never below δ and never above the block bound (k windows of
+    ⌊t/k⌋ or ⌈t/k⌉ steps, composed); a lower curve is never above δ.
+
+    Source: docs/design/subsets.md; the block bound is Lemma 3.11 of Feldman & Shenfeld 2025.
+
+    Attributes:
+        window: t.
+        picks: k, at most t. k = 1 is the check-in, k = t every step.
+        probability: the chance that the client takes part at all, above 0.
+        infinity_mass: mass of P in one step where Q has none (see `curves.InfinityMassCurve`).
+    """
+
+    pair: Pair
+    window: int
+    picks: int
+    probability: float = 1.0
+    infinity_mass: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window, picks=self.picks)
+        checks.at_most("window", self.window, picks=self.picks)
+        checks.positive(probability=self.probability)
+        checks.probability(probability=self.probability, infinity_mass=self.infinity_mass)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the privacy loss, as of k windows of t/k steps."""
+        variance = max(self.pair.second_moment - 1.0, 0.0) * self.picks / self.window
+        return self.probability * math.sqrt(self.picks * min(1.0, variance))
+
+    @property
+    def _total_infinity_mass(self) -> float:
+        """Probability that one of the k steps has an output that only the client can produce."""
+        return (
+            -math.expm1(self.picks * math.log1p(-self.infinity_mass))
+            if self.infinity_mass < 1
+            else 1.0
+        )
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The sharpest curve near one δ."""
+        refinement = min(refinement, _FINEST)
+        hint = min(0.5, delta / self.probability)
+        if direction is Direction.REMOVE:
+            hint = max(hint - self._total_infinity_mass, 0.01 * hint)
+        base = _curve(
+            SubsetProblem(self.pair, self.window, self.picks, direction, hint), side, refinement
+        )
+        return diluted(
+            with_infinity_mass(base, direction, side, self._total_infinity_mass),
+            direction,
+            self.probability,
+        )
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves made sharp a few decades apart, from 1 to just below δ."""
+        remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
+        impossible = float(self.pair.q_below(np.array(0.0)))
+        zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
+        floor = float(zero) if self.probability == 1.0 else 0.0
+        return CurvePair(side, remove, add, (self.probability * self._total_infinity_mass, floor))
+
+
+@remembered
+def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
+    """The sharpest curve of one task."""
+    # Exact cases: one check-in, every step, and pairs on few atoms.
+    simple = _simple_run(task)
+    if simple is not None:
+        return _run_curve(simple, task, side, refinement)
+    if isinstance(task.pair, AtomicPair) and exact_law(task.pair, task.window):
+        return atomic_curve(task, task.pair, side)
+    # Otherwise every bound that may be the sharpest, those that refuse left out.
+    attempts: list[Callable[[], Curve]] = [lambda: multiset_curve(task, side, refinement)]
+    if side is Side.LOWER:
+        attempts.append(lambda: statistic_curve(task, refinement))
+    else:
+        if _gain(task) > _LEAST_GAIN:
+            attempts.append(lambda: ChordCurve.of(conditional_bound(task, refinement), task.delta))
+        attempts.append(lambda: _run_curve(block_run(task), task, side, refinement))
+    curves: list[Curve] = []
+    refusals: list[NumericalError] = []
+    for attempt in attempts:
+        try:
+            curves.append(attempt())
+        except NumericalError as error:
+            refusals.append(error)
+    if not curves:
+        raise refusals[-1]
+    return curves[0] if len(curves) == 1 else BestCurve(side, curves)
+
+
+def _gain(task: SubsetProblem) -> float:
+    """Relative gain in ε over the block bound, estimated from variances."""
+    return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
+
+
+def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
+    """Exact run where k is 1 (one check-in) or t (every step); else None."""
+    if task.picks == 1:
+        return [(AllocationBlock(task.pair, task.window), 1)]
+    if task.picks < task.window:
+        return None
+    if isinstance(task.pair, GaussianPair):
+        sigma = task.pair.noise_multiplier / math.sqrt(task.window)
+        return [(PairBlock(GaussianPair(sigma)), 1)]
+    return [(PairBlock(task.pair), task.window)]
+
+
+def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
+    """Blocks that bound k of t from above: k windows that together have all t steps.
+
+    Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves the
+    remainder out; the same proof (cut the steps at random, take part once in each window) allows
+    windows of any sizes.
+    """
+    part, longer = divmod(task.window, task.picks)
+    blocks: list[tuple[Block, int]] = [
+        (AllocationBlock(task.pair, part), task.picks - longer),
+        (AllocationBlock(task.pair, part + 1), longer),
+    ]
+    return [(block, count) for block, count in blocks if count]
+
+
+def _run_curve(
+    run: Sequence[tuple[Block, int]], task: SubsetProblem, side: Side, refinement: int
+) -> Curve:
+    from turnout.accounting.divergence.composition import (
+        run_curve,
+    )  # a run may hold blocks of this module
+
+    return run_curve(run, task.direction, side, task.delta, refinement)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChordCurve:
+    """An upper curve by its values at some K: a δ is convex, so it lies below their chords."""
+
+    points: FloatArray
+    values: FloatArray
+
+    @classmethod
+    def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
+        """Through about a hundred points, one of them where the bound is δ."""
+        # The ε of δ, and one at which the bound is far below δ.
+        root = bound.epsilon(delta)
+        try:
+            far = bound.epsilon(_FAR * delta + 2 * bound.beyond)
+        except NumericalError:  # it does not come down so far: beyond the last point it is flat
+            far = root
+        # Points from 0 to there, dense around the ε of δ.
+        epsilons = np.concatenate(
+            [
+                np.linspace(0.0, 0.9 * root, 30, endpoint=False),
+                root * np.linspace(0.9, 1.0, 20),
+                root * np.linspace(1.0, 1.1, 20)[1:],
+                np.linspace(1.1 * root, max(far, 1.2 * root), 30)[1:],
+            ]
+        )
+        points = np.exp(epsilons)
+        values = np.array([bound.delta(float(k)) for k in points])
+        return cls(points, np.minimum.accumulate(values))
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """At least δ at each K ≥ 1."""
+        values = np.interp(np.asarray(k, dtype=float), self.points, self.values)
+        return np.minimum(values * (1.0 + 1e-12), 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """The slope of the chord over each K."""
+        index = np.searchsorted(self.points, np.asarray(k, dtype=float), side="right")
+        slopes = np.append(np.diff(self.values) / np.diff(self.points), 0.0)
+        return slopes[np.clip(index - 1, 0, slopes.size - 1)]
+
+
+_MOST_STATES = 250_000  # at refinement 0
+_FEWEST_LEVELS = 30
+_LOW_MASS = {Direction.REMOVE: 0.1, Direction.ADD: 1e-4}  # Q below the lowest level but 0
+_HIGH_MASS = 1e-4  # Q above the highest level of reverse hockey sticks
+_WORST_ROUNDING = 1e-8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MultisetCurve:
+    """δ(K) of a distribution of S on finitely many values.
+
+    Attributes:
+        side: side to which rounding is moved.
+        ratios: values of S, increasing.
+        absent: Q(S ≥ value) (remove) or Q(S < value) (add), one more for none at the end.
+        present: the same under P.
+        rounding: relative error of each of these.
+        beyond: bound on the part of δ that the cap of the levels adds.
+    """
+
+    direction: Direction
+    side: Side
+    ratios: FloatArray
+    absent: FloatArray
+    present: FloatArray
+    rounding: float
+    beyond: float
+
+    @classmethod
+    def of(cls, task: SubsetProblem, side: Side, law: _RatioLaw) -> MultisetCurve:
+        """The curve, by sums from the end that matters."""
+        order = np.argsort(law.ratios, kind="stable")
+        ratios, absent = law.ratios[order], law.masses[order]
+        return cls(
+            direction=task.direction,
+            side=side,
+            ratios=ratios,
+            absent=running_sums(absent, task.direction),
+            present=running_sums(absent * ratios, task.direction),
+            rounding=law.rounding + (ratios.size + 8) * UNIT_ROUNDOFF,
+            beyond=law.beyond if task.direction is Direction.REMOVE else 0.0,
+        )
+
+    def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        threshold = np.asarray(k, dtype=float)
+        if self.direction is Direction.REMOVE:
+            index = np.searchsorted(self.ratios, threshold, side="right")
+            return self.present[index], self.absent[index]
+        index = np.searchsorted(self.ratios, 1.0 / threshold, side="left")
+        return self.absent[index], self.present[index]
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, rounded to its side."""
+        gain, loss = self._at(k)
+        error = self.rounding * (gain + k * loss + self.beyond)
+        moved = error if self.side is Side.UPPER else -error
+        return np.clip(gain - k * loss + self.beyond + moved, 0.0, 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        return -self._at(k)[1]
+
+
+def exact_law(pair: Pair, window: int) -> bool:
+    """Whether a pair has few enough atoms to enumerate a window."""
+    if not isinstance(pair, AtomicPair):
+        return False
+    return math.comb(window + pair.atoms[0].size - 1, window) <= _MOST_STATES
+
+
+def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetCurve:
+    """Curve of a pair on few atoms, exact but for rounding to its side."""
+    ratios, masses = pair.atoms
+    return MultisetCurve.of(task, side, _law(ratios, masses, task, 0.0))
+
+
+def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
+    """Upper or lower curve, by levels of the ratio; each refinement takes more levels."""
+    # Place as many levels as the enumeration can afford.
+    count = levels_that_fit(task.window, refinement)
+    if count < _FEWEST_LEVELS:
+        raise NumericalError("too many steps to enumerate")
+    points = _points(task, count)
+    # Lower: conditional means of bins. Upper: the spread of Y onto the levels.
+    if side is Side.LOWER:
+        low, high = zip(
+            bin_masses(task.pair.q_below(points), task.pair.q_above(points)),
+            bin_masses(task.pair.p_below(points), task.pair.p_above(points)),
+            strict=True,
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rounding = max(float(np.max(h / lo)) - 1.0 for lo, h in zip(low, high, strict=True))
+        if not rounding < _WORST_ROUNDING:
+            raise NumericalError("bins of the likelihood ratio are too thin")
+        absent, present = low
+        law = _law(present / absent, absent, task, 0.0, 4 * task.window * rounding)
+        return MultisetCurve.of(task, side, law)
+    prices = Prices.of(task.pair, 1, task.delta)
+    if task.direction is Direction.REMOVE:
+        levels = levels_for_hockey_sticks(prices, np.append(0.0, points))
+        values, masses, beyond = levels.levels, levels.masses, task.picks * levels.beyond
+    else:
+        levels = levels_for_reverse_hockey_sticks(prices, points)
+        values, masses = np.append(0.0, points), np.append(levels.beyond, levels.masses)
+        beyond = 0.0
+    excess = math.expm1(task.window * math.log(levels.excess))
+    return MultisetCurve.of(task, side, _law(values, masses, task, beyond, excess))
+
+
+def levels_that_fit(window: int, refinement: int) -> int:
+    """Largest number of levels whose multisets stay within the limit of states."""
+    count = 2
+    while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
+        count += 1
+    return count
+
+
+def _points(task: SubsetProblem, count: int) -> FloatArray:
+    """Levels but 0, in geometric progression over the range that matters."""
+    low = _quantile(task.pair, _LOW_MASS[task.direction])
+    if task.direction is Direction.REMOVE:
+        high = largest_ratio(task.pair, 1e-3 * task.delta / task.picks)
+    else:
+        high = _quantile(task.pair, 1.0 - _HIGH_MASS)
+    return np.geomspace(low, max(high, 1.01 * low), count - 1)
+
+
+def _quantile(pair: Pair, mass: float) -> float:
+    def reached(log_ratio: float) -> bool:
+        return not float(pair.q_below(np.array(math.exp(log_ratio)))) < mass
+
+    return math.exp(bisected(reached, -690.0, 690.0, halvings=50).holding)
+
+
+def _law(
+    levels: FloatArray,
+    masses: FloatArray,
+    task: SubsetProblem,
+    beyond: float,
+    rounding: float = 0.0,
+) -> _RatioLaw:
+    """Distribution of S over all multisets of levels, built step by step in increasing order."""
+    # Begin with one step on each level: multisets, their probabilities, elementary sums.
+    kept = masses > 0
+    levels, masses = levels[kept], masses[kept]
+    last = np.arange(levels.size)
+    runs, chances = np.ones(levels.size), masses.copy()
+    sums = np.zeros((task.picks + 1, levels.size))
+    sums[0], sums[1] = 1.0, levels
+    for step in range(2, task.window + 1):
+        # Each multiset takes one more level, at least its last one, so that none occurs twice.
+        choices = levels.size - last
+        parents = np.repeat(np.arange(last.size), choices)
+        added = np.arange(parents.size) - (np.cumsum(choices) - choices)[parents] + last[parents]
+        # Its probability counts the orders: step! over the factorials of the runs.
+        runs = np.where(added == last[parents], runs[parents] + 1.0, 1.0)
+        chances = chances[parents] * masses[added] * step / runs
+        sums = sums[:, parents]
+        sums[1:] += levels[added] * sums[:-1]
+        last = added
+    # S is the elementary symmetric sum of k levels over C(t, k).
+    error = 8.0 * task.window * UNIT_ROUNDOFF
+    ratios = sums[-1] / math.comb(task.window, task.picks)
+    return _RatioLaw(ratios, chances, rounding + 2 * error, beyond)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RatioLaw:
+    """Values of S, masses under Q, relative error of both, and the cost of a cap in δ."""
+
+    ratios: FloatArray
+    masses: FloatArray
+    rounding: float
+    beyond: float

@@ -1,0 +1,345 @@
+"""Lower bounds for k of t steps: an adversary who observes one sum of a function of the steps.
+
+`statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is the sum of
+independent bin indices whose tails it needs; `bin_masses` and `largest_ratio` serve `k_subset`, the
+user of this module.
+
+For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution in both worlds:
+φ_Q^{*t} without the client, φ_P^{*k} * φ_Q^{*(t−k)} with it, wherever its steps were. So
+
+    δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
+
+for every τ. With g(x) = ln(1 + r·x), rounded to a lattice, hardly anything is lost: r → 0 is the
+best statistic of one check-in and r → ∞ of every step. In between S is e^{ΣT} times a constant
+times Pr[N = k], N counting successes of probability rx/(1 + rx), which is flat where their mean is
+about k: r puts it there for the S that matters.
+
+P(T ≥ τ) is needed from below or from above. Under the distribution tilted by e^{θT} with θ such
+that τ is its mean, the FFT's round-off is relative to about the tail itself, however small that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import fft
+
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.divergence.work import charge
+from turnout.accounting.participation.k_subset_levels import SubsetProblem, sums_from, valley
+from turnout.core.arrays import FloatArray, IntArray
+from turnout.core.bounds import bisected
+from turnout.core.errors import NumericalError
+
+_UNITS_A_BIN = 10  # of work, of each transform
+
+_CUT = 1e-4  # the part of δ that the ratios above the last edge may have
+
+_STEP = 0.06  # bins of one step over the statistic's standard deviation, at refinement 0
+
+_COARSER = 4.0  # how much coarser bins are while r is chosen
+
+_MOST_BINS, _MOST_SIZE = 1 << 15, 1 << 21
+
+_STARTS = {Direction.REMOVE: (0.6,), Direction.ADD: (1.6, 12.0, 100.0)}  # r over k/(t − k)
+
+_STEPS, _MANY_STEPS = (1.6, 1.25, 1.1), 2_000  # by how much r is moved; once for long windows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatisticCurve:
+    """δ(K) ≥ gain(τ) − K·loss(τ) at a good τ for K.
+
+    Attributes:
+        gain: lower bound on the chance of T beyond each τ in the world in which it is likelier.
+        loss: upper bound on the same chance in the other world.
+        log_ratio: approximate ln of the likelihood ratio at each τ, increasing but for noise.
+    """
+
+    gain: FloatArray
+    loss: FloatArray
+    log_ratio: FloatArray
+
+    def _at(self, k: FloatArray) -> IntArray:
+        """The better of two indices: noise at one end of the window spoils only one of them."""
+        k = np.asarray(k, dtype=float)
+        rising = np.maximum.accumulate(self.log_ratio)
+        falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
+        first, second = (
+            np.minimum(np.searchsorted(ratios, np.log(k)), self.gain.size - 1)
+            for ratios in (rising, falling)
+        )
+        better = self._line(second, k) > self._line(first, k)
+        return np.where(better, second, first)
+
+    def _line(self, index: IntArray, k: FloatArray) -> FloatArray:
+        return self.gain[index] - k * self.loss[index] * (1.0 + 1e-15)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """Lower bound on δ at each K ≥ 1, shape of ``k``."""
+        return np.clip(self._line(self._at(k), np.asarray(k, dtype=float)), 0.0, 1.0)
+
+    def value(self, k: float) -> float:
+        """Lower bound on δ at one K ≥ 1."""
+        return float(self.delta(np.array(k)))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """Slope of the line that gives `delta`; the whole line lies below δ(K)."""
+        return -self.loss[self._at(k)]
+
+
+def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
+    """Lower curve of k of t steps, proved; each level of refinement halves the bins."""
+    pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
+    cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
+
+    def curve(scale: float, step: float) -> StatisticCurve:
+        return _curve(_Steps.of(pair, _edges(pair, scale, cap, step)), task)
+
+    best, threshold = None, 1.0
+    for factor in _STARTS[task.direction]:
+        tried = curve(base * factor, _COARSER * _STEP)
+        if best is None or tried.value(threshold) > delta:
+            best, threshold = base * factor, _threshold(tried, delta)
+    assert best is not None
+    for factor in _STEPS if window <= _MANY_STEPS else _STEPS[:1]:
+        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(threshold), best, factor)
+    return curve(best, _STEP / 2**refinement)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """Masses of one step's bins in both worlds, from below and from above."""
+
+    absent: tuple[FloatArray, FloatArray]
+    present: tuple[FloatArray, FloatArray]
+
+    @classmethod
+    def of(cls, pair: Pair, edges: FloatArray) -> _Steps:
+        absent = bin_masses(pair.q_below(edges), pair.q_above(edges))
+        return cls(absent, bin_masses(pair.p_below(edges), pair.p_above(edges)))
+
+
+def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper bounds on the mass between edges, from the smaller of the two tails."""
+    lower, upper = np.append(below, 1.0), np.append(above, 0.0)
+    by_lower, by_upper = np.diff(lower, prepend=0.0), -np.diff(upper, prepend=1.0)
+    small = lower <= 0.5
+    masses = np.where(small, by_lower, by_upper)
+    tails = np.where(small, lower, np.append(1.0, above))
+    # A tail errs by a few u times −ln of itself (see `pairs`); a mass is the difference of two.
+    errors = UNIT_ROUNDOFF * tails * (64.0 - 32.0 * np.log(np.maximum(tails, 1e-300)))
+    return np.maximum(masses - errors, 0.0), np.maximum(masses, 0.0) + errors
+
+
+def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
+    """Edges of bins of ln(1 + r·x), narrow against its standard deviation under Q."""
+    some = np.append(0.0, np.geomspace(1e-9 * min(1.0, cap), cap, 3000))
+    spread = math.sqrt(max(pair.second_moment - 1.0, 0.0))
+    if spread < 0.1:  # all ratios are about 1
+        some = np.unique(np.append(some, np.exp(spread * np.linspace(-12.0, 12.0, 2000))))
+        some = some[some <= cap]
+    masses = np.diff(pair.q_below(some), append=1.0)
+    values = np.log1p(scale * some)
+    mean = float(masses @ values)
+    deviation = math.sqrt(float(masses @ (values - mean) ** 2))
+    if not deviation > 0.0:
+        raise NumericalError("the ratios of a step are all the same to the last digit")
+    top = math.log1p(scale * cap)
+    bins = min(_MOST_BINS, max(2, math.ceil(top / (step * deviation))))
+    return np.expm1(top / bins * np.arange(1, bins + 1)) / scale
+
+
+def largest_ratio(pair: Pair, mass: float) -> float:
+    """Ratio above which P has about this mass, apart from its infinity mass."""
+    enough = float(pair.p_above(np.array(1e300))) + mass
+
+    def light(log_ratio: float) -> bool:
+        return not float(pair.p_above(np.array(math.exp(log_ratio)))) > enough
+
+    return math.exp(bisected(light, -1.0, 690.0, halvings=30).holding)
+
+
+def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
+    # The sums in both worlds, from below for the gain and from above for the loss.
+    window, picks, others = task.window, task.picks, task.window - task.picks
+    if task.direction is Direction.REMOVE:
+        gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))
+        loss = BinSum((steps.absent[1],), (window,))
+    else:  # the gain lies where T is small: bins are counted from above
+        gain = BinSum((steps.absent[0][::-1],), (window,))
+        loss = BinSum((steps.present[1][::-1], steps.absent[1][::-1]), (picks, others))
+    # Tilts under which the tail that matters at δ is typical.
+    gain_tilt = gain.tilt_to_tail(math.log(min(0.5, 4.0 * task.delta)))
+    loss_tilt = loss.tilt_to_mean(gain.moments(gain_tilt).mean)
+    # One window of bins for both sums.
+    edges = [*gain.edges(gain_tilt), *loss.edges(loss_tilt)]
+    low = math.floor(min(edges))
+    wanted = math.ceil(max(edges)) - low + 2
+    if wanted > _MOST_SIZE:
+        raise NumericalError("the law of the statistic is too wide")
+    size = 2 * (fft.next_fast_len((wanted + 1) // 2, real=True) or wanted)
+    # Bounds on both tails; points where round-off hides the likelihood ratio are dropped.
+    won = gain.tails(gain_tilt, low, size, upper=False)
+    lost = loss.tails(loss_tilt, low, size, upper=True)
+    clear = np.flatnonzero((won.cells > 0) & (lost.cells > 0))
+    if not clear.size:
+        raise NumericalError("the two laws of the statistic do not meet")
+    ratio = np.log(won.cells[clear] / lost.cells[clear])
+    return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
+
+
+def _threshold(curve: StatisticCurve, delta: float) -> float:
+    """K ≥ 1 at which a curve is about δ."""
+    values = curve.gain - np.exp(np.clip(curve.log_ratio, 0.0, 700.0)) * curve.loss
+    above = np.flatnonzero(values > delta)
+    index = min(int(above[-1]) + 1, values.size - 1) if above.size else 0
+    return math.exp(min(max(float(curve.log_ratio[index]), 0.0), 700.0))
+
+
+_ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)
+
+_ROUNDOFF_OF_POWER = 32.0  # of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
+
+_LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window
+
+_LARGEST_TILT = 100.0
+
+_CLEAR = 1e-6  # of the largest mass, from which a mass determines a likelihood ratio
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinSum:
+    """Sum of independent bin indices: ``counts[i]`` variables with masses ``laws[i]``."""
+
+    laws: tuple[FloatArray, ...]
+    counts: tuple[int, ...]
+
+    def moments(self, tilt: float) -> Moments:
+        """Moments under the distribution tilted by e^{tilt·T}."""
+        log_mass = mean = variance = 0.0
+        anchor = 0
+        for law, count in zip(self.laws, self.counts, strict=True):
+            index = np.arange(law.size)
+            weights, bin_ = _tilted(law, tilt)
+            total = float(weights.sum())
+            first = float(weights @ index) / total
+            log_mass += count * math.log(total)
+            anchor += count * bin_
+            mean += count * first
+            variance += count * float(weights @ (index - first) ** 2) / total
+        return Moments(tilt, log_mass, anchor, mean, variance)
+
+    def tilt_to_mean(self, mean: float) -> float:
+        """Tilt ≥ 0 under which T's mean is about ``mean``; 0 if it is larger untilted."""
+        return _root(lambda tilt: self.moments(tilt).mean - mean)
+
+    def tilt_to_tail(self, log_mass: float) -> float:
+        """Tilt ≥ 0 whose mean T exceeds with a chance of about e^log_mass (saddle point)."""
+
+        def gap(tilt: float) -> float:
+            moments = self.moments(tilt)
+            width = tilt * math.sqrt(2 * math.pi * moments.variance)
+            return log_mass - (float(moments.log_weight(moments.mean)) - math.log1p(width))
+
+        return _root(gap)
+
+    def edges(self, tilt: float) -> tuple[float, float]:
+        """Bins outside of which the tilted distribution has negligible mass (Chernoff)."""
+        base = self.moments(tilt)
+        exponents = np.geomspace(0.2, 20.0, 12) / (math.sqrt(base.variance) + 1e-3)
+
+        def reach(sign: float) -> float:
+            """The least distance from the mean at which a Chernoff bound is small enough."""
+            others = (self.moments(tilt + sign * float(s)) for s in exponents)
+            # ln E[e^{s(T − mean)}] under the tilt is −(the weights' logarithms' difference).
+            logs = [base.log_weight(base.mean) - other.log_weight(base.mean) for other in others]
+            return float(np.min((1e-6 - _LOG_OUTSIDE - np.array(logs)) / exponents))
+
+        return base.mean - reach(-1.0), base.mean + reach(1.0)
+
+    def tails(self, tilt: float, low: int, size: int, *, upper: bool) -> Tails:
+        """Bounds on P(T ≥ τ) for the τ's of a window that holds the tilted distribution."""
+        masses, error = self._law(tilt, low, size)
+        exponents = self.moments(tilt).log_weight(low + np.arange(size, dtype=float))
+        weights = np.exp(np.clip(exponents, -700.0, 300.0))
+        cells = masses * weights
+        norm = np.sqrt(sums_from(weights**2))
+        # What lies outside wraps into the window; above it, it belongs to every tail.
+        slack = error * norm + 4 * math.exp(_LOG_OUTSIDE) * weights
+        # Rounding of sums, of the logarithms of the masses, and of exponents.
+        relative = 8.0 * size + 64.0 * sum(self.counts) + 8.0 * float(np.max(np.abs(exponents)))
+        slack += relative * UNIT_ROUNDOFF * sums_from(np.abs(cells))
+        bounds = sums_from(cells) + (slack if upper else -slack)
+        return Tails(bounds, np.where(masses > _CLEAR * masses.max(), cells, 0.0))
+
+    def _law(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
+        """Tilted distribution on ``size`` bins from ``low`` on, and its round-off in ℓ2."""
+        charge(_UNITS_A_BIN * size * (1 + len(self.laws)))
+        gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
+        spectrum = np.ones(size // 2 + 1, dtype=complex)
+        largest, computed = np.ones(spectrum.size), np.ones(spectrum.size)
+        for law, count in zip(self.laws, self.counts, strict=True):
+            weights, _ = _tilted(law, tilt)
+            weights = np.bincount(np.arange(law.size) % size, weights / weights.sum(), size)
+            values = np.asarray(fft.rfft(weights))
+            modulus = np.abs(values)
+            spectrum *= values**count
+            computed *= modulus**count
+            slack = 1.0 + _ROUNDOFF_OF_POWER * count * UNIT_ROUNDOFF
+            largest *= (modulus + gamma) ** count * slack
+        masses = np.roll(np.asarray(fft.irfft(spectrum, size)), -(low % size))
+        error = math.sqrt(2.0 / size) * float(np.linalg.norm(largest - computed))
+        return masses, 1.01 * error + gamma * float(np.linalg.norm(masses)) + 1e-300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tails:
+    """Bounds on P(T ≥ τ), and estimates of P(T = τ), 0 where round-off hides them."""
+
+    bounds: FloatArray
+    cells: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Moments of a tilted distribution: ln E[e^{tilt·(T − anchor)}], T's mean and its variance."""
+
+    tilt: float
+    log_mass: float
+    anchor: int
+    mean: float
+    variance: float
+
+    def log_weight(self, value: FloatArray | float) -> FloatArray:
+        """Logarithm of what undoes the tilt at a value of T: ln E[e^{tilt·T}] − tilt·value."""
+        return self.log_mass + self.tilt * (self.anchor - np.asarray(value))
+
+
+def _tilted(law: FloatArray, tilt: float) -> tuple[FloatArray, int]:
+    """Masses times e^{tilt·(bin − anchor)}, and the anchor, for which no factor exceeds 1."""
+    alive = np.flatnonzero(law > 0)
+    anchor = int(alive[-1] if tilt > 0 else alive[0])
+    weights = np.zeros_like(law)
+    weights[alive] = law[alive] * np.exp(tilt * (alive - anchor))
+    return weights, anchor
+
+
+def _root(increasing: Callable[[float], float]) -> float:
+    """Tilt ≥ 0 at which an increasing function is about 0; 0 if it is positive there."""
+    if increasing(0.0) >= 0:
+        return 0.0
+
+    def reached(tilt: float) -> bool:
+        return not increasing(tilt) < 0
+
+    low, high = 0.0, 1e-6
+    while not reached(high):
+        low, high = high, 4.0 * high
+        if high > _LARGEST_TILT:  # an atom at the end has more mass, so the search ends there
+            return low
+    return bisected(reached, low, high, halvings=30).holding

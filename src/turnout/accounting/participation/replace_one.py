@@ -1,0 +1,322 @@
+"""Windows under replace-one, as blocks of a run.
+
+`ReplacementBlock` is one window whose step has a dominating pair, `LocalReplacementBlock` one of
+ε₀-private randomizers; `under_replacement` turns a run against absence into one between two
+records. `Closeness` says which two of record, other record and absence the pair compares.
+`decomposition` uses them; they build on `replace_one_expectations`. docs/design/replacement.md has
+the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    PricedSide,
+    Side,
+    epsilon_at,
+    lower_polygon,
+    nodes_down_to,
+    nodes_near,
+    upper_polygon,
+)
+from turnout.accounting.divergence.pairs import Pair, PurePair
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.replace_one_expectations import (
+    LocalSum,
+    Planner,
+    Sum,
+    excess,
+    response_excess,
+    upper_excess,
+)
+from turnout.accounting.participation.replace_one_steps import (
+    AntitheticStep,
+    AnyTwoStep,
+    OneStepCurve,
+    Step,
+)
+from turnout.core import checks
+from turnout.core.arrays import FloatArray
+from turnout.core.errors import ParameterError, UnsupportedError
+
+_DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
+_LONGEST, _LONGEST_COMPOSED = 256, 96  # steps in a block of ε₀-private ones
+_RESPONSES = 3  # of the extreme distributions, those that can be the worst in every step
+_REACHED = 0.9  # curves are made down to this part of the δ at which they may be cut off
+
+
+class Closeness(StrEnum):
+    """Which two of record, other record and absence a dominating pair compares."""
+
+    TO_ABSENCE = "to-absence"
+    """Each record against the null record: a trusted sum plus noise."""
+    ANY_TWO = "any-two"
+    """Any two of the three: the reference is another client's message of the same kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementBlock:
+    """One window in which the client takes part in one uniform step, with one record or another.
+
+    Source: docs/design/replacement.md. With ``TO_ABSENCE`` exact where records can pull to
+    opposite sides with full strength (Gaussian, Laplace and other symmetric log-concave noise),
+    an upper bound otherwise. With ``ANY_TWO`` an upper bound; the lower one has the other
+    record as reference.
+
+    Attributes:
+        window: t, steps a window.
+        probability: p₀, the chance that the client takes part at all.
+        closeness: which two worlds the pair compares.
+        infinity_mass: probability of an output that only the client's participation can produce.
+    """
+
+    pair: Pair
+    window: int
+    probability: float = 1.0
+    closeness: Closeness = Closeness.TO_ABSENCE
+    infinity_mass: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window)
+        checks.probability(infinity_mass=self.infinity_mass)
+        if self.infinity_mass == 1.0:
+            raise ParameterError("infinity_mass", self.infinity_mass, "a number from 0 to below 1")
+        checks.probability(probability=self.probability)
+        checks.positive(probability=self.probability)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the loss, at most 1."""
+        reach = 4.0 if self.closeness is Closeness.TO_ABSENCE else 1.0
+        variance = reach * max(self.pair.second_moment - 1.0, 0.0) / self.window
+        return self.probability * min(1.0, math.sqrt(variance))
+
+    def delta(self, k: float, side: Side, refinement: int = 0) -> float:
+        """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case."""
+        return _Pricer(self, refinement)(k, side)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Curve that is sharp near one δ; directions differ only in the lower curve at P' = Q."""
+        if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
+            return self._reference_is_other.curve(direction, side, delta, refinement)
+        if self._is_closed:
+            return OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
+        return _near(_Pricer(self, refinement), side, delta, self.loss_deviation)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves that are sharp from 1 down to δ above the floor, at which they may be cut off."""
+        if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
+            return self._reference_is_other.curves(side, delta, refinement)
+        if self._is_closed:
+            curve: Curve = OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
+        else:
+            curve = _pair_curve(self, side, delta, refinement)
+        return CurvePair(side, [curve], [curve], (self.floor, self.floor))
+
+    @property
+    def _is_closed(self) -> bool:
+        return self.window == 1 and self.closeness is Closeness.TO_ABSENCE
+
+    @property
+    def _reference_is_other(self) -> AllocationBlock:
+        return AllocationBlock(self.pair, self.window, self.probability, self.infinity_mass)
+
+    @property
+    def floor(self) -> float:
+        """δ at ε = ∞: the infinity mass, and the mass that the other record makes impossible."""
+        floor = self.infinity_mass
+        if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
+            # Q(X' = 0) = z; there X is largest in one step, and X' = 0 in all others too.
+            zero = float(self.pair.q_below(np.array(0.0)))
+            if zero > 0:
+                step = AntitheticStep(self.pair, 1e12)
+                present = float(step.upper(np.array([0.0]))[0])
+                floor += (1.0 - self.infinity_mass) * present * zero ** (self.window - 1)
+        return self.probability * floor * (1.0 - 1e-10)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReplacementBlock:
+    """One window of randomizers that are ε₀-private by themselves.
+
+    Source: docs/design/replacement.md. The upper bound is the supremum over all ε₀-private
+    randomizers, each of which may depend on everything released before (exactly so, but for
+    the grid, for windows of at most 256 steps); the lower bound is that of the best of three
+    randomized responses.
+
+    Attributes as of `ReplacementBlock`.
+    """
+
+    epsilon0: float
+    window: int
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon0=self.epsilon0, probability=self.probability)
+        checks.count(window=self.window)
+        checks.probability(probability=self.probability)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the loss, at most 1."""
+        a = math.exp(self.epsilon0)
+        variance = (a - 1.0) ** 2 * max(1.0 / a, 2.0 / (a + 2.0)) / self.window
+        return self.probability * min(1.0, math.sqrt(variance))
+
+    def delta(self, k: float, side: Side, refinement: int = 0, *, longest: int = _LONGEST) -> float:
+        """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case."""
+        return _local_delta(self, k, side, refinement, longest)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Curve of both directions, sharp near one δ."""
+        if side is Side.UPPER:
+            return _near(
+                lambda k, s: self.delta(k, s, refinement), side, delta, self.loss_deviation
+            )
+        candidates = [
+            _near(partial(_response_delta, self, law), side, delta, self.loss_deviation)
+            for law in range(_RESPONSES)
+        ]
+        return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curve of both directions, sharp from 1 down to δ, at which it may be cut off.
+
+        The lower one belongs to a single randomizer, or compositions would mix them.
+        """
+        curve = _local_curve(self, side, delta, refinement)
+        return CurvePair(side, [curve], [curve])
+
+
+def under_replacement(
+    run: Sequence[tuple[Block, int]], closeness: Closeness = Closeness.TO_ABSENCE
+) -> list[tuple[Block, int]]:
+    """Run whose blocks compare two records, from one that compares a record with its absence.
+
+    Every record's blocks must be bounded by the run's. Windows, Poisson steps and steps without
+    a draw are converted; a subset of k out of t stays bounded by k windows, since the cut of
+    the t steps into windows does not depend on the record.
+    """
+    return [(_replaced(block, closeness), count) for block, count in run]
+
+
+def _replaced(block: Block, closeness: Closeness) -> Block:
+    if isinstance(block, AllocationBlock):
+        window = block.window
+    elif isinstance(block, PairBlock):
+        window = 1
+    else:
+        raise UnsupportedError(f"replace-one is not known for a {type(block).__name__}")
+    pair, probability = block.pair, block.probability
+    if isinstance(pair, PurePair) and pair.delta0 == 0 and closeness is Closeness.ANY_TWO:
+        return LocalReplacementBlock(pair.epsilon0, window, probability)
+    return ReplacementBlock(pair, window, probability, closeness, block.infinity_mass)
+
+
+def _threshold(k: float, window: int, probability: float) -> float:
+    """c₀ = t (K − 1)(1 − p₀)/p₀."""
+    return window * (k - 1.0) * (1.0 - probability) / probability
+
+
+class _Pricer:
+    """Function of K and side that returns δ of a `ReplacementBlock`; answers are kept."""
+
+    def __init__(self, block: ReplacementBlock, refinement: int) -> None:
+        self._block, self._refinement = block, refinement
+        self._known: dict[tuple[float, Side], float] = {}
+        self._planner = Planner()
+
+    def __call__(self, k: float, side: Side) -> float:
+        if (k, side) not in self._known:
+            self._known[k, side] = self._priced(k, side)
+        return self._known[k, side]
+
+    def _priced(self, k: float, side: Side) -> float:
+        block = self._block
+        if block.closeness is Closeness.TO_ABSENCE:
+            step: Step = AntitheticStep(block.pair, k)
+        elif side is Side.UPPER:
+            step = AnyTwoStep(block.pair, k, block.infinity_mass)
+        else:
+            raise UnsupportedError("between any two, only curves are bounded from below")
+        threshold = _threshold(k, block.window, block.probability)
+        infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
+        total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
+        value = excess(total, side, self._refinement, self._planner)
+        return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
+
+
+@remembered
+def _local_delta(
+    block: LocalReplacementBlock, k: float, side: Side, refinement: int, longest: int
+) -> float:
+    if side is Side.LOWER:
+        return max(_response_delta(block, law, k, side) for law in range(_RESPONSES))
+    value = upper_excess(_local_sum(block, k), longest << refinement, refinement)
+    return min(block.probability * value, 1.0)
+
+
+@remembered
+def _response_delta(block: LocalReplacementBlock, law: int, k: float, side: Side) -> float:
+    """Bound on δ of one randomized response in every step, rounded to its side."""
+    value = response_excess(_local_sum(block, k), law, side)
+    return min(block.probability * value, 1.0)
+
+
+def _local_sum(block: LocalReplacementBlock, k: float) -> LocalSum:
+    threshold = _threshold(k, block.window, block.probability)
+    return LocalSum(block.epsilon0, k, block.window, threshold)
+
+
+def _near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> Curve:
+    return _through(priced, nodes_near(priced, side, delta, loss_deviation), side)
+
+
+def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
+    uppers = np.array([priced(float(k), Side.UPPER) for k in nodes])
+    if side is Side.UPPER:
+        return upper_polygon(nodes, uppers)
+    lowers = np.array([priced(float(k), Side.LOWER) for k in nodes])
+    return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
+
+
+@remembered
+def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
+    priced, density = _Pricer(block, refinement), _DENSITY * 2**refinement
+    cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
+    return _through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
+
+
+@remembered
+def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
+    density = _DENSITY * 2**refinement
+    # Upper: the supremum over randomizers at every node.
+    if side is Side.UPPER:
+
+        def priced(k: float, s: Side) -> float:
+            return block.delta(k, s, refinement, longest=_LONGEST_COMPOSED)
+
+        nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
+        return _through(priced, nodes, side)
+    # Lower: the randomized response with the largest ε at δ, at all nodes.
+    roots = [
+        nodes_near(partial(_response_delta, block, law), Side.LOWER, delta, block.loss_deviation)[
+            -1
+        ]
+        for law in range(_RESPONSES)
+    ]
+    best = partial(_response_delta, block, int(np.argmax(roots)))
+    return _through(
+        best, nodes_down_to(best, _REACHED * delta, block.loss_deviation, density), side
+    )

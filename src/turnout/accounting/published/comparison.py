@@ -1,0 +1,508 @@
+"""Comparisons: ε by every method that applies at one setting, for check-ins and for shuffles.
+
+A `Method` is one curve of a comparison; its `Quote` is ε at a setting, with a lower bound where
+there is one. `METHODS` are those of a `Setting` (check-ins), `SHUFFLE_METHODS` those of a
+`ShuffleSetting`. `api`, `plans` and `reporting` evaluate them; they build on `pricing` and on the
+other modules of this package.
+
+**Check-ins.** A client takes part once in each of r windows of t steps, in a sum of clipped updates
+with Gaussian noise σ. Every other method prices another participation of the client, or is a
+paper's bound for the same one.
+
+**Shuffles.** Each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
+shuffler; or each round k of them, a uniform subset, do. Neighbours differ in one client's record.
+Bounds for randomizers that may depend on earlier messages need an order of speaking that is uniform
+and unknown to the adversary and to the party that chooses the randomizers (`SpeakingOrder.HIDDEN`).
+
+Papers state (ε, δ) of one round of all clients. Where clients are sampled such a bound is used as
+in Lemma 4.3.1 of Girgis 2023, and several rounds are composed by the privacy region of Kairouz, Oh
+and Viswanath 2015, which is all that (ε, δ) allows. Ours are composed as whole privacy curves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.composition import run_epsilon
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.pricing import price
+from turnout.accounting.published.check_ins import (
+    at_total_delta,
+    theorem_3_2_approximate,
+    theorem_5_1,
+)
+from turnout.accounting.published.random_allocation import (
+    corollary_3_12,
+    corollary_4_7,
+    theorem_4_1,
+)
+from turnout.accounting.published.renyi import RenyiFormula
+from turnout.accounting.published.results import PrivacyPoint, Status
+from turnout.accounting.published.shuffled_training import (
+    kov_of_shuffle,
+    lemma_4_3_1,
+    theorem_5_4_1,
+)
+from turnout.accounting.published.shuffling import (
+    blanket_2019_bennett,
+    blanket_2019_hoeffding,
+    clones_2021_closed_form,
+    efm19_corollary_9,
+)
+from turnout.accounting.published.shuffling_rdp import theorem_5_3_1, theorem_5_3_2
+from turnout.accounting.shuffling import shuffled_gaussian
+from turnout.accounting.shuffling.blanket import BlanketBlock, clones_2021
+from turnout.accounting.shuffling.blanket_pairs import (
+    BlanketPair,
+    clones_pair,
+    stronger_clones_pair,
+)
+from turnout.accounting.shuffling.sampled_rounds import SubsampledBlock
+from turnout.core.bounds import Bounds
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.schemes import (
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    NonAdaptiveRandomizer,
+    ParticipationLaw,
+    PoissonSampling,
+    PureRandomizer,
+    Randomizer,
+    Relation,
+    Scheme,
+    SpeakingOrder,
+    TrustModel,
+)
+from turnout.schemes.parameters import hold_members
+
+SettingType = TypeVar("SettingType")
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """ε by one method, with a lower bound where the method gives both."""
+
+    epsilon: float
+    epsilon_lower: float | None = None
+
+    @classmethod
+    def of(cls, bounds: Bounds) -> Quote:
+        """Quote of both sides of a bracket."""
+        return cls(bounds.upper, bounds.lower)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[SettingType]):
+    """One curve of a comparison.
+
+    Attributes:
+        about: description, in one line.
+        quote: ε at a setting. Raises UnsupportedError where the method does not apply,
+            NumericalError where nothing can be certified.
+        relation: neighbouring relation; None: the setting's.
+        directions: directions that its ε covers; "remove" alone is no guarantee.
+        trust: trust model.
+        status: whether it is proved.
+        side: UPPER: ε is never below the truth; LOWER: never above it, so no guarantee.
+    """
+
+    name: str
+    about: str
+    quote: Callable[[SettingType], Quote]
+    relation: Relation | None = None
+    directions: tuple[str, ...] = ("remove", "add")
+    trust: TrustModel = TrustModel.CENTRAL
+    status: Status = Status.PROVED
+    side: Side = Side.UPPER
+
+
+_RENYI_ORDERS = (256, 512, 1024)  # largest orders of a Rényi curve, tried while they help
+_LOCAL_DELTAS = range(10, 60, 2)  # powers of 1/10 tried for δ₀ of a Gaussian message
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One point of a comparison: σ over the clip norm, r windows of t steps, δ.
+
+    Attributes:
+        relation: the neighbouring relation of every method that does not fix one.
+        clients: n, who send a message each where messages are shuffled; None where unknown.
+        tolerance: requested relative width of brackets.
+    """
+
+    noise_multiplier: float
+    window: int
+    windows: int
+    delta: float
+    relation: Relation
+    clients: int | None = None
+    tolerance: float = 1e-2
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation)
+
+
+def compared_check_ins(law: Callable[[Setting], ParticipationLaw]) -> Callable[[Setting], Quote]:
+    """Quote of the setting's noise under a participation, by `price`."""
+
+    def quote(setting: Setting) -> Quote:
+        scheme = Scheme(GaussianNoise(setting.noise_multiplier), law(setting), setting.relation)
+        return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
+
+    return quote
+
+
+def shuffling(setting: Setting) -> Quote:
+    """ε of all clients' messages of a window, each with its own noise σ, shuffled."""
+    if setting.clients is None:
+        raise UnsupportedError("needs the number of clients (--clients)")
+    return Quote(
+        shuffled_gaussian(setting.noise_multiplier, setting.clients, setting.delta, setting.windows)
+    )
+
+
+def allocation_rdp(setting: Setting) -> Quote:
+    """ε by Theorem 4.6 of random allocation, composed and converted."""
+    _needs_absence(setting)
+    best = math.inf
+    for order in _RENYI_ORDERS:
+        curve = corollary_4_7(setting.noise_multiplier, setting.window, largest_order=order)
+        before, best = best, min(best, curve.composed(setting.windows).epsilon(setting.delta))
+        if best > 0.99 * before:
+            break
+    return Quote(best)
+
+
+def allocation_by_poisson(setting: Setting) -> Quote:
+    """ε by Theorem 3.2 of random allocation; for several windows Corollary 3.12."""
+    _needs_absence(setting)
+    pair, steps = GaussianPair(setting.noise_multiplier), setting.window * setting.windows
+    return Quote(corollary_3_12(pair, steps, setting.delta, setting.windows))
+
+
+def allocation_by_decomposition(setting: Setting) -> Quote:
+    """ε by Theorem 4.1 of random allocation."""
+    _needs_absence(setting)
+    _needs_one_window(setting)
+    pair = GaussianPair(setting.noise_multiplier)
+    return Quote(theorem_4_1(pair, setting.window, setting.delta))
+
+
+def check_ins_3_2(setting: Setting) -> Quote:
+    """ε by Theorem 3.2 of random check-ins for (ε₀, δ₀), at the best δ₀ that was tried."""
+    _needs_one_window(setting)
+    message = PairCurve(GaussianPair(setting.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
+    found = [
+        epsilon
+        for power in _LOCAL_DELTAS
+        if (epsilon := _check_ins_at(setting, message, 10.0**-power)) is not None
+    ]
+    if not found:
+        raise UnsupportedError("vacuous: its factor 8 on epsilon_0 leaves nothing of delta")
+    return Quote(min(found))
+
+
+def _check_ins_at(setting: Setting, message: PairCurve, local_delta: float) -> float | None:
+    """ε at one δ₀; None where the theorem is vacuous."""
+    local_epsilon = epsilon_at(message, local_delta, Side.UPPER)
+    if local_epsilon == 0:
+        return None
+
+    def point(delta: float) -> PrivacyPoint:
+        return theorem_3_2_approximate(local_epsilon, local_delta, setting.window, delta)
+
+    try:
+        return at_total_delta(point, setting.delta)
+    except (UnsupportedError, ParameterError):
+        return None
+
+
+def _needs_absence(setting: Setting) -> None:
+    if setting.relation is Relation.REPLACE_ONE:
+        raise UnsupportedError("compares presence with absence; says nothing about replace-one")
+
+
+def _needs_one_window(setting: Setting) -> None:
+    if setting.windows > 1:
+        raise UnsupportedError("is about one window; several are not composed here")
+
+
+_REMOVE = ("remove",)
+METHODS: tuple[Method[Setting], ...] = (
+    Method(
+        "check-in",
+        "one check-in a window, aggregated: exact law, both directions",
+        compared_check_ins(lambda setting: CheckIn(setting.window, setting.windows)),
+    ),
+    Method(
+        "Poisson",
+        "Poisson sampling at rate 1/window, as many steps: exact PLD",
+        compared_check_ins(lambda s: PoissonSampling(1 / s.window, s.window * s.windows)),
+    ),
+    Method(
+        "shuffling",
+        "every client's message with noise of its own, shuffled once a window: as ε₀-messages, "
+        "with the Gaussian's (ε₀, δ₀)",
+        shuffling,
+        Relation.REPLACE_ONE,
+        ("replace",),
+        TrustModel.SHUFFLED,
+    ),
+    Method(
+        "RDP 4.6",
+        "random allocation, Theorem 4.6: exact Rényi divergences of orders up to 1024, converted",
+        allocation_rdp,
+        directions=_REMOVE,
+    ),
+    Method(
+        "alloc. 3.2",
+        "random allocation, Theorem 3.2 (Corollary 3.12): Poisson sampling at a larger rate",
+        allocation_by_poisson,
+        directions=_REMOVE,
+    ),
+    Method(
+        "alloc. 4.1",
+        "random allocation, Theorem 4.1: Poisson sampling that took the client",
+        allocation_by_decomposition,
+        directions=_REMOVE,
+        status=Status.REPRODUCTION,
+    ),
+    Method(
+        "check-ins 3.2",
+        "random check-ins, Theorem 3.2 with (ε₀, δ₀): one client a step",
+        check_ins_3_2,
+        Relation.REPLACE_ONE,
+        ("replace",),
+    ),
+    Method(
+        "no amplif.",
+        "one Gaussian a window at a known step: exact",
+        compared_check_ins(lambda setting: EveryStep(setting.windows)),
+    ),
+)
+"""The compared methods, ours first."""
+
+
+_Bound = Callable[[float, int, float], float]
+"""(ε₀, n, δ) ↦ ε of one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSetting:
+    """One point of a comparison: ε₀ of one message, n clients, δ, T rounds shuffled afresh.
+
+    Attributes:
+        sampled: k of the n clients who send in a round, a uniform subset; None: all.
+        tolerance: requested relative width of brackets.
+    """
+
+    epsilon0: float
+    clients: int
+    delta: float
+    rounds: int = 1
+    sampled: int | None = None
+    tolerance: float = 1e-2
+
+    @property
+    def law(self) -> EveryStep | FixedSize:
+        """Participation of the rounds."""
+        if self.sampled is None:
+            return EveryStep(self.rounds)
+        return FixedSize(self.sampled, self.clients, self.rounds)
+
+
+@lru_cache(maxsize=64)
+def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
+    """Bounds on ε of shuffled messages of a randomizer, by `price`."""
+    scheme = Scheme(
+        randomizer,
+        setting.law,
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=setting.clients,
+        order=SpeakingOrder.HIDDEN,
+    )
+    return price(scheme, setting.delta, setting.tolerance).epsilon
+
+
+def compared_shuffles(
+    randomizer: Callable[[float], Randomizer],
+) -> Callable[[ShuffleSetting], Quote]:
+    """Method that prices shuffled messages of a randomizer from both sides, by its ε₀."""
+    return lambda setting: Quote.of(_priced(setting, randomizer(setting.epsilon0)))
+
+
+def attained(setting: ShuffleSetting) -> Quote:
+    """ε that some ε₀-randomizer attains: the lower bound of the default price."""
+    lower = _priced(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
+    if lower <= 0:
+        raise UnsupportedError("nothing above 0 was found to be attained")
+    return Quote(lower, lower)
+
+
+def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSetting], Quote]:
+    """Method by a dominating pair of one round's messages, the rounds' curves composed."""
+
+    def quote(setting: ShuffleSetting) -> Quote:
+        senders = setting.clients if setting.sampled is None else setting.sampled
+        block: Block = BlanketBlock(pair(setting.epsilon0), senders)
+        if setting.sampled is not None:
+            block = SubsampledBlock(block, senders / setting.clients)
+        run = [(block, setting.rounds)]
+        amplified = run_epsilon(run, Direction.REMOVE, Side.UPPER, setting.delta, 0)
+        return Quote(min(amplified, setting.rounds * setting.epsilon0))
+
+    return quote
+
+
+def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
+    """Method by the smallest of a paper's bounds on one round of all clients.
+
+    Samples and rounds are treated by (ε, δ) alone; with ``composed`` for several rounds only.
+    """
+
+    def everybody(epsilon0: float, clients: int, delta: float) -> float:
+        return min(bound(epsilon0, clients, delta) for bound in bounds)
+
+    def quote(setting: ShuffleSetting) -> Quote:
+        if composed and setting.rounds == 1:
+            raise UnsupportedError("one round has nothing to compose")
+        one_round = everybody if setting.sampled is None else _sampled(everybody, setting.sampled)
+        n, delta = setting.clients, setting.delta
+        if setting.rounds == 1:
+            return Quote(one_round(setting.epsilon0, n, delta))
+        found = kov_of_shuffle(setting.epsilon0, n, delta, setting.rounds, bound=one_round)
+        return Quote(found)
+
+    return quote
+
+
+def _sampled(bound: _Bound, sampled: int) -> _Bound:
+    """Bound on one round of ``sampled`` of the clients."""
+    return lambda epsilon0, clients, delta: lemma_4_3_1(
+        epsilon0, clients, sampled, delta, bound=bound
+    )
+
+
+def converted(
+    everybody: Callable[[float, int], RenyiFormula],
+) -> Callable[[ShuffleSetting], Quote]:
+    """Method by a theorem on Rényi divergences of one round of all clients, converted."""
+
+    def quote(setting: ShuffleSetting) -> Quote:
+        if setting.sampled is not None:
+            raise UnsupportedError("is about rounds in which everybody sends; see 5.4.1")
+        formula = everybody(setting.epsilon0, setting.clients)
+        return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
+
+    return quote
+
+
+def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
+    """ε by Theorem 5.4.1 of the thesis, composed and converted."""
+    if setting.sampled is None:
+        raise UnsupportedError("is about sampled clients (--sampled)")
+    formula = theorem_5_4_1(setting.epsilon0, setting.clients, setting.sampled)
+    return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
+
+
+def unshuffled_quote(setting: ShuffleSetting) -> Quote:
+    """ε of the same messages, each with its sender's name."""
+    if setting.sampled is not None:
+        raise UnsupportedError("without a shuffler everybody sees who was sampled")
+    scheme = Scheme(PureRandomizer(setting.epsilon0), setting.law, Relation.REPLACE_ONE)
+    return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
+
+
+def _method(
+    name: str,
+    about: str,
+    quote: Callable[[ShuffleSetting], Quote],
+    *,
+    side: Side = Side.UPPER,
+    trust: TrustModel = TrustModel.SHUFFLED,
+) -> Method[ShuffleSetting]:
+    """Method under replace-one, the only relation of the setting."""
+    return Method(name, about, quote, None, ("replace",), trust, Status.PROVED, side)
+
+
+SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
+    _method(
+        "adaptive",
+        "any ε₀-randomizers, chosen by the messages before, if nobody knows who speaks when: the "
+        "default",
+        compared_shuffles(PureRandomizer),
+    ),
+    _method(
+        "non-adaptive",
+        "any one ε₀-randomizer for all, chosen beforehand, in any order",
+        compared_shuffles(NonAdaptiveRandomizer),
+    ),
+    _method(
+        "attained",
+        "what binary or 3-valued response really costs: no bound for all can be smaller",
+        attained,
+        side=Side.LOWER,
+    ),
+    _method(
+        "binary RR",
+        "binary randomized response, the others' worst records",
+        compared_shuffles(KaryResponse),
+    ),
+    _method(
+        "Hadamard",
+        "Hadamard response, the others' worst records",
+        compared_shuffles(HadamardResponse),
+    ),
+    _method(
+        "clones",
+        "clones 2021, Theorem 3.1, numerically, if nobody knows who speaks when; rounds composed "
+        "as PLD",
+        composed_pair(clones_pair),
+    ),
+    _method(
+        "clones KOV",
+        "clones 2021 of one round, composed from (ε, δ)",
+        stated(clones_2021, composed=True),
+    ),
+    _method(
+        "clones 2023",
+        "stronger clones 2023, whose proof an erratum took back; the pair is proved in "
+        "docs/design/shuffling.md, not found in print by us, and is what the default rests on",
+        composed_pair(stronger_clones_pair),
+    ),
+    _method(
+        "clones form", "clones 2021, Theorem 3.1 in closed form", stated(clones_2021_closed_form)
+    ),
+    _method(
+        "blanket",
+        "privacy blanket 2019, by Hoeffding or Bennett; one non-adaptive randomizer",
+        stated(blanket_2019_hoeffding, blanket_2019_bennett),
+    ),
+    _method("check-ins", "random check-ins, Theorem 5.1", stated(theorem_5_1)),
+    _method("EFM19", "Erlingsson et al. 2019, Corollary 9", stated(efm19_corollary_9)),
+    _method(
+        "RDP 5.3.1", "thesis, Theorem 5.3.1: Rényi divergences, converted", converted(theorem_5_3_1)
+    ),
+    _method(
+        "RDP 5.3.2", "thesis, Theorem 5.3.2: Rényi divergences, converted", converted(theorem_5_3_2)
+    ),
+    _method("RDP 5.4.1", "thesis, Theorem 5.4.1: the same of sampled clients", thesis_5_4_1),
+    _method(
+        "no shuffler",
+        "the same messages under their senders' names: exact",
+        unshuffled_quote,
+        trust=TrustModel.LOCAL,
+    ),
+)
+"""The compared methods for shuffles, ours first."""

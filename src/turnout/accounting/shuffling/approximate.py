@@ -1,0 +1,581 @@
+"""Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them: upper bounds and blocks.
+
+`ApproximateMessagesBlock` and `GaussianMessagesBlock` are the blocks of one round
+(`PricedMessages`); `ApproximatePrice` and `GaussianPrice` are the bounds at any K.
+`InfinityMassBlock` adds an infinity mass to a block, from below too. `shuffled_gaussian` is the ε
+over rounds, for users. `messages` makes the blocks, `sampled_rounds` uses the bounds; the module
+builds on `blanket`.
+
+Neighbours differ in one client's record (replace-one). Randomizers may be chosen by the messages
+before, as long as the order of speaking is hidden. docs/design/shuffling.md ("Approximate
+randomizers") has the proof.
+
+Notation
+    ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
+    n       clients           ε₀'  ε₀ − ln(1 − δ₀)
+    τ       the distance of all other messages from those of an ε₀'-randomizer
+    D       a bound on δ(K) of n − 1 clients, without the infinity mass
+    σ       of Gaussian noise, over the clip norm C; another record moves a message by up to 2C
+
+With chance δ₀ the victim's message may identify it. Else it is that of an ε₀-randomizer, by
+Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance 2δ₀/e of
+a distribution that is at least the larger of its two, over e^{ε₀'}, as the worst pair requires; and
+at δ₀/e of one that is at least their mean, as clones require. The distances along a run add up to
+τ = 2(n − 1)δ₀/e or half of that, and where a message is drawn from the missing part, the loss is at
+most that of n − 1 clients without it. So with either pair at ε₀'
+
+    δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
+
+The true δ falls with K, though the right side does not everywhere. And shuffling never costs more
+than the message alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
+from turnout.accounting.divergence.composition import run_epsilon
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    PairCurve,
+    PolygonCurve,
+    Side,
+    epsilon_at,
+    upper_polygon,
+)
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.shuffling.blanket import BlanketCurve
+from turnout.accounting.shuffling.blanket_pairs import BlanketPair, clones_pair, worst_pair
+from turnout.core import checks
+from turnout.core.arrays import BoolArray, FloatArray
+from turnout.core.errors import NumericalError, UnsupportedError
+
+_LARGEST_LOCAL_EPSILON = 600.0  # a larger ε₀ gives no privacy: e^{ε₀} must be a float
+_ALMOST_ONE = 1.0 - UNIT_ROUNDOFF
+_ROUNDING = 32 * UNIT_ROUNDOFF
+_DISTANCES = (2.0, 1.0)  # of one message by the worst pair and by clones, in units of δ₀/e
+CHOICES = (0, 1)
+_FEW_GROUPS = 16  # for what is multiplied by τ
+_RUNGS = 12.0  # ε₀'s tried in each 2/σ; δ₀ about halves from one to the next
+_LOOKED_AT = 10  # K's at which the best rung is searched
+_FURTHEST = 39.0  # the last ε₀ over 2/σ, beyond which δ₀ underflows
+
+
+class Blanket(NamedTuple):
+    """Blanket pair of ε₀'-randomizers near (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
+
+    pair: BlanketPair
+    distance: float
+
+    @classmethod
+    def of(cls, epsilon0: float, delta0: float, choice: int) -> Blanket:
+        """Blanket by the worst pair (choice 0) or by clones (choice 1)."""
+        pair = (worst_pair, clones_pair)[choice](epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
+        return cls(pair, _DISTANCES[choice] * math.exp(-epsilon0) * delta0 * (1.0 + _ROUNDING))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCurve:
+    """Upper curve of a single message of an ε₀-randomizer, ε₀ ≤ 600."""
+
+    epsilon0: float
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        rest = math.exp(-self.epsilon0)
+        alone = np.maximum(1.0 - k * rest, 0.0) / (1.0 + rest) + 8 * UNIT_ROUNDOFF
+        return np.where(k >= math.exp(self.epsilon0 * (1.0 + 1e-14)), 0.0, alone)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """Always 0: slopes serve lower curves, and this is none."""
+        return np.zeros(np.shape(k))
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenCurve:
+    """Part of δ(K) beside δ₀ where the others hide the victim, without the factor 1 − δ₀.
+
+    Attributes:
+        base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
+        fewer: the same for n − 1 clients.
+        slack: τ, the distance of the others' messages from those.
+        coming: the probability that the victim sends a message.
+    """
+
+    base: Curve
+    fewer: Curve
+    slack: float
+    coming: float = 1.0
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        fewer = self.fewer.delta(k) + self.slack * (k - 1.0 + 2.0 * self.coming)
+        fewer = np.minimum(fewer, self.coming)
+        return self.base.delta(k) + self.slack * (k - 1.0 + 2.0 * fewer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApproximatePrice:
+    """Upper bound for one (ε₀, δ₀): the least of those of its pairs and of a single message."""
+
+    hidden: Sequence[HiddenCurve]
+    epsilon0: float
+    delta0: float
+
+    @classmethod
+    def of(
+        cls,
+        epsilon0: float,
+        delta0: float,
+        clients: int,
+        groups: int,
+        choices: Sequence[int] = CHOICES,
+    ) -> ApproximatePrice:
+        """Bound for ``clients`` clients; the groups are those of `BlanketCurve`."""
+        epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
+        hidden: list[HiddenCurve] = []
+        for choice in choices:
+            pair, distance = Blanket.of(epsilon0, delta0, choice)
+            base = BlanketCurve(pair, clients, Side.UPPER, groups)
+            fewer = BlanketCurve(pair, max(clients - 1, 1), Side.UPPER, min(groups, _FEW_GROUPS))
+            hidden.append(HiddenCurve(base, fewer, (clients - 1) * distance))
+        return cls(hidden, epsilon0, delta0)
+
+    @property
+    def furthest(self) -> float:
+        """The ε from which on δ is δ₀."""
+        return self.epsilon0 * (1.0 + 1e-14)
+
+    def roughly(self, k: FloatArray) -> FloatArray:
+        """About δ at each K ≥ 1, shape of ``k``."""
+        return self.at(k)
+
+    def at(self, k: FloatArray) -> FloatArray:
+        """Upper bound on δ at each K ≥ 1, shape of ``k``; it may rise from some K on."""
+        value = LocalCurve(self.epsilon0).delta(k)
+        for hidden in self.hidden:
+            value = np.minimum(value, hidden.delta(k))
+        value = self.delta0 + (1.0 - self.delta0) * value
+        return np.minimum(value * (1.0 + _ROUNDING), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianPrice:
+    """Upper bound for Gaussian noise: at each K about the best of a ladder of ε₀'s."""
+
+    noise_multiplier: float
+    clients: int
+    groups: int
+
+    @property
+    def alone(self) -> PairCurve:
+        """Upper curve of a single message, without shuffling."""
+        return PairCurve(GaussianPair(self.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
+
+    def roughly(self, k: FloatArray) -> FloatArray:
+        """About δ at each K ≥ 1, shape (K's,)."""
+        epsilons, deltas = _ladder(self.noise_multiplier)
+        rungs = epsilons[:, None], deltas[:, None]
+        about = [_about(*rungs, self.clients, k, choice) for choice in CHOICES]
+        return np.minimum(np.min(about, axis=(0, 1)), self.alone.delta(k))
+
+    def at(self, k: FloatArray) -> FloatArray:
+        """Upper bound on δ at each K ≥ 1, shape of ``k``."""
+        ratios = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
+        values = self.alone.delta(ratios)
+        for rung, chosen in rungs_by_ratio(self.noise_multiplier, self.clients, ratios):
+            found = _rung(self, rung).at(ratios[chosen])
+            values[chosen] = np.minimum(values[chosen], found)
+        return values.reshape(np.shape(k))
+
+
+class Rung(NamedTuple):
+    """One of the ladder's ε₀'s, its δ₀, and the index of its pair."""
+
+    epsilon0: float
+    delta0: float
+    choice: int
+
+
+def rungs_by_ratio(
+    noise_multiplier: float, clients: int, ratios: FloatArray
+) -> Iterator[tuple[Rung, BoolArray]]:
+    """Rungs that are about the least at some K, each with a mask of these K, shape (K's,)."""
+    # The best ε₀ rises with K, slowly, so it is searched at few K's.
+    few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
+    epsilons, deltas = _ladder(noise_multiplier)
+    nearest, about = [], []
+    for choice in CHOICES:
+        values = _about(epsilons[:, None], deltas[:, None], clients, few, choice)
+        rungs = np.rint(np.interp(ratios, few, np.argmin(values, axis=0))).astype(np.int64)
+        nearest.append(rungs)
+        about.append(_about(epsilons[rungs], deltas[rungs], clients, ratios, choice))
+    choices = np.argmin(about, axis=0)
+    rungs = np.choose(choices, nearest)
+    for index, choice in set(zip(rungs.tolist(), choices.tolist(), strict=True)):
+        rung = Rung(float(epsilons[index]), float(deltas[index]), choice)
+        yield rung, (rungs == index) & (choices == choice)
+
+
+@remembered
+def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
+    """ε₀'s and an upper bound on the noise's δ₀ at each, down to where it underflows."""
+    mu = 2.0 / noise_multiplier
+    last = min(_FURTHEST * mu + 0.5 * mu**2, _LARGEST_LOCAL_EPSILON)
+    epsilons = np.arange(1, math.ceil(last * _RUNGS / mu) + 1) * (mu / _RUNGS)
+    epsilons = np.minimum(epsilons, _LARGEST_LOCAL_EPSILON)
+    message = PairCurve(GaussianPair(noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
+    return epsilons, message.delta(np.exp(epsilons))
+
+
+def _about(
+    epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
+) -> FloatArray:
+    """Estimate of the bound that only steers: the pair as if Gaussian, or the message alone."""
+    low = 1.0 / (np.exp(epsilon0) + 1.0)
+    share = (low, 0.5 * np.exp(-epsilon0))[choice]
+    gap = np.tanh(0.5 * epsilon0)
+    spread = gap * np.sqrt(2.0 / (clients * share))
+    score = np.log(k) / spread
+    hidden = ndtr(0.5 * spread - score) - k * ndtr(-0.5 * spread - score)
+    alone = np.maximum(1.0 - low - k * low, 0.0)
+    nobody = np.exp((clients - 1) * np.log1p(-np.minimum(2.0 * share, _ALMOST_ONE)))
+    hidden = np.minimum(hidden + nobody * alone, alone)
+    slack = _DISTANCES[choice] * (clients - 1) * np.exp(-epsilon0) * delta0
+    fewer = np.minimum(hidden + (1.0 + k) * slack, 1.0)
+    return delta0 + np.minimum(hidden + slack * (k - 1.0 + 2.0 * fewer), alone)
+
+
+@remembered
+def _rung(price: GaussianPrice, rung: Rung) -> ApproximatePrice:
+    epsilon0, delta0, choice = rung
+    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, (choice,))
+
+
+_SINGLE, _COMPOSED = 256, 64  # groups of blanket messages for one round, for one of many
+_ROUGH = 16  # and for a first guess
+_COARSE, _DENSITY = 4.0, 20.0  # K's a standard deviation of the loss: to find a root, to compose
+_CLOSE = 9.0  # standard deviations of the loss up to which K's lie close together
+_APART = 1.05  # and the ratio of ε's from there on
+_ABOUT = np.array([0.8, 0.9, 0.96, 1.02, 1.1, 1.3])  # times about δ's ε, to enclose it by
+_CLOSER = (0.02, 3e-3)  # relative distances of ε's about δ's, one after the other
+
+
+class PricedMessages(ABC):
+    """One round with an upper bound on δ at any K, the same in both directions."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio, at most 1."""
+
+    @property
+    @abstractmethod
+    def floor(self) -> float:
+        """δ below which no ε holds."""
+
+    @abstractmethod
+    def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
+        """The bound at any K."""
+
+    @abstractmethod
+    def end(self, delta: float) -> float:
+        """ε from which on δ(ε) is negligible, or falls no more, at this δ."""
+
+    @abstractmethod
+    def wide(self, refinement: int) -> Curve:
+        """Upper curve at any K, for callers that need few K's which are not known beforehand."""
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Upper polygon of both directions, sharp near one δ."""
+        require_upper(side)
+        return _near(self, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Upper polygon of both directions, sharp from 1 down to δ."""
+        require_upper(side)
+        curve = _down_to(self, delta, refinement)
+        return CurvePair(side, [curve], [curve], (self.floor, self.floor))
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateMessagesBlock(PricedMessages):
+    """One round of n shuffled messages of (ε₀, δ₀)-randomizers: upper bounds only.
+
+    Randomizers may be chosen by the messages before, as long as the order of speaking is hidden.
+    ε₀ is under replacement; above 600 it counts as 600.
+    """
+
+    epsilon0: float
+    delta0: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon0=self.epsilon0)
+        checks.open_unit(delta0=self.delta0)
+        checks.count(clients=self.clients)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio without infinity mass, at most 1."""
+        half = min(0.5 * self.epsilon0, 300.0)
+        return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(self.clients))
+
+    @property
+    def floor(self) -> float:
+        """δ₀, below which no ε holds."""
+        return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
+
+    def price(self, groups: int) -> ApproximatePrice:
+        """The bound at any K."""
+        return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
+
+    def end(self, delta: float) -> float:
+        """The ε from which on δ is δ₀."""
+        return self.price(1).furthest
+
+    def wide(self, refinement: int) -> Curve:
+        """Bound at any K, constant from where it would rise."""
+        return _falling(self, refinement)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianMessagesBlock(PricedMessages):
+    """One round of n shuffled messages with Gaussian noise each: upper bounds only.
+
+    At every K about the best of many ε₀, each with the δ₀ of the noise there, and of the bound for
+    a single message. For every dimension. σ is the standard deviation of one message's
+    noise over the clip norm C; another record moves a message by up to 2C.
+    """
+
+    noise_multiplier: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(noise_multiplier=self.noise_multiplier)
+        checks.count(clients=self.clients)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About twice the standard deviation of the likelihood ratio for identical others."""
+        growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
+        return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
+
+    @property
+    def floor(self) -> float:
+        """0: every δ has an ε."""
+        return 0.0
+
+    def price(self, groups: int) -> GaussianPrice:
+        """The bound at any K."""
+        return GaussianPrice(self.noise_multiplier, self.clients, groups)
+
+    def end(self, delta: float) -> float:
+        """ε of a single message at δ, or the largest ε that can be represented."""
+        try:
+            return epsilon_at(self.price(1).alone, delta, Side.UPPER)
+        except NumericalError:
+            return _LARGEST_LOCAL_EPSILON
+
+    def wide(self, refinement: int) -> Curve:
+        """The price at any K."""
+        return _PriceCurve(self.price(_COMPOSED << refinement))
+
+
+@dataclass(frozen=True, slots=True)
+class InfinityMassBlock:
+    """A block of messages with an infinity mass: the victim's message may identify its record.
+
+    (ε₀, δ₀)-randomizers may do so: the victim sends one of the base's messages, or with chance δ₀
+    one that no other record can produce, in both worlds; the others send messages of
+    ε₀-randomizers. A lower bound if the base's is one.
+    """
+
+    base: Block
+    infinity_mass: float
+
+    def __post_init__(self) -> None:
+        checks.probability(infinity_mass=self.infinity_mass)
+
+    @property
+    def loss_deviation(self) -> float:
+        """The base's."""
+        return self.base.loss_deviation
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A curve made sharp near one δ."""
+        hint = max(delta - self.infinity_mass, 0.01 * delta)
+        curve = self.base.curve(direction, side, hint, refinement)
+        return InfinityMassBound(curve, self.infinity_mass, side)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The base's curves, with the infinity mass."""
+        base = self.base.curves(side, delta, refinement)
+        remove, add = (
+            [InfinityMassBound(curve, self.infinity_mass, side) for curve in curves]
+            for curves in (base.remove, base.add)
+        )
+        rounding = _ROUNDING if side is Side.UPPER else -_ROUNDING
+        floors = [
+            (self.infinity_mass + (1.0 - self.infinity_mass) * f) * (1.0 + rounding)
+            for f in base.floors
+        ]
+        return CurvePair(side, remove, add, (floors[0], floors[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class InfinityMassBound:
+    """δ₀ + (1 − δ₀)·δ(K): each world has an outcome of probability δ₀ that the other lacks."""
+
+    base: Curve
+    infinity_mass: float
+    side: Side
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        value = self.infinity_mass + (1.0 - self.infinity_mass) * self.base.delta(k)
+        rounding = _ROUNDING if self.side is Side.UPPER else -_ROUNDING
+        return np.minimum(value * (1.0 + rounding), 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1, shape of ``k``."""
+        return (1.0 - self.infinity_mass) * self.base.slope(k)
+
+
+def shuffled_gaussian(
+    noise_multiplier: float, clients: int, delta: float, rounds: int = 1
+) -> float:
+    """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
+
+    Source: `GaussianPrice` (docs/design/shuffling.md, "Approximate randomizers"), with ε₀ and δ₀ of
+    the Gaussian. The least of this and of ε of the messages without shuffling. All clients of a
+    round apply the same randomizer. Each round is shuffled afresh.
+
+    Args:
+        noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
+            another record moves a message by up to 2C.
+        clients: n ≥ 1, the clients of each round.
+        delta: δ in (0, 1).
+        rounds: number of rounds, at least 1.
+
+    Returns:
+        ε under replace-one, never below the true one; that of the messages without shuffling
+        where shuffling proves, or can be certified to prove, no more.
+    """
+    checks.positive(noise_multiplier=noise_multiplier)
+    checks.count(clients=clients, rounds=rounds)
+    checks.open_unit(delta=delta)
+    alone = [(PairBlock(GaussianPair(noise_multiplier / (2 * math.sqrt(rounds)))), 1)]
+    run = [(GaussianMessagesBlock(noise_multiplier, clients), rounds)]
+    found: list[float] = []
+    for candidate in (alone, run):
+        try:
+            found.append(run_epsilon(candidate, Direction.REMOVE, Side.UPPER, delta, 0))
+        except NumericalError:
+            if candidate is run and not found:
+                raise
+    return min(found)
+
+
+@remembered
+def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
+    """Upper polygon through K's that approach the one at which it reaches δ."""
+    end = block.end(0.999 * delta)
+    ratios, values = _enclosing(block, delta, end)
+    sharp = block.price(_SINGLE << refinement)
+    for width in _CLOSER:
+        root = _root(upper_polygon(ratios, values), delta)
+        if root <= 0.0:
+            break
+        # The polygon lies above: δ's ε is a little less, or this one.
+        further = np.exp(np.minimum(root * (1.0 + width * np.array([-3.0, -2, -1, 0, 1])), end))
+        order = np.argsort(np.append(ratios, further))
+        ratios = np.append(ratios, further)[order]
+        values = np.append(values, sharp.at(further))[order]
+        ratios, first = np.unique(ratios, return_index=True)
+        values = np.minimum.reduceat(values, first)
+    return upper_polygon(ratios, values)
+
+
+@remembered
+def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
+    """K's that enclose the one at which δ is reached, if any, and rough upper bounds there."""
+    epsilons = _epsilons(block.loss_deviation, end, _COARSE)
+    rough = block.price(_ROUGH).roughly(np.exp(epsilons))
+    guess = float(epsilons[np.argmax(rough <= delta)])
+    ratios = np.exp(np.unique(np.append(0.0, np.minimum(guess * _ABOUT, end))))
+    values = block.price(_COMPOSED).at(ratios)
+    if guess == 0.0 or not values[1] > delta >= values.min():
+        ratios = np.exp(epsilons)
+        values = block.price(_COMPOSED).at(ratios)
+    return ratios, values
+
+
+@remembered
+def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
+    """Upper polygon down to δ, or to where the bound falls no more."""
+    density = _DENSITY * 2**refinement
+    ratios = np.exp(_epsilons(block.loss_deviation, block.end(0.5 * delta), density))
+    return upper_polygon(ratios, block.price(_COMPOSED << refinement).at(ratios))
+
+
+@dataclass(frozen=True, slots=True)
+class _PriceCurve:
+    """Upper curve by a price at any K, constant from the K on at which it would rise."""
+
+    price: ApproximatePrice | GaussianPrice
+    turn: float = math.inf
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        value = self.price.at(k)
+        if math.isinf(self.turn):
+            return value
+        return np.minimum(value, self.price.at(np.minimum(k, self.turn)))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        return np.zeros(np.shape(k))
+
+
+@remembered
+def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
+    price = block.price(_COMPOSED << refinement)
+    ratios = np.exp(_epsilons(block.loss_deviation, block.end(1.0), 1.0))
+    ratios = ratios[ratios < math.exp(price.furthest)]
+    return _PriceCurve(price, float(ratios[np.argmin(price.at(ratios))]))
+
+
+def _epsilons(loss_deviation: float, end: float, density: float) -> FloatArray:
+    """ε's from 0 to an end, close up to a few standard deviations of the loss."""
+    close = np.linspace(0.0, _CLOSE * loss_deviation, math.ceil(_CLOSE * density) + 1)
+    further = max(math.ceil(math.log(max(end / close[-1], 1.0)) / math.log(_APART)), 1)
+    far = np.geomspace(close[-1], max(end, close[-1]), further + 1)
+    epsilons = np.concatenate([close, far])
+    return np.unique(np.append(epsilons[epsilons < end], end))
+
+
+def _root(curve: PolygonCurve, delta: float) -> float:
+    """The ε at which a polygon reaches δ; 0 if it begins below or never does."""
+    nodes, values = curve.nodes, curve.values
+    index = int(np.argmax(values <= delta))
+    if index == 0:
+        return 0.0
+    share = (values[index - 1] - delta) / (values[index - 1] - values[index])
+    return math.log(nodes[index - 1] + share * (nodes[index] - nodes[index - 1]))
+
+
+def require_upper(side: Side) -> None:
+    """Refuse a lower side by an UnsupportedError."""
+    if side is Side.LOWER:
+        raise UnsupportedError("the bound for approximate randomizers says nothing from below")

@@ -1,1 +1,0 @@
-"""Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them."""

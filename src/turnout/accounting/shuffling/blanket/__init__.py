@@ -1,1 +1,0 @@
-"""Blanket pairs: what a shuffle of pure messages is worth, and what bounds it."""

@@ -1,0 +1,213 @@
+"""Attained losses of shuffled messages: lower bounds, and blocks that have both sides.
+
+`LowerBoundBlock` is a round of any ε₀-randomizers, from above and from below.
+`IdenticalOthersBlock`, `identical_others_block` and `IdenticalGaussianBlock` are rounds in which
+all others hold one record. `kary_response_block` and `hadamard_response_block` have both sides of
+two known randomizers. `messages` makes these blocks; they build on `blanket`, `binary_response` and
+`participation.check_ins`.
+
+An event that is likelier than ε allows for one choice of the others' records disproves (ε, δ), so
+any choice of records is a lower bound, and so is any processing of the messages.
+docs/design/shuffling.md, "What is attained", gives the reasons for the choices here.
+
+Notation
+    ε₀        of the randomizer      e = e^{ε₀}
+    x⁰, x¹    the victim's two records
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
+from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair, bounded_variation_pair, pair_of_table
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.shuffling.binary_response import (
+    BinaryResponseBlock,
+    BinaryResponseCurve,
+    Bits,
+)
+from turnout.accounting.shuffling.blanket import BlanketBlock
+from turnout.accounting.shuffling.blanket_pairs import (
+    BlanketPair,
+    hadamard_pair,
+    kary_pair,
+    stronger_clones_pair,
+    third_value_pair,
+)
+from turnout.core import checks
+
+_NEARER = 1e-9
+_FEW_OF_OTHERS = 2.0  # ε₀ from which P/Q of what the victim does not prefer matters little
+_FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact distribution is composed
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBoundBlock:
+    """One round of messages of any ε₀-randomizers, adaptive or not, from both sides.
+
+    UPPER is the pair that is proved for them all. LOWER is binary response with identical others,
+    or three-valued response with all others on the third value, which costs more of many clients
+    where e > 2: in one round the larger at each K; composed the one whose total variation is
+    larger. With identical others no randomizer has a larger χ² than the larger of these
+    two (docs/design/shuffling.md). As REMOVE it is the worse direction of binary response;
+    three-valued response has only one direction.
+    """
+
+    local_epsilon: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon)
+        checks.count(clients=self.clients)
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio of the upper pair, at most 1."""
+        return self._third.loss_deviation
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """LOWER: the larger curve at each K, in the worse direction."""
+        if side is Side.UPPER:
+            return self._third.curve(direction, side, delta, refinement)
+        blocks = (self._binary, self._third)
+        return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """LOWER: both directions of one randomizer."""
+        third = self._third.curves(side, delta, refinement)
+        if side is Side.UPPER:
+            return third
+        binary, one = self._binary.curves(side, delta, refinement), np.ones(1)
+        larger = third.remove[0].delta(one) > binary.remove[0].delta(one)
+        return third if bool(larger[0]) else binary
+
+    @property
+    def _binary(self) -> BinaryResponseBlock:
+        return BinaryResponseBlock(self.local_epsilon, self.clients)
+
+    @property
+    def _third(self) -> BlanketBlock:
+        upper = stronger_clones_pair(self.local_epsilon)
+        return BlanketBlock(upper, self.clients, third_value_pair(self.local_epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class IdenticalOthersBlock(Bits):
+    """Round of binary response in which all others hold the bit that the victim lacks in P.
+
+    In Q all bits are equal, so a sample without the victim is the same in both worlds, as
+    `sampled_rounds` requires. UPPER is the pair that is proved for all ε₀-randomizers.
+    """
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """LOWER: exact at every K."""
+        if side is Side.LOWER:
+            return self._exact(direction)
+        return self._above.curve(direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """LOWER: both directions, exact."""
+        if side is Side.LOWER:
+            remove, add = (self._exact(direction) for direction in Direction)
+            return CurvePair(side, [remove], [add])
+        return self._above.curves(side, delta, refinement)
+
+    def _exact(self, direction: Direction) -> Curve:
+        return BinaryResponseCurve(self.local_epsilon, self.clients, 0, direction, Side.LOWER)
+
+    @property
+    def _above(self) -> BlanketBlock:
+        return BlanketBlock(stronger_clones_pair(self.local_epsilon), self.clients)
+
+
+def identical_others_block(
+    local_epsilon: float, total_variation: float, clients: int
+) -> AllocationBlock:
+    """Round of a randomizer whose ε₀ and τ two records attain; all others hold one of them.
+
+    In Q the victim holds it too. The likelihood ratio is then the mean of those of n messages: one
+    step among n, of random allocation. From below only: the distance of the pair is slightly
+    reduced, and where e is large, messages that the victim does not prefer are merged, which costs
+    1/e of the variance and makes distributions of many messages ten times as fast.
+    """
+    nearer = total_variation * (1.0 - _NEARER)
+    if local_epsilon < _FEW_OF_OTHERS:
+        return AllocationBlock(bounded_variation_pair(local_epsilon, nearer), clients)
+    other = nearer / math.expm1(local_epsilon)
+    own = other + nearer
+    pair, _ = pair_of_table([own, 1.0 - own], [other, 1.0 - other])
+    return AllocationBlock(pair, clients)
+
+
+@dataclass(frozen=True, slots=True)
+class IdenticalGaussianBlock:
+    """One round of Gaussian messages: all others hold −C, the victim C in P and −C in Q.
+
+    The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
+    allocation. Of many messages the sum alone is composed, which is faster and a lower bound.
+    """
+
+    noise_multiplier: float
+    clients: int
+
+    @property
+    def loss_deviation(self) -> float:
+        """About the standard deviation of the likelihood ratio, at most 1."""
+        return self._steps.loss_deviation
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Exact curve, rounded to its side."""
+        return self._steps.curve(direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Exact curves, or lower ones by the sum where there are many messages."""
+        many = self.clients > _FEW_TO_COMPOSE and side is Side.LOWER
+        return (self._sum if many else self._steps).curves(side, delta, refinement)
+
+    @property
+    def _steps(self) -> AllocationBlock:
+        return AllocationBlock(GaussianPair(0.5 * self.noise_multiplier), self.clients)
+
+    @property
+    def _sum(self) -> PairBlock:
+        return PairBlock(GaussianPair(0.5 * self.noise_multiplier * math.sqrt(self.clients)))
+
+
+def kary_response_block(local_epsilon: float, values: int, clients: int) -> Block:
+    """One round of k-ary randomized response.
+
+    Source: docs/design/shuffling.md, "What is attained".
+
+    Returns:
+        UPPER: for k = 2 the supremum over all splits of the others, else the blanket of the
+        victim's two values and the neutral ones. LOWER: for k = 2 identical others, else all others
+        on one value that is not the victim's, k − 2 values merged.
+    """
+    checks.count(2, values=values)
+    if values == 2:
+        return BinaryResponseBlock(local_epsilon, clients)
+    upper = kary_pair(local_epsilon, values)
+    return BlanketBlock(upper, clients, _others_elsewhere(upper))
+
+
+def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
+    """One round of Hadamard response, of any number of values.
+
+    Source: docs/design/shuffling.md, "What is attained".
+
+    Returns:
+        UPPER: the blanket of any two values. LOWER, where there are three values at least: all
+        others hold the value whose row is the product of the rows of the victim's two.
+    """
+    upper = hadamard_pair(local_epsilon)
+    return BlanketBlock(upper, clients, _others_elsewhere(upper))
+
+
+def _others_elsewhere(upper: BlanketPair) -> BlanketPair:
+    """Pair of the same victim where all other messages of the others are neutral, and merged."""
+    return BlanketPair(upper.high, upper.low, upper.share, 1.0 - 2.0 * upper.share)

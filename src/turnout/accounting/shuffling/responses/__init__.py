@@ -1,1 +1,0 @@
-"""Randomizers that are known: their shuffles exactly or in brackets, and what is attained."""

@@ -1,0 +1,551 @@
+"""Self-sampling: mixtures over the number of clients that send a message.
+
+`Mixture` is δ(K) of a `Sample` of clients in one direction, from one side, by groups of N
+(`groups`). `SampledCurve` is the sharper upper bound for a blanket pair, by `SampledCells`: values
+of the numbers of messages and their probabilities, at the resolution of a `Grain`. `sampled_rounds`
+makes blocks of both, `schemes` uses `groups_from`. docs/design/shuffling.md ("Sampling") has the
+proofs.
+
+Notation (see also `blanket_pairs`)
+    n    clients           N    messages of a round, Bin(n, q); its senders are a uniform subset
+    q    each one's chance of sending one           γ    N/n, ρ its inverse       K = e^ε
+    δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
+    B    high and low messages     c    neutral ones     m    N − B     r    v₃/β₃
+
+**Mixture.** Given N, which is observed, the round is that of a uniform subset: δ(K) is at most the
+mean over N of h(N) = γ·δ_N(1 + (K − 1)/γ) (`sampled_rounds.SubsampledBlock`). For one fixed curve
+in the place of δ_N this rises with γ and is convex in it (a perspective). So for N₁ ≤ N ≤ N₂ the
+curve of N₁, with N spread on N₁ and N₂ so that its mean stays, bounds from above; that of N₂, with
+N at its mean, from below. The same holds of both directions of a diluted pair, (1 − γ)Q + γP
+against Q.
+
+**Blanket pairs.** δ_N itself is a mean over B and c (`blanket`). Both γ and B count as chances
+there, so that together
+
+    B − 1 ~ Bin(n − 1, 2βq),   m | B ~ Bin(n − B, q(1 − 2β)/(1 − 2βq)),   c | m ~ Bin(m, p),
+
+p = β₃/(1 − 2β), and δ(K) is q times the mean of a price at 1 + (K − 1)ρ. The gain of an event is a
+constant less a multiple of ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together
+and falls in both; from above:
+
+  * B in [B₁, B₂]: as in `blanket_pairs.Cells`, with m that of B₂ and N = B₂ + m. (With the same
+    coins of the others, m is no larger than the true one and N no smaller.)
+  * m between two points a < b, c = m·x: the price is convex along any line of (ρ, ρc). Of these
+    ρc = nx·m/N is concave in m, so above its chord; and ρ is above 4·N_a·N_b/(N_a + N_b)² times its
+    chord. With ρ at both ends so much less, the price lies below the chord of its ends' prices.
+  * c | m for all m from m' on: m/m'·Bin(m', p), which is larger in convex order.
+  * Cells of negligible probability count as lost: a price is at most 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betainc, betaincc
+
+from turnout.accounting.divergence.blocks import Block, CurvePair
+from turnout.accounting.divergence.composition import RepeatedBlock
+from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted
+from turnout.accounting.shuffling.approximate import PricedMessages, require_upper
+from turnout.accounting.shuffling.blanket import BlanketBlock, BlanketCurve, best_events
+from turnout.accounting.shuffling.blanket_pairs import (
+    BlanketPair,
+    first_of_groups,
+    group_chances,
+    points_of,
+    stretched,
+)
+from turnout.accounting.shuffling.lower_bounds import IdenticalGaussianBlock
+from turnout.core import checks
+from turnout.core.arrays import BoolArray, FloatArray, IntArray
+
+_SLACK = 1e-9  # relative error that a binomial probability may have
+_EVERY = 1.5  # distance of numbers up to which none lies between
+_COARSEST = 3.0  # deviations between points, at most
+_SURE = 1.0 - 1e-12  # p above which all that is not high or low is neutral
+_LEAST_SHARE = 0.1  # of v₃², for a price that turns on few messages
+_ALL = 60  # so few numbers that each is a point
+
+
+class Grain(NamedTuple):
+    """Resolution of the numbers of messages.
+
+    Attributes:
+        groups: groups of B are about B/(8·groups) wide, or single.
+        fine: points of m are about m/√fine apart, those of c about c/(v₃·√fine).
+        lost: about the largest total probability of the cells that are left out.
+    """
+
+    groups: int
+    fine: float
+    lost: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledCells:
+    """Values of the numbers of messages, shape (cells,) each, for an upper bound.
+
+    Attributes:
+        coins: B − 1, steps of the walk but one.
+        excess: as in `blanket_pairs.Cells`, of ρc over the ρ here.
+        rate: 1/ρ, no smaller than N/n.
+        weight: probability, the factor q included.
+        lost: total probability of all cells that are left out, from above.
+    """
+
+    coins: FloatArray
+    excess: FloatArray
+    rate: FloatArray
+    weight: FloatArray
+    lost: float
+
+    @classmethod
+    def of(cls, pair: BlanketPair, population: int, rate: float, grain: Grain) -> SampledCells:
+        """Cells whose mean price is never below the truth."""
+        # Groups of B.
+        others, chance = population - 1, min(2.0 * pair.share * rate, 1.0)
+        first = first_of_groups(others, chance, grain.groups)
+        near, far = first, np.append(first[1:] - 1.0, float(others))
+        chances = rate * group_chances(first, others, chance, Side.UPPER)
+        kept, lost = _heavy(chances, grain.lost)
+        near, far, chances = near[kept], far[kept], chances[kept]
+        # Points of m for each group, with N and 1/ρ.
+        present = rate * (1.0 - 2.0 * pair.share) / (1.0 - chance) if chance < 1 else 0.0
+        row, m, weights, least = _spread(others - far, min(present, 1.0), grain.fine)
+        messages = far[row] + 1.0 + m
+        rates = messages / population / _lowered(messages, row)
+        weights = weights * chances[row]
+        kept, left_out = _heavy(weights, grain.lost)
+        lost += left_out
+        # Drop cells of negligible probability.
+        near, far, m, least = near[row[kept]], far[row[kept]], m[kept], least[kept]
+        messages, rates, weights = messages[kept], rates[kept], weights[kept]
+        # Points of c for each cell, if messages may be neutral.
+        if pair.neutral == 0.0:
+            return cls(near, np.zeros(near.size), rates, weights, lost)
+        cell, c, shares = _neutrals(pair, m, least, grain.fine)
+        c = c * (population * rates / messages)[cell]
+        coins, excess, weights = _moved(pair, near, far, weights, (cell, c, shares))
+        kept, left_out = _heavy(weights, grain.lost)
+        return cls(coins[kept], excess[kept], rates[cell[kept]], weights[kept], lost + left_out)
+
+
+def _heavy(weights: FloatArray, lost: float) -> tuple[BoolArray, float]:
+    """Mask of the weights to keep, the largest always, and an upper bound on the others' sum."""
+    kept = weights >= min(lost / max(weights.size, 1), float(weights.max()))
+    return kept, float(weights[~kept].sum()) * (1.0 + _SLACK)
+
+
+def _moved(
+    pair: BlanketPair,
+    near: FloatArray,
+    far: FloatArray,
+    weights: FloatArray,
+    neutrals: tuple[IntArray, FloatArray, FloatArray],
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Coins, excess and weight of the numbers of neutral messages: see `blanket_pairs.Cells`."""
+    cell, c, shares = neutrals
+    drift = 2.0 * pair.neutral_ratio * pair.share * c
+    sums = pair.high + pair.low
+    by_mean = np.bincount(cell, shares * drift, minlength=far.size) <= sums * (far + 1.0)
+    moved = np.where(by_mean, 0.0, sums * (near - far))
+    weights = weights * np.where(by_mean, 1.0, (far + 1.0) / (near + 1.0))
+    excess = (moved[cell] + drift) / (far[cell] + 1.0)
+    return np.where(by_mean, near, far)[cell], excess, shares * weights[cell]
+
+
+def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
+    """Factor that puts the chords of 1/N below 1/N, at each point."""
+    a, b = messages[:-1], messages[1:]
+    same = (row[1:] == row[:-1]) & (b - a > _EVERY)
+    factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
+    return np.minimum(np.append(factor, 1.0), np.append(1.0, factor)) * (1.0 - 1e-15)
+
+
+def _spread(
+    trials: FloatArray, chance: float, fine: float
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Points that replace Bin(trials, chance) in each row, from above where prices are chords.
+
+    Row, point, weight, and the least number that the chord to the point covers.
+    """
+    # Points around the mean of each row, at distances that follow from the grain.
+    mean = trials * chance
+    deviation = np.sqrt(mean * (1.0 - chance)) + 1e-9
+    typical, wide = float(np.median(mean)), float(np.median(deviation))
+    apart = max(min(_COARSEST, typical / math.sqrt(fine) / wide), 1.0 / wide)
+    offsets = stretched(apart)
+    points = np.rint(mean[:, None] + deviation[:, None] * offsets)
+    # However little it deviates, no long chord ends at the mean.
+    about = np.rint(mean)[:, None] + np.arange(-1.0, 2.0)
+    points = np.concatenate([about, points], axis=1)
+    # All small numbers where the mean is small, and the ends of the range.
+    if typical < _ALL:
+        points = np.concatenate([np.tile(np.arange(_ALL + 1.0), (trials.size, 1)), points], axis=1)
+    points = np.clip(points, 0.0, trials[:, None])
+    ends = np.zeros((trials.size, 1)), trials[:, None]
+    points = np.sort(np.concatenate([ends[0], points, ends[1]], axis=1), axis=1)
+    # Drop repeated points; weights by hats.
+    kept = np.diff(points, axis=1, prepend=-1.0) > 0
+    row = np.nonzero(kept)[0]
+    x = points[kept]
+    weights = _hats(x, row, trials[row], chance)
+    below = np.where(np.diff(row, prepend=-1) > 0, x, np.append(0.0, x[:-1]) + 1.0)
+    return row, x, weights, below
+
+
+def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> FloatArray:
+    """Upper bound on the mean of each hat of a binomial number, points of a row from 0 to all."""
+    high = x > trials * chance
+    outer, inner = _tail(x, trials, chance, high=high)
+    part = trials * chance * inner
+    price = np.maximum(np.where(high, part - x * outer, x * outer - part), 0.0)
+    rounding = _SLACK * (part + x * outer)
+    start, end = np.diff(row, prepend=-1) > 0, np.diff(row, append=-1) != 0
+    gaps = np.where(end, 1.0, np.append(x[1:], 0.0) - x)
+    shift = x - trials * chance  # of a reverse hockey stick from a hockey stick
+    reverse_hockey_stick, hockey_stick = (
+        np.where(high, price + shift, price),
+        np.where(high, price, price - shift),
+    )
+
+    def slopes(values: FloatArray) -> FloatArray:
+        return (np.append(values[1:], 0.0) - values) / gaps
+
+    after = np.where(
+        high,
+        np.where(end, 0.0, slopes(hockey_stick)),
+        np.where(end, 1.0, slopes(reverse_hockey_stick)),
+    )
+    # The slope before a point, of the same kind as the point's own.
+    before_reverse = np.where(start, 0.0, np.append(0.0, slopes(reverse_hockey_stick)[:-1]))
+    before_hockey_stick = np.where(start, -1.0, np.append(0.0, slopes(hockey_stick)[:-1]))
+    before = np.where(high, before_hockey_stick, before_reverse)
+    near = np.append(0.0, rounding[:-1]), np.append(rounding[1:], 0.0)
+    error = np.where(start, 0.0, (rounding + near[0]) / np.append(1.0, gaps[:-1]))
+    error = error + np.where(end, 0.0, (rounding + near[1]) / gaps)
+    return np.clip(after - before, 0.0, 1.0) + error
+
+
+def _tail(
+    x: FloatArray, trials: FloatArray, chance: float, *, high: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """P(Bin(l) > x), P(Bin(l − 1) ≥ x) if ``high``, else P(Bin(l) < x), P(Bin(l − 1) < x − 1)."""
+    # Upper tails: of l trials, and of l − 1.
+    less = np.maximum(trials - 1.0, 1.0)
+    above = high & (x < trials)
+    up = np.where(above, x + 1.0, 1.0)
+    outer_high = np.where(above, betainc(up, np.where(above, trials - x, 1.0), chance), 0.0)
+    inside = above & (x >= 1)
+    up = np.where(inside, x, 1.0)
+    inner_high = betainc(up, np.where(inside, less - x + 1.0, 1.0), chance)
+    inner_high = np.where(inside, inner_high, np.where(above, 1.0, 0.0))
+    # Lower tails, likewise.
+    low = ~high & (x >= 1)
+    outer_low = betaincc(np.where(low, x, 1.0), np.where(low, trials - x + 1.0, 1.0), chance)
+    lower = ~high & (x >= 2)
+    inner_low = betaincc(
+        np.where(lower, x - 1.0, 1.0), np.where(lower, less - x + 2.0, 1.0), chance
+    )
+    # Each point takes the smaller of its two tails.
+    outer = np.where(high, outer_high, np.where(low, outer_low, 0.0))
+    return outer, np.where(high, inner_high, np.where(lower, inner_low, 0.0))
+
+
+def _neutrals(
+    pair: BlanketPair, m: FloatArray, least: FloatArray, fine: float
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Points for c | m that hold for all m from a least one on: cell, point and weight."""
+    rest = 1.0 - 2.0 * pair.share
+    p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
+    least = np.minimum(least, m)
+    order = np.argsort(-least, kind="stable")
+    fine = fine * max(pair.neutral**2, _LEAST_SHARE)
+    chance = p if p < _SURE else 1.0
+    index, points, weights = points_of(least[order], chance, Side.UPPER, fine)
+    cell = order[index]
+    return cell, points * (m / np.maximum(least, 1.0))[cell], weights
+
+
+_AT_ONCE = 1 << 17  # prices, so that arrays stay small
+
+
+@dataclass(frozen=True)
+class SampledCurve:
+    """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), γ = N/n."""
+
+    pair: BlanketPair
+    population: int
+    rate: float
+    grain: Grain
+
+    def __post_init__(self) -> None:
+        checks.count(population=self.population, groups=self.grain.groups)
+        checks.probability(rate=self.rate)
+        checks.positive(fine=self.grain.fine, lost=self.grain.lost)
+
+    @property
+    def floor(self) -> float:
+        """0: every δ has an ε, for no view is likelier by more than e^{ε₀}."""
+        return 0.0
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
+        step = max(1, _AT_ONCE // max(self._cells.weight.size, 1))
+        parts = [self._priced(flat[i : i + step]) for i in range(0, flat.size, step)]
+        return np.concatenate(parts).reshape(np.shape(k))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """Always 0: slopes serve lower curves, and this is none."""
+        return np.zeros(np.shape(k))
+
+    def _priced(self, k: FloatArray) -> FloatArray:
+        cells = self._cells
+        ratios = 1.0 + (k[None, :] - 1.0) / cells.rate[:, None]
+        events = best_events(self.pair, cells.coins, cells.excess, ratios)
+        total = cells.weight @ events.most + cells.lost
+        return np.minimum(total * (1.0 + _SLACK), 1.0)
+
+    @cached_property
+    def _cells(self) -> SampledCells:
+        return SampledCells.of(self.pair, self.population, self.rate, self.grain)
+
+
+MessageBlocks = Callable[[int], Block]
+"""A block for every number of messages, all of one randomizer: of `BlanketBlock`s the pair is the
+same. A frozen dataclass, so that equal ones are equal."""
+
+_LARGEST_HINT = 0.5
+
+_INNER, _OUTER = 3.0, (5.0, 9.0)  # deviations of N: narrow groups, and where wide ones end
+_FEWEST, _MOST = 4, 24
+_COMPOSED = (-7.0, -3.0, -1.0, 1.0, 4.0)  # where groups begin whose curves are compositions
+_FEW = 24  # N's about the mean that are single groups
+_WIDTH = 1e-3  # of a group, relative to N; about four times the error that it makes in ε
+_COINS = 64  # groups that the number of blanket messages is cut into
+
+
+class RoundGroup(NamedTuple):
+    """Group N₁ ≤ N ≤ N₂, its probability, and the mean of N in it."""
+
+    first: int
+    last: int
+    chance: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Curve by which a group of N's is priced, and the rates γ and weights of its dilutions."""
+
+    curve: Curve
+    dilutions: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Sample of n clients, each of whom sends one of the base's messages with probability q.
+
+    ``identical_others``: whether the base has identical records of all others.
+    """
+
+    base: MessageBlocks
+    population: int
+    rate: float
+    identical_others: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """Bound on δ(K) of a self-sampling round in one direction, from one side."""
+
+    parts: Sequence[_Part]
+    dilution: Direction
+    side: Side
+    floor: float
+
+    @classmethod
+    def of(
+        cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
+    ) -> Mixture:
+        """Mixture that is sharp from 1 down to δ."""
+        parts: list[_Part] = []
+        floor = 0.0
+        mixed = _groups_of(sample, side, refinement)
+        for group in mixed:
+            # Past its hint a curve need not fall: all that is left of them must stay below δ.
+            weight = len(mixed) * sample.rate * max(group.chance, 1e-300)
+            hint = min(_LARGEST_HINT, delta / weight)
+            block = sample.base(group.first if side is Side.UPPER else group.last)
+            spread = dilutions(group, sample.population, side)
+            parts.append(_Part(wide_curve(block, direction, side, hint, refinement), spread))
+            floor += sum(rate * weight for rate, weight in spread) * floor_of(block, side)
+        if sample.identical_others and direction is Direction.ADD and sample.rate < 1:
+            floor = 0.0  # nothing is impossible with the victim, which may stay away
+        return cls(
+            parts, dilution_of(direction, identical_others=sample.identical_others), side, floor
+        )
+
+    @classmethod
+    def alone(cls, sample: Sample, curve: Curve) -> Mixture:
+        """Upper mixture by one curve that holds for every number of messages."""
+        parts = [
+            _Part(curve, dilutions(group, sample.population, Side.UPPER))
+            for group in groups(sample.population, sample.rate, Side.UPPER, 0)
+        ]
+        return cls(parts, Direction.REMOVE, Side.UPPER, 0.0)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        total = np.zeros(np.shape(k))
+        for part in self.parts:
+            for rate, weight in part.dilutions:
+                total = total + weight * diluted(part.curve, self.dilution, rate).delta(k)
+        if self.side is Side.UPPER:
+            return np.minimum(total * (1.0 + _SLACK), 1.0)
+        return total * (1.0 - _SLACK)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1, shape of ``k``; its line through a lower δ is below the curve."""
+        total = np.zeros(np.shape(k))
+        for part in self.parts:
+            for rate, weight in part.dilutions:
+                total = total + weight * diluted(part.curve, self.dilution, rate).slope(k)
+        return total * (1.0 - _SLACK)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BestCurve:
+    """The sharpest of several curves at each K."""
+
+    pair: CurvePair
+    direction: Direction
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        flat = np.atleast_1d(np.asarray(k, dtype=float))
+        return self.pair.price_and_slope(self.direction, flat)[0].reshape(np.shape(k))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        flat = np.atleast_1d(np.asarray(k, dtype=float))
+        return self.pair.price_and_slope(self.direction, flat)[1].reshape(np.shape(k))
+
+
+def wide_curve(
+    block: Block, direction: Direction, side: Side, delta: float, refinement: int
+) -> Curve:
+    """Curve of a block that is sharp from 1 down to δ."""
+    if isinstance(block, PricedMessages):
+        require_upper(side)
+        return block.wide(refinement)
+    if isinstance(block, BlanketBlock):  # of a few K's alone no polygon need be made
+        pair = block.upper if side is Side.UPPER else block.lower
+        if pair is not None:
+            return BlanketCurve(pair, block.clients, side, round(_COINS * 2 ** (refinement / 2)))
+    return best_curve(block.curves(side, delta, refinement), direction)
+
+
+def best_curve(pair: CurvePair, direction: Direction) -> Curve:
+    """Curve of one direction that takes the sharpest of a pair's curves at each K."""
+    curves = pair.remove if direction is Direction.REMOVE else pair.add
+    return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
+
+
+def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
+    """Direction whose dilution formula applies; `Direction.REMOVE` bounds both directions."""
+    return direction if identical_others else Direction.REMOVE
+
+
+def floor_of(block: Block, side: Side) -> float:
+    """δ of a block at ε = ∞."""
+    if isinstance(block, BlanketBlock):
+        return 0.0
+    if isinstance(block, PricedMessages):
+        return block.floor
+    return max(block.curves(side, _LARGEST_HINT, 0).floors)
+
+
+def groups(population: int, rate: float, side: Side, refinement: int) -> list[RoundGroup]:
+    """Groups of N ~ Bin(n, q), N ≥ 1, with probabilities and means rounded to one side."""
+    mean = population * rate
+    if rate == 1.0:
+        return [RoundGroup(population, population, 1.0, float(population))]
+    deviation = math.sqrt(mean * (1.0 - rate)) + 1.0
+    narrow = math.ceil(2 * _INNER * deviation / (_WIDTH * mean))
+    count = min(max(narrow, _FEWEST), _MOST) << refinement
+    scores = [*(-s for s in reversed(_OUTER)), *np.linspace(-_INNER, _INNER, count + 1), *_OUTER]
+    edges = np.clip(np.rint(mean + deviation * np.array(scores)), 1, population)
+    singles = np.arange(math.floor(mean) - _FEW // 2, math.ceil(mean) + _FEW // 2 + 1)
+    inner = singles if deviation < _FEW / 6 else edges
+    first = np.unique(np.clip(np.concatenate([[1], edges, inner]), 1, population)).astype(np.int64)
+    return groups_from(first, population, rate, side)
+
+
+def groups_from(first: IntArray, population: int, rate: float, side: Side) -> list[RoundGroup]:
+    """Groups that begin at the numbers ``first``, rounded to one side."""
+    # Probability of each group, and its part of the mean by the size-biased binomial.
+    mean = population * rate
+    last = np.append(first[1:] - 1, population)
+    chances, errors = _between(first, population, rate)
+    sums, off = _between(first - 1, population - 1, rate)
+    found: list[RoundGroup] = []
+    for i in range(first.size):
+        # Both are moved to the side; the mean stays within the group.
+        lowest, highest = int(first[i]), int(last[i])
+        if side is Side.UPPER:
+            chance = min(chances[i] + errors[i], 1.0)
+            total = mean * (sums[i] + off[i]) + highest * errors[i]
+        else:
+            chance = max(chances[i] - errors[i], 0.0)
+            total = mean * (sums[i] - off[i]) - highest * errors[i]
+        if chance > 0:
+            centre = min(max(total / chance, lowest), highest)
+            found.append(RoundGroup(lowest, highest, float(chance), float(centre)))
+    return found
+
+
+def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
+    """Groups of a sample; few where the curve of each is slow."""
+    population, rate = sample.population, sample.rate
+    if isinstance(sample.base(population), RepeatedBlock):
+        mean = population * rate
+        edges = mean + math.sqrt(mean * (1.0 - rate)) * np.array(_COMPOSED)
+        first = np.unique(np.clip(np.rint([1.0, *edges]), 1, population)).astype(np.int64)
+        return groups_from(first, population, rate, side)
+    if side is Side.LOWER and isinstance(sample.base(population), IdenticalGaussianBlock):
+        mean = population * rate
+        deviation = math.sqrt(mean * (1.0 - rate))
+        edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
+        first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
+        # Groups of many more are rare, and their curve is that of all clients.
+        return groups_from(first, population, rate, side)[:2]
+    return groups(population, rate, side, refinement)
+
+
+def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:
+    """Probability of each group of a binomial that begins at ``first``, and bounds on its error."""
+    inner = first.astype(float)
+    inside = inner >= 1
+    start, rest = np.where(inside, inner, 1.0), np.maximum(trials - inner + 1.0, 1.0)
+    possible = inner <= trials
+    below = np.where(inside, betaincc(start, rest, chance), 0.0)
+    above = np.where(inside, betainc(start, rest, chance), 1.0)
+    below = np.append(np.where(possible, below, 1.0), 1.0)
+    above = np.append(np.where(possible, above, 0.0), 0.0)
+    left = below[1:] <= above[:-1]
+    mass = np.where(left, np.diff(below), -np.diff(above))
+    return np.maximum(mass, 0.0), _SLACK * np.where(left, below[1:], above[:-1])
+
+
+def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
+    """Rates γ and weights that replace the N's of a group."""
+    first, last, chance, mean = group
+    if side is Side.LOWER or first == last:
+        return [(mean / population, chance)]
+    high = chance * (mean - first) / (last - first)
+    return [(first / population, chance - high), (last / population, high)]

@@ -1,1 +1,0 @@
-"""Shuffles of some of the clients: a uniform subset, self-sampling, averaged check-ins."""

@@ -1,0 +1,340 @@
+"""Commands of accounting: ``account``, ``calibrate``, ``compare`` and ``budget``.
+
+Options become a question (`turnout.plans.questions`), which a function of `turnout.api` answers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from turnout.api.prices import Price, price
+from turnout.cli.options import (
+    FILE,
+    WHOLE,
+    Group,
+    QuestionCommand,
+    SectionedCommand,
+    picture_path,
+    question_options,
+    scheme_options,
+    show,
+    target_options,
+)
+from turnout.core.errors import ParameterError
+from turnout.plans.questions import DELTA, NOISE, Question, flags_named, own_name
+
+if TYPE_CHECKING:
+    from turnout.api.calibrations import CalibratedPrice
+
+
+def answered(question: Question) -> Price:
+    """The price of the scheme that a question is about.
+
+    Raises:
+        UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
+        NumericalError: nothing can be certified.
+    """
+    target = question.target
+    with flags_named():
+        found = price(question.scheme, delta=target.delta, tolerance=target.tolerance)
+    return found.named(question.randomizer_words)
+
+
+def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
+    """The value of one unknown that spends the question's ε.
+
+    Args:
+        question: asked with the same unknown.
+        solve_for: one of `solvable`, or `NOISE`.
+
+    Raises:
+        ParameterError: no target.
+        UnsupportedError: no sound analysis is known, or no value meets the target.
+        NumericalError: nothing can be certified.
+    """
+    from turnout.api.calibrations import calibrate as solve
+
+    target, name = question.target, own_name(solve_for, question.randomizer.randomizer)
+    with flags_named():
+        found = solve(
+            lambda value: question.answered(name, value).scheme,
+            epsilon=question.target_epsilon,
+            delta=None if name == DELTA else target.delta,
+            solve_for=name,
+            tolerance=target.tolerance,
+        )
+    return found.named(question.answered(name, found.value).randomizer_words)
+
+
+_ACCOUNT_EXAMPLES = """\b
+Examples:
+  turnout account --scheme check-in --window 1000 --noise-multiplier 1 \\
+      --delta 1e-6 --relation add-remove --explain
+  turnout account --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
+  turnout account --scheme subsampled-shuffle --sampled 1e4 --clients 1e6 \\
+      --randomizer kary-response --epsilon0 1 --delta 1e-6
+"""
+
+
+@click.command(cls=QuestionCommand, epilog=_ACCOUNT_EXAMPLES)
+@click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
+@click.option(
+    "--prior", type=float, help="With --explain: an attacker's prior that the client took part."
+)
+@click.option(
+    "--picture",
+    metavar="FILE",
+    help="With --explain: draw error rates and δ(ε) into a .svg, .png or .pdf file.",
+)
+@question_options
+def account(
+    as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
+) -> None:
+    """Prints an upper and a lower bound on ε, in both directions, without training."""
+    for name, value in {"--prior": prior, "--picture": picture}.items():
+        if value is not None and not explain:
+            raise ParameterError(name, value, "--explain beside it")
+    if prior is not None and not 0.0 < prior < 1.0:
+        raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
+    from turnout.api.prices import explain as explained
+    from turnout.plans.questions import parse_query
+    from turnout.reporting.progress import spinner
+
+    path = picture_path(picture)
+    with spinner("pricing"):
+        found = answered(parse_query(flags))
+        found = explained(found, prior=prior) if explain else found
+    if path is not None:
+        found.plot().write(path)
+    show(found, as_json=as_json)
+
+
+_CALIBRATE_EXAMPLES = """\b
+Examples:
+  turnout calibrate --scheme check-in --window 1000 --epsilon 1 \\
+      --delta 1e-6 --relation add-remove
+  turnout calibrate --scheme shuffle --clients 1e5 --rounds 1000 --epsilon 1 \\
+      --delta 1e-6
+  turnout calibrate --solve-for clients --scheme shuffle --epsilon0 2 \\
+      --epsilon 0.1 --delta 1e-6
+"""
+
+
+@click.command(cls=QuestionCommand, epilog=_CALIBRATE_EXAMPLES)
+@click.option("--epsilon", type=float, help="The ε that must hold.")
+@click.option(
+    "--solve-for",
+    metavar="NAME",
+    default="noise",
+    help="The one option that is not given: noise-multiplier, scale, epsilon0 or "
+    "standard-deviation, as the randomizer has it (default), window, windows, probability, rate, "
+    "steps, picks, epochs, rounds, sampled, clients or delta.",
+)
+@question_options
+def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
+    """Prints the least noise, or the value of another parameter, that meets a target ε.
+
+    What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
+    else, whose ε upper bound is at most the target.
+    """
+    from turnout.plans.questions import parse_query
+    from turnout.reporting.progress import spinner
+
+    with spinner("calibrating"):
+        found = solved(parse_query(flags, solve_for), solve_for)
+    show(found, as_json=as_json)
+
+
+_SECTIONS = {
+    "What is compared, and swept": ("scheme", "against", "first", "last", "points"),
+    "Check-ins": ("noise_multiplier", "window", "windows"),
+    "Shuffled messages": ("epsilon0", "rounds", "sampled"),
+    "Both": ("clients", "delta", "relation", "tolerance"),
+}
+_COMPARE_EXAMPLES = """\b
+Examples:
+  turnout compare --against noise-multiplier --from 0.5 --to 4 --points 8 \\
+      --window 1000 --clients 1e5 --delta 1e-6 --relation add-remove
+  turnout compare --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
+  turnout compare --scheme shuffle --against rounds --from 1 --to 1000 \\
+      --epsilon0 1 --clients 1e5 --delta 1e-6 --picture rounds.svg
+"""
+
+
+@click.command(cls=SectionedCommand, sections=_SECTIONS, epilog=_COMPARE_EXAMPLES)
+@click.option("--scheme", metavar="NAME", help="What is compared: check-in (default) or shuffle.")
+@click.option(
+    "--against",
+    metavar="NAME",
+    help="What is swept: noise-multiplier, window or windows (check-in); epsilon0, clients, rounds "
+    "or delta (shuffle, where one point needs none).",
+)
+@click.option("--from", "first", type=float, help="Its first value.")
+@click.option("--to", "last", type=float, help="Its last value.")
+@click.option(
+    "--points",
+    type=WHOLE,
+    help="How many values, evenly spaced in their logarithm; 12 if not given.",
+)
+@click.option("--noise-multiplier", type=float, help="Noise standard deviation / clip norm.")
+@click.option("--window", type=WHOLE, help="Steps a window.")
+@click.option("--windows", type=WHOLE, help="Windows of the run; 1 if not given.")
+@click.option(
+    "--clients",
+    type=WHOLE,
+    help="Clients whose messages are shuffled, all of whom follow the protocol.",
+)
+@click.option("--epsilon0", type=float, help="The randomizer's own ε₀.")
+@click.option("--rounds", type=WHOLE, help="Rounds, each shuffled afresh; 1 if not given.")
+@click.option("--sampled", type=WHOLE, help="Clients who send in a round; all if not given.")
+@click.option("--delta", type=float, help="The δ of (ε, δ); required unless swept.")
+@click.option(
+    "--relation",
+    metavar="NAME",
+    help="Neighbouring relation: add-remove, zero-out or replace-one; required (shuffle: "
+    "replace-one).",
+)
+@click.option(
+    "--tolerance", type=float, help="Largest (upper − lower) / upper asked for; 0.01 if not given."
+)
+@click.option("--picture", metavar="FILE", help="Draw it into a .svg, .png or .pdf file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
+    """Prints ε against one parameter by every method: of check-ins, or of shuffled messages.
+
+    Random check-in beside Poisson sampling, shuffling, no amplification, and the papers' own
+    bounds for check-ins; or, with --scheme shuffle, every bound for shuffled messages of an
+    ε₀-LDP randomizer. Where a method says nothing there is a blank and a reason.
+    """
+    if picture is not None and flags["against"] is None:
+        raise ParameterError("--picture", picture, "--against beside it")
+    from turnout.api.comparisons import Comparison
+    from turnout.plans.sweeps import sweep
+    from turnout.reporting.progress import progress_bar
+
+    path = picture_path(picture)
+    with progress_bar("comparing") as watch:
+        found = Comparison.of(sweep(flags), watch)
+    try:
+        if path is not None:  # before printing, which a closed pipe may end
+            found.plot().write(path)
+    finally:
+        show(found, as_json=as_json)
+
+
+_BUDGET_FILE = click.argument("file", type=FILE)
+_LEFT_EXAMPLES = """\b
+Examples:
+  turnout budget left --scheme check-in --window 100 --windows 20 --noise-multiplier 1 \\
+      --epsilon 2 --delta 1e-6 --relation add-remove --done 730
+"""
+_OPEN_EXAMPLES = """\b
+Examples:
+  turnout budget open spent.json --decided releases --epsilon 1 --delta 1e-6 \\
+      --relation add-remove --scheme check-in --window 1000 --noise-multiplier 1
+  turnout budget charge spent.json --scheme check-in --window 1000 --noise-multiplier 1
+"""
+
+
+@click.group(cls=Group)
+def budget() -> None:
+    """Says what a privacy budget has left, and refuses a window that it does not allow."""
+
+
+@budget.command(cls=QuestionCommand, epilog=_LEFT_EXAMPLES)
+@click.option("--epsilon", type=float, required=True, help="The ε of everything together.")
+@click.option("--done", type=WHOLE, required=True, metavar="STEPS", help="Steps that were run.")
+@target_options
+def left(as_json: bool, done: int, **flags: Any) -> None:
+    """Prints what a plan has spent after some steps, and what the rest of it may do.
+
+    The plan is one scheme that was fixed before any data were used.
+    """
+    from turnout.plans.sweeps import left as left_of
+    from turnout.reporting import budgets
+    from turnout.reporting.progress import spinner
+
+    with spinner("pricing"):
+        found, terms = left_of(flags, done)
+    budgets.show_left(found, terms, as_json=as_json)
+
+
+@budget.command("open", cls=QuestionCommand, epilog=_OPEN_EXAMPLES)
+@_BUDGET_FILE
+@click.option("--epsilon", type=float, help="The budget; without it nothing is refused.")
+@click.option(
+    "--decided",
+    type=click.Choice(["plan", "releases"]),
+    required=True,
+    help="What decides on each next window. plan: nothing that was released. releases: anything "
+    "may, which costs more.",
+)
+@click.option(
+    "--most-windows",
+    type=WHOLE,
+    default=1000,
+    help="With releases: the most windows that will be run; 1000 by default.",
+)
+@target_options
+def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
+    """Begins an account in FILE, for windows like the one described.
+
+    What is described need not be run: the account's bounds hold for whatever is charged, and are
+    sharpest for that.
+    """
+    from turnout.plans.sweeps import open_account
+
+    account = open_account(file, flags, adaptive=decided == "releases", most=most_windows)
+    _show(account, flags, as_json)
+
+
+@budget.command(cls=QuestionCommand)
+@_BUDGET_FILE
+@click.option("--label", default="", metavar="TEXT", help="What to call it in the account.")
+@click.option("--times", type=click.IntRange(1), default=1, help="How often; once by default.")
+@click.option(
+    "--answer",
+    type=FILE,
+    metavar="FILE",
+    help="In place of a window: what turnout estimate --json printed, at what it says it cost.",
+)
+@scheme_options
+def charge(
+    file: Path, as_json: bool, label: str, times: int, answer: Path | None, **flags: Any
+) -> None:
+    """Charges a window to the account in FILE, before it runs, or refuses it.
+
+    Where the budget does not allow it, the command ends with 2 and nothing is charged. What was
+    charged runs as it was described; ending it early gives nothing back.
+    """
+    from turnout.plans.sweeps import charge as charged
+    from turnout.plans.sweeps import charge_answer
+
+    if answer is not None:
+        if times != 1 or any(value is not None for value in flags.values()):
+            raise click.UsageError("--answer is charged once, and says itself what it cost")
+        _show(charge_answer(file, answer, label), None, as_json)
+        return
+    _show(charged(file, flags, label, times), flags, as_json)
+
+
+@budget.command("show")
+@_BUDGET_FILE
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def show_budget(file: Path, as_json: bool) -> None:
+    """Prints what was charged to the account in FILE, and the ε of all of it."""
+    from turnout.plans.sweeps import read_account
+
+    _show(read_account(file), None, as_json)
+
+
+def _show(account: Any, flags: dict[str, Any] | None, as_json: bool) -> None:
+    """An account, and how often the window of some flags fits into it still."""
+    from turnout.plans.sweeps import fitting
+    from turnout.reporting import budgets
+
+    fits = None if flags is None else fitting(account, flags)
+    budgets.show_account(account, fits, as_json=as_json)

@@ -1,0 +1,124 @@
+"""Optional packages and names of large packages, loaded only when they are needed.
+
+`EXTRAS` says which extra installs what; `require` and `missing_extra` raise one line that names the
+extra. `loaded_on_demand` gives a package a ``__getattr__`` (PEP 562) that imports a public name at
+its first use, so that a device loads what it runs and not the coordinator beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from turnout.core.errors import MissingExtraError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "train": ("torch", "jinja2", "matplotlib", "safetensors"),
+    "plots": ("matplotlib",),
+    "data": ("pyarrow", "PIL"),
+    "device": ("cryptography", "httpx"),
+    "device-graph": ("cryptography", "httpx", "onnxruntime"),
+    "export": ("onnx", "onnxscript", "torch"),
+    "service": (
+        "apsw",
+        "cryptography",
+        "fastapi",
+        "httptools",
+        "httpx",
+        "itsdangerous",
+        "jinja2",
+        "prometheus_client",
+        "psycopg",
+        "python_multipart",
+        "structlog",
+        "uvicorn",
+        *(() if sys.platform == "win32" else ("uvloop",)),
+    ),
+    "dp-accounting": ("dp_accounting",),
+    "opacus": ("opacus", "torch"),
+    "flower": ("flwr",),
+    "ray": ("ray", "torch"),
+    "sklearn": ("sklearn",),
+}
+"""Packages of each extra by the names that they are imported by.
+
+All but Flower are in the extra "all": Flower holds other packages back."""
+
+_NAMES = {
+    "torch": "PyTorch",
+    "PIL": "Pillow",
+    "dp_accounting": "dp-accounting",
+    "opacus": "Opacus",
+    "flwr": "Flower",
+    "ray": "Ray",
+    "sklearn": "scikit-learn",
+}
+
+
+def require(*extras: str, what: str) -> None:
+    """Refuses what needs these extras where one of their packages is missing; imports none.
+
+    Args:
+        extras: keys of ``EXTRAS``.
+        what: the command or function, as the beginning of a sentence.
+
+    Raises:
+        MissingExtraError: a package is missing.
+    """
+    for extra in extras:
+        for package in EXTRAS[extra]:
+            if not _is_installed(package):
+                raise MissingExtraError(what, _NAMES.get(package, package), extras)
+
+
+def unavailable(error: ImportError, what: str, *extras: str) -> ImportError:
+    """The error of a module that imports these extras' packages; itself if it is about others."""
+    package = (error.name or "").partition(".")[0]
+    if not any(package in EXTRAS[extra] for extra in extras):
+        return error
+    return MissingExtraError(what, _NAMES.get(package, package), extras)
+
+
+def missing_extra(error: ImportError, what: str) -> MissingExtraError | None:
+    """The refusal of ``what`` that says how to get the package, or None where no extra has it."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return MissingExtraError(what, _NAMES.get(package, package), [extra])
+    return None
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package.
+
+    Args:
+        package: its ``__name__``.
+        homes: for each module of it, the public names that it defines, between spaces.
+
+    >>> __getattr__ = loaded_on_demand("turnout.core", {"bounds": "Bounds"})
+    >>> __getattr__("Bounds").__module__
+    'turnout.core.bounds'
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def attribute(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"{package}.{home_of[name]}"), name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error, f"{package}.{name}") or error from None
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return attribute

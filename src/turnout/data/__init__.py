@@ -1,0 +1,31 @@
+"""Data: labelled images, availability traces, and files of one's own.
+
+Published files are found through ``TURNOUT_DATA``, then the user's cache, then their official
+mirrors; the UCI digits travel inside the package.
+"""
+
+from turnout.data.availability import flash_phones, parse_intervals, trace_from
+from turnout.data.files import DataFile, MissingFileError, cache_folder, contents
+from turnout.data.images import digits, fashion_mnist, load_images, mnist
+from turnout.data.own import own_data, own_records
+from turnout.data.records import ClientData, PredictionTarget, Records, deal
+
+__all__ = [
+    "ClientData",
+    "DataFile",
+    "MissingFileError",
+    "PredictionTarget",
+    "Records",
+    "cache_folder",
+    "contents",
+    "deal",
+    "digits",
+    "fashion_mnist",
+    "flash_phones",
+    "load_images",
+    "mnist",
+    "own_data",
+    "own_records",
+    "parse_intervals",
+    "trace_from",
+]

@@ -1,0 +1,104 @@
+"""Availability traces: when each device was idle, charging and on Wi-Fi.
+
+A trace is a table of intervals (``device,slot_start,slot_end,available``, the end exclusive).
+What no interval covers is *unknown*, which is not absent: it becomes NaN.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import StorageError
+from turnout.data.files import DataFile, MissingFileError, contents
+
+_HEADER = "device,slot_start,slot_end,available"
+FLASH = DataFile(
+    "availability/flash_availability_intervals.csv.gz",
+    "146d6c767d59fb6828d2e12630774f2e36b158e41508cbd40eaf63f3a36fb4f4",
+)
+"""Phones of the FLASH trace at 241 half-hour instants (tests and benchmarks only)."""
+
+
+def flash_phones() -> NDArray[np.float64]:
+    """The availability of 723 phones at 241 half-hour instants.
+
+    Source: C. Yang et al., Characterizing Impacts of Heterogeneity in Federated Learning upon
+        Large-Scale Smartphone Data, WWW 2021 (FLASH), as derived intervals.
+
+    Returns:
+        float64, shape (723, 241): 1 available, 0 not, NaN unknown (19 %).
+
+    Raises:
+        StorageError: the file is missing (the text says how to get it) or damaged.
+    """
+    return parse_intervals(contents(FLASH).decode("ascii"), FLASH.path)
+
+
+def trace_from(path: Path) -> NDArray[np.float64]:
+    """The availability that a CSV file of intervals describes.
+
+    Raises:
+        MissingFileError: there is no such file.
+        StorageError: the file cannot be read or is no such table.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"trace {path} does not exist; write a CSV file with the header {_HEADER}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"trace {path} cannot be read: {error}") from error
+    return parse_intervals(text, str(path))
+
+
+def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
+    """The matrix behind a CSV text of intervals, whole numbers only; messages call it ``name``.
+
+    Returns:
+        float64, shape (devices, slots): 1, 0, or NaN where no interval says.
+
+    Raises:
+        StorageError: another header, something other than whole numbers, an empty or reversed
+            interval, or two intervals of a device that overlap.
+    """
+    header, _, body = text.partition("\n")
+    if header.strip() != _HEADER:
+        raise StorageError(f"{name} is no table of intervals: its first line is not {_HEADER}")
+    if not body.strip():
+        raise StorageError(f"{name} holds no intervals")
+    try:
+        rows = np.loadtxt(io.StringIO(body), delimiter=",", dtype=np.int64, ndmin=2)
+    except ValueError as error:
+        raise StorageError(f"{name} is no table of whole numbers: {error}") from error
+    if rows.shape[1] != 4:
+        raise StorageError(f"{name} holds no intervals of four columns")
+    device, start, end, value = rows.T
+    if min(device.min(), start.min()) < 0 or (end <= start).any() or ((value | 1) != 1).any():
+        raise StorageError(f"{name} holds an interval that is negative, empty or neither 0 nor 1")
+    return _matrix(device, start, end, value, name)
+
+
+def _matrix(
+    device: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    value: NDArray[np.int64],
+    name: str,
+) -> NDArray[np.float64]:
+    """Intervals as a matrix, NaN where there is none."""
+    lengths = end - start
+    rows = np.repeat(device, lengths)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    columns = np.repeat(start, lengths) + within
+    covered = np.zeros((device.max() + 1, end.max()), dtype=np.int64)
+    np.add.at(covered, (rows, columns), 1)
+    if covered.max() > 1:
+        raise StorageError(f"{name} says something twice about a device and a slot")
+    matrix = np.full(covered.shape, np.nan)
+    matrix[rows, columns] = np.repeat(value, lengths)
+    return matrix

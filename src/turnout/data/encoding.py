@@ -1,0 +1,467 @@
+"""From a table's columns to a model's numbers, without any statistic of private data.
+
+`take_census` is the first pass over a table: its clients, how many rows each has, what is held out.
+`Encoder` turns columns into numbers, one-hot categories or tokens, and labels into classes, tags or
+numbers. Every constant is the plan's: nothing is computed from more than one row, so that no
+statistic of private data enters a model without a price.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.core.values import FLOAT32_WHOLE, refuse_rows, rounded
+from turnout.data.records import PredictionTarget
+from turnout.data.tables import Column, Kind, Table, TableBatch, any_of_row
+from turnout.plans.data_sections import DataSection
+
+_SPLIT_KEY = b"turnout test clients 1"
+"""Key of the hash that holds clients out. It is public: it makes the split the same everywhere."""
+_NOBODY = 0
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True, eq=False)
+class Census:
+    """Clients and rows of a table.
+
+    Attributes:
+        offsets: of the clients' training rows, int64, shape ``(clients + 1,)``; clients are in
+            the order of their ids, and each has at least one row. Without a column of clients
+            all rows are those of one.
+        test_rows: rows that are held out.
+        number_of: the clients' numbers by the ids' first appearance, −1 where all rows of one are
+            held out.
+        ids: of the clients, as they appeared.
+        split: what is held out.
+    """
+
+    offsets: NDArray[np.int64]
+    test_rows: int
+    number_of: NDArray[np.int64]
+    ids: Ids
+    split: Split
+
+    @property
+    def train_rows(self) -> int:
+        """Rows of all clients."""
+        return int(self.offsets[-1])
+
+    def placed(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The client's number of each row, and which rows are held out."""
+        number = self.number_of[self.ids.seen(batch)]
+        return number, self.split.held_out(batch) | (number < 0)
+
+
+class Ids:
+    """The ids of clients in the order in which they appear.
+
+    Args:
+        column: that holds them; None where all rows are one client's.
+    """
+
+    def __init__(self, column: str | None) -> None:
+        self._column = column
+        self._places: dict[int | str, int] = {} if column else {_NOBODY: 0}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def seen(self, batch: TableBatch) -> NDArray[np.int64]:
+        """The place of each row's client among all that have appeared.
+
+        Raises:
+            ParameterError: an id that is missing, or neither text nor a whole number.
+        """
+        if self._column is None:
+            return np.zeros(len(batch), dtype=np.int64)
+        column = batch.columns[self._column]
+        refuse_rows("client", self._column, "an id in every row", column.missing, batch.rows)
+        names, inverse = _distinct(self._column, column)
+        places = self._places
+        known = [places.setdefault(name, len(places)) for name in names]
+        return np.array(known, dtype=np.int64)[inverse]
+
+    def in_order(self) -> list[int | str]:
+        """The ids by their first appearance."""
+        return list(self._places)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The rule that holds rows out: a column, a share of clients, or none.
+
+    A client's side depends on its own id alone, so that no client's coming moves another's.
+
+    Attributes:
+        share: of the clients, by a hash of their ids; of the rows, by a hash of their numbers,
+            where all are one client's.
+        column: of true and false.
+    """
+
+    share: float = 0.0
+    column: str | None = None
+    by_row: bool = False
+
+    def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
+        """Which rows are held out by the column, or by their own numbers."""
+        if self.column is not None:
+            column = batch.columns[self.column]
+            refuse_rows(
+                "test", self.column, "true or false in every row", column.missing, batch.rows
+            )
+            values = column.values
+            if column.texts is not None or values.ndim != 1 or not _is_truth(values):
+                raise ParameterError("test", self.column, "a column of true and false")
+            return values.astype(np.bool_)
+        if self.by_row:
+            return np.array([self.holds(int(row)) for row in batch.rows], dtype=np.bool_)
+        return np.zeros(len(batch), dtype=np.bool_)
+
+    def holds(self, name: int | str) -> bool:
+        """Whether the client of that id is held out."""
+        digest = hashlib.blake2b(
+            str(name).encode("utf-8", "surrogatepass"), key=_SPLIT_KEY, digest_size=8
+        ).digest()
+        return int.from_bytes(digest) < self.share * 2**64
+
+
+def take_census(
+    table: Table, client: str | None, split: Split, held: str, tell: Callable[[int], object]
+) -> Census:
+    """The clients of a table and their rows.
+
+    Args:
+        table: read once.
+        client: the column of ids; None where all rows are one client's.
+        split: what is held out.
+        held: a column that is read where no other is needed.
+        tell: is called with the rows read so far.
+
+    Raises:
+        ParameterError: a missing id, or nobody on one side of the split.
+    """
+    split = Split(split.share, split.column, by_row=bool(split.share) and client is None)
+    ids, counts, test_counts = Ids(client), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for batch in _batches(table, client, split, held):
+        seen = ids.seen(batch)
+        out = split.held_out(batch)
+        counts = _added(counts, seen[~out], len(ids))
+        test_counts = _added(test_counts, seen[out], len(ids))
+        tell(int(batch.rows[-1]) + 1)
+    names = ids.in_order()
+    counts, test_counts = counts[: len(names)], test_counts[: len(names)]
+    if split.share and not split.by_row:
+        out = np.array([split.holds(name) for name in names], dtype=np.bool_)
+        test_counts, counts = np.where(out, counts, 0), np.where(out, 0, counts)
+    return _numbered(names, counts, test_counts, ids, split)
+
+
+def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[TableBatch]:
+    """The batches of the columns that a census needs; of any column where it needs none."""
+    kinds = {client: Kind.TEXT} if client is not None else {}
+    if split.column is not None:
+        kinds[split.column] = Kind.TRUTH
+    rows = 0
+    for batch in table.batches(kinds or {held: Kind.TEXT}):
+        rows += len(batch)
+        if len(batch):
+            yield batch
+    if not rows:
+        raise ParameterError("data", "0 rows", "at least one row")
+
+
+def _numbered(
+    names: Sequence[int | str],
+    counts: NDArray[np.int64],
+    test_counts: NDArray[np.int64],
+    ids: Ids,
+    split: Split,
+) -> Census:
+    """The census, its clients in the order of their ids."""
+    held, out = int(counts.sum()), int(test_counts.sum())
+    given = split.column if split.column is not None else split.share
+    if held == 0 or (given and out == 0):
+        side = "training" if held == 0 else "test"
+        raise ParameterError("test", given, f"a split with records on both sides; no {side} record")
+    order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: _key(names[i]))
+    number_of = np.full(len(names), -1, dtype=np.int64)
+    number_of[order] = np.arange(len(order))
+    offsets = np.concatenate(([0], np.cumsum(counts[order])))
+    return Census(offsets, out, number_of, ids, split)
+
+
+def _key(name: int | str) -> tuple[bool, int | str]:
+    """Whole numbers by size, then texts in the order of their characters."""
+    return isinstance(name, str), name
+
+
+def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The counts, with those of more rows."""
+    if size > counts.size:
+        counts = np.concatenate(
+            (counts, np.zeros(max(size, 2 * counts.size) - counts.size, np.int64))
+        )
+    counts += np.bincount(seen, minlength=counts.size)
+    return counts
+
+
+def _distinct(name: str, column: Column) -> tuple[Sequence[int | str], NDArray[np.intp]]:
+    """The different ids of a batch, and each row's place among them."""
+    if column.texts is not None:
+        used, inverse = np.unique(column.values, return_inverse=True)
+        return [column.texts[place] for place in used], inverse
+    if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
+        raise ParameterError("client", name, "a column of text or of whole numbers")
+    numbers, inverse = np.unique(column.values, return_inverse=True)
+    return [int(number) for number in numbers], inverse
+
+
+def _is_truth(values: NDArray) -> bool:
+    """Whether these are truth values, or the numbers 0 and 1."""
+    return values.dtype.kind == "b" or bool(np.isin(values, (0, 1)).all())
+
+
+_FLOAT32_LIMIT = float(np.finfo(np.float32).max)
+
+
+class Encoder:
+    """Inputs and labels of a table's rows, as a plan's [data] describes them.
+
+    Args:
+        data: with the columns' names and their public constants.
+        first: the first rows, which show the types of columns and the shapes of arrays.
+
+    Raises:
+        ParameterError: a label whose kind its type leaves in doubt.
+    """
+
+    def __init__(self, data: DataSection, first: TableBatch) -> None:
+        self._inputs: Sequence[str] = data.inputs or ()
+        self._label: Sequence[str] = data.label or ()
+        self._categories = data.categories or {}
+        self._scaling = data.scaling or {}
+        self._missing = data.missing or {}
+        vocabulary = data.vocabulary
+        self._tokens = len(vocabulary) if isinstance(vocabulary, str) else vocabulary
+        labels = [first.columns[name] for name in self._label]
+        self.target = PredictionTarget(data.stated_target or guessed_target(self._label, labels))
+        self._classes = data.classes
+        self.names = data.classes if isinstance(data.classes, tuple) else ()
+
+    def outputs(self, labels: NDArray) -> int:
+        """Classes, tags, numbers or tokens of the vocabulary."""
+        if self.target is PredictionTarget.TOKENS:
+            assert self._tokens is not None
+            return self._tokens
+        if self.target is PredictionTarget.CLASS:
+            assert self._classes is not None
+            return self._classes if isinstance(self._classes, int) else len(self._classes)
+        return labels.shape[1]
+
+    def records(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
+        """Inputs and labels of a batch, as `turnout.data.Records` has them.
+
+        Raises:
+            ParameterError: a value that is missing, not finite, out of range or of another kind
+                than the plan says; its column and rows are named.
+        """
+        if not self._label:
+            return self._next_tokens(batch)
+        inputs, labels = self._seen(batch), self._predicted(batch)
+        if self.target is PredictionTarget.TOKENS and labels.shape != inputs.shape:
+            expected = f"a token for each of the inputs', of shape {inputs.shape[1:]}"
+            raise ParameterError("label", labels.shape[1:], expected)
+        return inputs, labels
+
+    def _present(self, key: str, name: str, batch: TableBatch) -> Column:
+        """The column, in which nothing is missing any more."""
+        column = batch.columns[name]
+        if name in self._missing:
+            return column.filled(self._missing[name])
+        refuse_rows(key, name, "a value in every row", column.lacking(), batch.rows)
+        return column
+
+    def _seen(self, batch: TableBatch) -> NDArray:
+        parts = [self._input(name, batch) for name in self._inputs]
+        if self._tokens is not None:
+            return parts[0].reshape(len(batch), -1)
+        if len(parts) == 1 and parts[0].ndim > 1:
+            return parts[0]
+        flat = [_floats(part).reshape(len(batch), -1) for part in parts]
+        return np.concatenate(flat, axis=1, dtype=np.float32)
+
+    def _input(self, name: str, batch: TableBatch) -> NDArray:
+        """One input column: a row of one-hot codes, tokens, or numbers."""
+        column = self._present("inputs", name, batch)
+        if self._tokens is not None:
+            return _whole("inputs", name, column, batch.rows, range(self._tokens))
+        if name in self._categories:
+            words = self._categories[name]
+            codes = _coded("inputs", name, column, words, batch.rows)
+            return np.eye(len(words), dtype=np.float32)[codes]
+        if column.texts is not None:
+            expected = (
+                f"numbers, or a public list of its texts: categories = {{ {name} = [...] }} "
+                "(turnout estimate buys one; a list read off private data is not covered by ε)"
+            )
+            raise ParameterError("inputs", name, expected)
+        return self._scaled("inputs", name, column.values, batch.rows)
+
+    def _scaled(self, key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> NDArray:
+        """Numbers that float32 holds; arrays of bytes and half precision stay what they are."""
+        if name in self._scaling:
+            low, high = self._scaling[name]
+            values = (values - np.float64(low)) / (high - low)
+        elif values.dtype in (np.uint8, np.float16, np.float32) and values.ndim > 1:
+            _finite(key, name, values, rows)
+            return values
+        _finite(key, name, values, rows)
+        if name not in self._scaling:
+            _told_apart(key, name, values, rows)
+        return values.astype(np.float32)
+
+    def _predicted(self, batch: TableBatch) -> NDArray:
+        """The labels, as the target says."""
+        name = self._label[0]
+        column = self._present("label", name, batch)
+        if self.target is PredictionTarget.CLASS:
+            return self._class_numbers(name, column, batch.rows)
+        if self.target is PredictionTarget.TOKENS:
+            assert self._tokens is not None
+            return _whole("label", name, column, batch.rows, range(-1, self._tokens))
+        columns = [column] + [self._present("label", one, batch) for one in self._label[1:]]
+        parts = [
+            self._tags(one, held, batch.rows)
+            if self.target is PredictionTarget.TAGS
+            else self._scaled("label", one, _number_values(one, held), batch.rows)
+            for one, held in zip(self._label, columns, strict=True)
+        ]
+        joined = np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
+        return joined.astype(np.uint8 if self.target is PredictionTarget.TAGS else np.float32)
+
+    def _class_numbers(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
+        classes = self._classes
+        if isinstance(classes, tuple):
+            return _coded("label", name, column, classes, rows)
+        if column.texts is not None:
+            raise ParameterError("label", name, "whole numbers, or classes = [their public names]")
+        assert classes is not None
+        found = _whole("label", name, column, rows, range(classes))
+        if found.ndim > 1:
+            raise ParameterError("label", name, "one class a row, or target = 'tokens'")
+        return found
+
+    def _tags(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
+        return _whole("label", name, column, rows, range(2))
+
+    def _next_tokens(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
+        """Each token beside the one after it; −1 stands for no token."""
+        assert self._tokens is not None
+        name = self._inputs[0]
+        held = self._present("inputs", name, batch)
+        tokens = _whole("inputs", name, held, batch.rows, range(-1, self._tokens))
+        if tokens.ndim != 2 or tokens.shape[1] < 2:
+            raise ParameterError("inputs", name, "arrays of at least two tokens")
+        labels = tokens[:, 1:].copy()
+        labels[tokens[:, :-1] < 0] = -1
+        return np.maximum(tokens[:, :-1], 0), labels
+
+
+def kinds_of(data: DataSection) -> dict[str, Kind]:
+    """The columns that hold inputs and labels, and how to read those that have no types.
+
+    Raises:
+        ParameterError: a label of which the plan does not say what it is.
+    """
+    names = isinstance(data.classes, tuple)
+    target = data.stated_target
+    text = isinstance(data.vocabulary, str)
+    inputs = Kind.TEXT if text else Kind.NUMBERS
+    kinds = dict.fromkeys(data.inputs or (), inputs)
+    kinds |= dict.fromkeys(data.categories or {}, Kind.TEXT)
+    label = Kind.WHOLE_NUMBERS if target in ("class", "tokens") else Kind.NUMBERS
+    return kinds | dict.fromkeys(data.label or (), Kind.TEXT if names else label)
+
+
+def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
+    """The target where the label's type leaves no doubt.
+
+    Raises:
+        ParameterError: it does.
+    """
+    kinds = {"t" if column.texts is not None else column.values.dtype.kind for column in columns}
+    if kinds == {"f"}:
+        return "numbers"
+    if kinds == {"b"} and (len(columns) > 1 or columns[0].values.ndim > 1):
+        return "tags"
+    held = "text" if "t" in kinds else "true and false" if "b" in kinds else "whole numbers"
+    expected = (
+        f"'class' (with classes), 'tags', 'numbers' or 'tokens': {', '.join(names)} holds {held}"
+    )
+    raise ParameterError("target", None, expected)
+
+
+def _number_values(name: str, column: Column) -> NDArray:
+    if column.texts is not None:
+        raise ParameterError("label", name, "a column of numbers, not of text")
+    return column.values
+
+
+def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
+    """Numbers that float32 can hold."""
+    if values.dtype.kind == "f":
+        narrow = values.dtype.itemsize <= 4  # whose finite numbers float32 holds
+        fits = np.isfinite(values) if narrow else np.abs(values) <= _FLOAT32_LIMIT
+        beyond = any_of_row(~fits)
+        refuse_rows(
+            key, name, f"numbers from -{_FLOAT32_LIMIT:.4g} to {_FLOAT32_LIMIT:.4g}", beyond, rows
+        )
+
+
+def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
+    """Whole numbers that float32 does not make one with others."""
+    expected = (
+        f"whole numbers that float32 holds, as all up to {FLOAT32_WHOLE:,}, or their public range "
+        f"(scaling = {{ {name} = [low, high] }})"
+    )
+    refuse_rows(key, name, expected, any_of_row(rounded(values)), rows)
+
+
+def _whole(
+    key: str, name: str, column: Column, rows: NDArray[np.int64], allowed: range
+) -> NDArray[np.int64]:
+    """Whole numbers in a range."""
+    values = column.values
+    expected = f"whole numbers from {allowed[0]} to {allowed[-1]}"
+    if column.texts is not None:
+        raise ParameterError(key, name, f"{expected}, not text")
+    inside = (values >= allowed[0]) & (values <= allowed[-1])
+    if values.dtype.kind == "f":
+        inside &= values == np.floor(values)
+    refuse_rows(key, name, expected, any_of_row(~inside), rows)
+    return values.astype(np.int64)
+
+
+def _coded(
+    key: str, name: str, column: Column, words: Sequence[str], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The place of each entry in a public list."""
+    if column.texts is None:
+        raise ParameterError(key, name, "a column of text, as its list of texts says")
+    place: Mapping[str, int] = {word: number for number, word in enumerate(words)}
+    codes = np.array([place.get(text, -1) for text in column.texts], dtype=np.int64)[column.values]
+    refuse_rows(key, name, f"one of the {len(words)} texts of its list", codes < 0, rows)
+    return codes
+
+
+def _floats(values: NDArray) -> NDArray:
+    """Numbers beside others: bytes are the numbers that they are, no fractions of 255."""
+    return values.astype(np.float32, copy=False)

@@ -1,0 +1,186 @@
+"""Locations of published data files: the TURNOUT_DATA folder, the user's cache, a mirror.
+
+`DataFile` names a file, `contents` finds and checks it. A published file is known by the SHA-256 of
+its *decompressed* contents, so a file that was compressed again is as good as the original, and a
+truncated or altered one is refused. `first_names` reads the first names given to children born in
+the United States in 2017, one name a child.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import http.client
+import io
+import os
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import StorageError
+
+DATA_VARIABLE = "TURNOUT_DATA"
+"""Environment variable: a folder with data files."""
+OFFLINE_VARIABLE = "TURNOUT_OFFLINE"
+"""Environment variable: set to anything but 0 and nothing is ever downloaded."""
+_TIMEOUT_SECONDS = 60.0
+
+
+class MissingFileError(StorageError):
+    """A data file is nowhere; the text says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A gzip file and how to know and get it.
+
+    Attributes:
+        path: below a data folder, for example ``mnist/train-labels-idx1-ubyte.gz``.
+        sha256: of the decompressed contents.
+        mirrors: official addresses, tried in turn; none where the file may not be passed on.
+    """
+
+    path: str
+    sha256: str
+    mirrors: tuple[str, ...] = ()
+
+
+def folders() -> list[Path]:
+    """Folders in which a file is looked for, in this order."""
+    named = os.environ.get(DATA_VARIABLE)
+    return [*([Path(named)] if named else []), cache_folder()]
+
+
+def cache_folder() -> Path:
+    """The user's cache: ``$XDG_CACHE_HOME/turnout``, else ``~/.cache/turnout``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "turnout"
+
+
+def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> bytes:
+    """The decompressed contents of a data file, checked against its hash."""
+    for folder in folders():
+        place = folder / file.path
+        if place.is_file():
+            return _checked(_unpacked(place.read_bytes(), str(place)), file, str(place))
+    return _downloaded(file, fetch or _fetched)
+
+
+def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
+    """The contents from the first mirror that answers, kept in the cache."""
+    reason = "it is not offered for download"
+    mirrors = file.mirrors
+    if mirrors and os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
+        mirrors, reason = (), f"{OFFLINE_VARIABLE} forbids downloads"
+    for address in mirrors:
+        try:
+            packed = fetch(address)
+        except (OSError, http.client.HTTPException) as error:
+            reason = f"{address} does not answer ({_one_line(error)})"
+            continue
+        data = _checked(_unpacked(packed, address), file, address)
+        _keep(packed, cache_folder() / file.path)
+        return data
+    raise MissingFileError(
+        f"data file {file.path} not found: put it below a folder named by {DATA_VARIABLE} or "
+        f"below {cache_folder()}; {reason}"
+    )
+
+
+def _fetched(address: str) -> bytes:
+    """The bytes behind an address."""
+    request = urllib.request.Request(address, headers={"User-Agent": "turnout"})
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+        return answer.read()
+
+
+def _unpacked(packed: bytes, where: str) -> bytes:
+    """Gzip contents."""
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error) as error:
+        raise StorageError(f"{where} is not a gzip file: {_one_line(error)}") from error
+
+
+def _checked(data: bytes, file: DataFile, where: str) -> bytes:
+    """The data, if it is what was published."""
+    found = hashlib.sha256(data).hexdigest()
+    if found != file.sha256:
+        raise StorageError(
+            f"{where} is not the published {file.path}: its contents have SHA-256 {found}, "
+            f"expected {file.sha256}"
+        )
+    return data
+
+
+def _keep(packed: bytes, place: Path) -> None:
+    """Stores a download whole or not at all; without a writable cache it is used all the same."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as partial:
+            partial.write(packed)
+        os.replace(partial.name, place)
+    except OSError:
+        return
+
+
+def _one_line(error: BaseException) -> str:
+    """An error's text without line breaks."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return " ".join(str(reason).split()) or type(error).__name__
+
+
+_FILE = DataFile(
+    "names/ssa_names_2017_counts.csv.gz",
+    "ea0a4a88283119e27220b948dda7d8a1479c91d07e87c7ecc3564b59f5fd100f",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemCounts:
+    """The number of people who hold each item, the most frequent first."""
+
+    items: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+    @property
+    def people(self) -> int:
+        """People, n."""
+        return int(self.counts.sum())
+
+    @property
+    def frequencies(self) -> NDArray[np.float64]:
+        """Share of the people that hold each item, shape (k,)."""
+        return self.counts / self.people
+
+    def holdings(self) -> NDArray[np.int64]:
+        """Each person's item, int64 of shape (n,), in the order of the items."""
+        return np.repeat(np.arange(len(self.items)), self.counts)
+
+
+def first_names(top: int | None = None) -> ItemCounts:
+    """US first names of 2017 by number of children, both sexes together.
+
+    Source: US Social Security Administration, national data of baby names (names given to fewer
+        than five children of a sex are not in it); 29,910 names of 3,546,301 children.
+    """
+    text = contents(_FILE).decode()
+    try:
+        rows = [(row["name"], int(row["n"])) for row in csv.DictReader(io.StringIO(text))]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{_FILE.path} is no table of names and numbers: {error}") from error
+    rows.sort(key=lambda row: (-row[1], row[0]))
+    if top is not None:
+        checks.count(top=top)
+        checks.at_most("names", len(rows), top=top)
+        rows = rows[:top]
+    return ItemCounts(tuple(name for name, _ in rows), np.array([n for _, n in rows]))

@@ -1,0 +1,225 @@
+"""Images: UCI digits (in this package), MNIST and Fashion-MNIST (files), folders, bytes in tables.
+
+`digits`, `mnist` and `fashion_mnist` give labelled images; `ImageFolderTable` reads one folder a
+client, in it one a class; `pixels` decodes an image.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import InputFileError, ParameterError, StorageError
+from turnout.core.optional import require
+from turnout.data.files import DataFile, contents
+from turnout.data.records import ClientData, Records
+from turnout.data.tables import BATCH_NUMBERS, Column, Kind, TableBatch, text_column
+
+_GREY = ("1", "L", "I", "I;16", "F")
+
+
+def pixels(source: Path | bytes, where: str) -> NDArray[np.uint8]:
+    """The pixels of an image, shape (height, width) where it is grey, else (height, width, 3).
+
+    Args:
+        source: its file, or the contents of one (PNG, JPEG and others that Pillow reads).
+        where: the image, as an error names it.
+
+    Raises:
+        InputFileError: it is no image, or half of one.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputFileError(f"{where} is no whole image: {' '.join(str(error).split())}") from None
+
+
+_MNIST_MIRRORS = (
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+_FASHION_MIRRORS = (
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+)
+_PARTS = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_MNIST_HASHES = (
+    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+)
+_FASHION_HASHES = (
+    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+)
+_DIGITS_TEST_EVERY = 5
+_DIGITS_BRIGHTEST = 16
+
+
+def digits() -> ClientData:
+    """The UCI optical digits: 1,437 training and 360 test images of 8×8 pixels.
+
+    Source: E. Alpaydin, C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the
+        split is ours (digits.md beside this module).
+    """
+    place = resources.files("turnout.data").joinpath("digits.npz")
+    with resources.as_file(place) as path, np.load(path) as stored:
+        images, labels = stored["images"], stored["labels"]
+    test = np.zeros(len(labels), dtype=np.bool_)
+    test[np.argsort(labels, kind="stable")[::_DIGITS_TEST_EVERY]] = True
+    inputs = images.astype(np.float32) / np.float32(_DIGITS_BRIGHTEST)
+    classes = labels.astype(np.int64)
+    return ClientData(
+        "digits", Records(inputs[~test], classes[~test]), Records(inputs[test], classes[test])
+    )
+
+
+def mnist() -> ClientData:
+    """MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
+
+    Source: Y. LeCun, C. Cortes, C. J. C. Burges.
+    """
+    return _idx_data("mnist", _MNIST_HASHES, _MNIST_MIRRORS)
+
+
+def fashion_mnist() -> ClientData:
+    """Fashion-MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
+
+    Source: H. Xiao, K. Rasul, R. Vollgraf, arXiv:1708.07747, MIT.
+    """
+    return _idx_data("fashion-mnist", _FASHION_HASHES, _FASHION_MIRRORS)
+
+
+LOADERS: dict[str, Callable[[], ClientData]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+}
+"""Data sets by the name that a plan gives them."""
+
+
+def load_images(name: str) -> ClientData:
+    """The data set of that name."""
+    if name not in LOADERS:
+        raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
+    return LOADERS[name]()
+
+
+def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
+    """The array of unsigned bytes in an IDX file.
+
+    Source: http://yann.lecun.com/exdb/mnist (file format).
+
+    Raises:
+        StorageError: another type, or a length that does not fit the stated shape.
+    """
+    if len(data) < 4 or data[:3] != b"\x00\x00\x08":
+        raise StorageError(f"{name} is not an IDX file of unsigned bytes")
+    axes = data[3]
+    start = 4 + 4 * axes
+    if axes == 0 or len(data) < start:
+        raise StorageError(f"{name} is not an IDX file: its header is cut off")
+    shape = struct.unpack(f">{axes}I", data[4:start])
+    if len(data) - start != math.prod(shape):
+        raise StorageError(f"{name} holds {len(data) - start} bytes, its header says {shape}")
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ClientData:
+    """The four files of MNIST or of its drop-in replacement."""
+    arrays = []
+    for part, sha256 in zip(_PARTS, hashes, strict=True):
+        addresses = tuple(f"{base}{part}.gz" for base in mirrors)
+        arrays.append(parse_idx(contents(DataFile(f"{name}/{part}.gz", sha256, addresses)), part))
+    images, labels, test_images, test_labels = arrays
+    train = Records(images, labels.astype(np.int64))
+    return ClientData(name, train, Records(test_images, test_labels.astype(np.int64)))
+
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+_LEVELS = {2: ("class",), 3: ("client", "class")}
+
+
+class ImageFolderTable:
+    """A row for each image: ``image``, bytes of shape (height, width) or (height, width, 3); its
+    ``class``; and its ``client`` where classes are folders of clients.
+
+    Raises:
+        ParameterError: images at different depths, or a folder without any.
+    """
+
+    typed = True
+
+    def __init__(self, folder: Path) -> None:
+        require("data", what="a folder of images")
+        self._folder = folder
+        found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+        self._files = sorted(path.relative_to(folder) for path in found)
+        depths = {len(path.parts) for path in self._files}
+        if len(depths) != 1 or not depths <= set(_LEVELS):
+            expected = "images in FOLDER/CLIENT/CLASS/, or all in FOLDER/CLASS/"
+            raise ParameterError("data", str(folder), expected)
+        self._levels = _LEVELS[depths.pop()]
+        used = {path.parts[0] for path in self._files}
+        for one in sorted(folder.iterdir()):
+            if one.is_dir() and one.name not in used and not one.name.startswith("."):
+                level = self._levels[0]
+                raise ParameterError(
+                    level, one.name, f"at least one image in the folder of a {level}"
+                )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The image, its class, and its client if it has one."""
+        return [*self._levels, "image"]
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
+        """All images in the order of their paths.
+
+        Raises:
+            InputFileError: a file that is no image, or half of one.
+            ParameterError: images of different shapes.
+        """
+        shape: tuple[int, ...] | None = None
+        start, step = 0, 2**8
+        while start < len(self._files):
+            part = self._files[start : start + step]
+            columns = {
+                level: text_column([path.parts[place] for path in part])
+                for place, level in enumerate(self._levels)
+                if level in kinds
+            }
+            if "image" in kinds:
+                images = [pixels(self._folder / path, str(self._folder / path)) for path in part]
+                shape = images[0].shape if shape is None else shape
+                _refuse_shapes(part, images, shape)
+                columns["image"] = Column(np.stack(images))
+                step = max(1, BATCH_NUMBERS // max(1, images[0].size))
+            yield TableBatch(np.arange(start, start + len(part)), columns)
+            start += len(part)
+
+
+def _refuse_shapes(
+    files: Sequence[Path], images: Sequence[NDArray[np.uint8]], shape: tuple[int, ...]
+) -> None:
+    for file, image in zip(files, images, strict=True):
+        if image.shape != shape:
+            expected = f"images of one shape, {shape} before it, not {image.shape}"
+            raise ParameterError("inputs", str(file), expected)

@@ -1,0 +1,516 @@
+"""A table laid out by client, as memory-mapped arrays that are kept in the user's cache.
+
+`lay_out` puts each client's records side by side, so that holdings are ranges; `kept_layout` finds
+a layout again by the contents of its files and how they were read; `Shelf` is the cache.
+
+Kept arrays are a copy, or a function, of private data. Their folder can be read by its owner alone,
+and is kept until the owner deletes it.
+
+**Two passes** over the table, in batches. The first counts each client's rows, so that the second
+knows each row's place. Rows written to places all over a file would have the disk seek; so a row
+first goes to the next free place of its own *section* of the array, and at the end each section,
+which fits into memory, is put in order. Where the arrays are files, memory holds the clients' ids
+and counts, four bytes a row, and one section.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from turnout.core.errors import InputFileError, ParameterError, StorageError, TurnoutError
+from turnout.core.files import locked, sync_folder
+from turnout.core.showing import shows_shapes
+from turnout.core.values import canonical
+from turnout.data.encoding import Census, Encoder, Split, kinds_of, take_census
+from turnout.data.files import cache_folder
+from turnout.data.records import ClientData, PredictionTarget, Records
+from turnout.data.tables import Kind, Table, TableBatch, columns_of
+from turnout.learning.holdings import Holdings
+from turnout.plans.data_sections import DataSection
+
+FORMAT = 1
+"""Of the files below; another one's are not read."""
+_ABOUT = "about.json"
+
+Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
+"""Makes the array to write, by its name, type and shape."""
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True, eq=False)
+class ShelfContents:
+    """The contents of a shelf.
+
+    Attributes:
+        arrays: by name; copied where they are written to, so that PyTorch shares their memory.
+        about: what else is to be known of them, JSON-ready.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    about: Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Shelf:
+    """The place of some arrays.
+
+    Attributes:
+        folder: named by what they are made of.
+    """
+
+    folder: Path
+    _partial: Path = field(init=False)
+
+    @classmethod
+    def of(cls, room: str, made_of: object) -> Shelf:
+        """The place of what is made of something, in JSON-ready values, in a room of the cache."""
+        text = json.dumps([FORMAT, made_of], sort_keys=True, ensure_ascii=True)
+        return cls(
+            cache_folder() / room / hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        )
+
+    def __post_init__(self) -> None:
+        self._partial = self.folder.with_name(self.folder.name + ".partial")
+
+    def kept(self) -> ShelfContents | None:
+        """The contents; None for nothing, or for what cannot be read."""
+        try:
+            about = json.loads((self.folder / _ABOUT).read_text("utf-8"))
+            arrays = {name: _mapped(self.folder / f"{name}.npy") for name in about["arrays"]}
+            return ShelfContents(arrays, about["about"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, make: Callable[[Allocate], ShelfContents]) -> tuple[ShelfContents, bool]:
+        """The contents, and whether they were made now; of two processes one makes them.
+
+        Args:
+            make: makes it, its arrays by the function that it is given.
+
+        Raises:
+            StorageError: it cannot be written, for want of room for instance.
+        """
+        if (found := self.kept()) is not None:
+            return found, False
+        make_room(self.folder.parent)
+        with locked(self.folder):
+            if (found := self.kept()) is not None:
+                return found, False
+            with self._cleared():
+                self._write(make(self._allocate))
+                self.clear()
+                os.rename(self._partial, self.folder)
+                sync_folder(self.folder.parent)
+        found = self.kept()
+        if found is None:
+            raise StorageError(f"{self.folder} is gone since it was written")
+        return found, True
+
+    def clear(self) -> None:
+        """Nothing is there any more."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def size_bytes(self) -> int:
+        """The size of all its files."""
+        return sum(file.stat().st_size for file in self.folder.iterdir())
+
+    @contextmanager
+    def _cleared(self) -> Iterator[None]:
+        """An empty folder to write into, which is gone if anything fails."""
+        try:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir(mode=0o700)
+            yield
+        except BaseException as error:
+            with suppress(OSError):
+                shutil.rmtree(self._partial)
+            if isinstance(error, OSError) and not isinstance(error, TurnoutError):
+                reason = error.strerror or error
+                raise StorageError(f"{self.folder}: not written: {reason}") from error
+            raise
+
+    def _allocate(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """A memory-mapped array, whose room on the disk is taken before anything is written."""
+        path = self._partial / f"{name}.npy"
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if size == 0:
+            array = np.empty(shape, dtype)
+            np.save(path, array)
+            return array
+        with path.open("wb") as file:
+            header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            npy.write_array_header_1_0(file, header)
+            file.flush()
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), file.tell(), size)
+            else:
+                file.truncate(file.tell() + size)
+        return np.load(path, mmap_mode="r+")
+
+    def _write(self, kept: ShelfContents) -> None:
+        """The arrays that are no files yet, and the rest."""
+        for name, array in kept.arrays.items():
+            if isinstance(array, np.memmap):
+                array.flush()
+            elif not (self._partial / f"{name}.npy").exists():
+                np.save(self._partial / f"{name}.npy", array)
+        about = {"arrays": list(kept.arrays), "about": kept.about}
+        (self._partial / _ABOUT).write_text(json.dumps(about), "utf-8")
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    array = np.load(path, mmap_mode="c") if path.stat().st_size > 2**12 else np.load(path)
+    return np.asarray(array)
+
+
+def make_room(folder: Path) -> None:
+    """Makes a folder of the cache, for its owner alone.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"{error.strerror or error} (XDG_CACHE_HOME names another place)"
+        raise StorageError(f"{folder} cannot be made: {reason}") from error
+
+
+SECTION_BYTES = 2**28
+"""Size of what is put in order in memory."""
+Tell = Callable[[str, int], object]
+"""Is called with what is done and the rows that are done."""
+
+
+def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array in memory."""
+    return np.empty(shape, dtype)
+
+
+def untold(what: str, rows: int) -> None:
+    """Tells nobody."""
+
+
+@shows_shapes("target", "outputs", "names")
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Records by client, and what the columns were read as.
+
+    Attributes:
+        arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``, and the ``offsets`` of
+            the clients' records; these only where a column names the client.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    target: PredictionTarget
+    outputs: int
+    names: tuple[str, ...]
+
+    def client_data(self, section: DataSection) -> ClientData:
+        """The data set, which was read as a plan's [data] says."""
+        arrays, holdings = self.arrays, None
+        train = Records(arrays["inputs"], arrays["labels"])
+        if "offsets" in arrays:
+            holdings = Holdings(arrays["offsets"], np.arange(len(train)))
+        test = Records(arrays["test-inputs"], arrays["test-labels"])
+        said = (self.outputs, self.target, holdings, self.names)
+        return ClientData(section.title, train, test, *said, section)
+
+
+def lay_out(
+    table: Table,
+    data: DataSection,
+    held_out: Table | None = None,
+    allocate: Allocate = in_memory,
+    tell: Tell = untold,
+) -> Layout:
+    """The records of a table by client.
+
+    Args:
+        table: the clients' rows, and those of the test set where ``data.test`` is a share or a
+            column; it is read two times.
+        data: the columns and their public constants.
+        held_out: the test set, where it is a table of its own.
+        allocate: makes the arrays.
+        tell: is called after each batch.
+
+    Raises:
+        ParameterError: an unknown column, or a value that cannot be read as the plan says.
+        StorageError: a damaged file, or one that changes while it is read.
+    """
+    split = _checked_split(table, data, held_out)
+    held = next(iter(kinds_of(data)))
+    census = take_census(table, data.client, split, held, partial(tell, "counting rows"))
+    encoder = _encoder(table, data)
+    writer = _Writer(encoder, census, allocate)
+    for batch in table.batches(kinds_of(data) | _placing(data.client, split)):
+        writer.write(batch, tell)
+    arrays = writer.finished()
+    if held_out is not None:
+        arrays |= _test_arrays(held_out, data, writer, tell)
+    if data.client is not None:
+        arrays["offsets"] = census.offsets
+    return Layout(arrays, encoder.target, encoder.outputs(arrays["labels"]), encoder.names)
+
+
+def all_records(table: Table, data: DataSection) -> Records:
+    """All records of a table in memory, in its order, whoever they are of.
+
+    Raises:
+        ParameterError: an unknown column, or a value that cannot be read as the plan says.
+    """
+    _check_columns(table, data)
+    encoder = _encoder(table, data)
+    parts = [encoder.records(batch) for batch in table.batches(kinds_of(data))]
+    inputs, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Records(inputs, labels)
+
+
+def _checked_split(table: Table, data: DataSection, held_out: Table | None) -> Split:
+    """The rule for the test set, once all columns are known to be there."""
+    columns_of(table, [data.client] if data.client is not None else [], "client")
+    for one in (table, held_out):
+        if one is not None:
+            _check_columns(one, data)
+    if held_out is not None:
+        return Split()
+    if isinstance(data.test, float):
+        return Split(share=data.test)
+    if data.test is None:
+        raise ParameterError("test", None, "a share of the clients, a column or a test set")
+    column = canonical(str(data.test))
+    columns_of(table, [column], "test")
+    return Split(column=column)
+
+
+def _check_columns(table: Table, data: DataSection) -> None:
+    columns_of(table, data.inputs or (), "inputs")
+    columns_of(table, data.label or (), "label")
+
+
+def _placing(client: str | None, split: Split) -> dict[str, Kind]:
+    """The columns that say where a row goes."""
+    kinds = {} if client is None else {client: Kind.TEXT}
+    return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
+
+
+def _encoder(table: Table, data: DataSection) -> Encoder:
+    """The encoder, once the first rows show the columns' types."""
+    if data.stated_target is None and not table.typed:
+        raise ParameterError(
+            "target", None, "'class' (with classes), 'tags' or 'numbers': a CSV file has no types"
+        )
+    return Encoder(data, next(iter(table.batches(kinds_of(data)))))
+
+
+class _Writer:
+    """Writes batches to their places; the first one shows types and shapes."""
+
+    def __init__(self, encoder: Encoder, census: Census, allocate: Allocate) -> None:
+        self.allocate = allocate
+        self._encoder, self._census = encoder, census
+        self._free = census.offsets[:-1].copy()
+        self._written = 0
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def encoded(self, batch: TableBatch) -> dict[str, NDArray[Any]]:
+        """Inputs and labels of a batch, of the shapes that the first batch had.
+
+        Raises:
+            ParameterError: they have another shape.
+        """
+        inputs, labels = self._encoder.records(batch)
+        parts: dict[str, NDArray[Any]] = {"inputs": inputs, "labels": labels}
+        for name, part in parts.items():
+            shape = self._arrays[name].shape[1:] if self._arrays else part.shape[1:]
+            if part.shape[1:] != shape:
+                raise ParameterError(name, part.shape[1:], f"arrays of one shape, {shape} before")
+        return parts
+
+    def write(self, batch: TableBatch, tell: Tell) -> None:
+        """Writes the rows of a batch."""
+        parts = self.encoded(batch)
+        number, out = self._census.placed(batch)
+        if not self._arrays:
+            self._arrays = self._allocated(parts)
+        try:
+            places = _places(self._free, number[~out])
+            now = _places(self._free_of_section, places // self._section_rows)
+            self._order[now] = places % self._section_rows
+            end = self._written + int(np.count_nonzero(out))
+            for name, part in parts.items():
+                self._arrays[name][now] = part[~out]
+                self._arrays[f"test-{name}"][self._written : end] = part[out]
+        except (IndexError, ValueError):
+            raise StorageError("the data changed while they were read") from None
+        self._written = end
+        tell("laying out rows", int(batch.rows[-1]) + 1)
+
+    def _allocated(self, parts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Arrays for all rows of the types and shapes of these, and the sections of the first."""
+        rows = self._census.train_rows
+        row_bytes = max(1, *(part[:1].nbytes for part in parts.values()))
+        self._section_rows = min(max(1, SECTION_BYTES // row_bytes), 2**32)
+        self._free_of_section = np.arange(0, rows, self._section_rows)
+        self._order = np.empty(rows, dtype=np.uint32)
+        sides = (("", self._census.train_rows), ("test-", self._census.test_rows))
+        return {
+            key + name: self.allocate(key + name, part.dtype, (rows, *part.shape[1:]))
+            for key, rows in sides
+            for name, part in parts.items()
+        }
+
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """The arrays, each entry of which is written.
+
+        Raises:
+            StorageError: rows are missing since they were counted.
+        """
+        census = self._census
+        if (self._free != census.offsets[1:]).any() or self._written != census.test_rows:
+            raise StorageError("the data changed while they were read")
+        for start in range(0, census.train_rows, self._section_rows):
+            section = slice(start, start + self._section_rows)
+            order = self._order[section]
+            if (order[1:] < order[:-1]).any():
+                for name in ("inputs", "labels"):
+                    _put_in_order(self._arrays[name][section], order)
+        return self._arrays
+
+
+def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
+    """Moves each row of an array to its place."""
+    ordered = np.empty_like(held, subok=False)
+    ordered[order] = held
+    held[:] = ordered
+
+
+def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each row: the next free one under its number, which is then taken."""
+    order = np.argsort(number, kind="stable")
+    clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size) - np.repeat(first, counts)
+    places = free[number] + rank
+    free[clients] += counts
+    return places
+
+
+def _test_arrays(
+    table: Table, data: DataSection, writer: _Writer, tell: Tell
+) -> dict[str, NDArray[Any]]:
+    """The records of a test set of its own."""
+    rows = sum(len(batch) for batch in table.batches(kinds_of(data)))
+    arrays: dict[str, NDArray[Any]] = {}
+    start = 0
+    for batch in table.batches(kinds_of(data)):
+        for name, part in writer.encoded(batch).items():
+            key = f"test-{name}"
+            if start == 0:
+                arrays[key] = writer.allocate(key, part.dtype, (rows, *part.shape[1:]))
+            arrays[key][start : start + len(batch)] = part
+        start += len(batch)
+        tell("laying out the test set", start)
+    if not start:
+        raise ParameterError("test", "0 rows", "at least one row")
+    return arrays
+
+
+ROOM = "layouts"
+"""Of the cache."""
+_BLOCK_BYTES = 2**20
+_SETTLED_SECONDS = 2.0
+"""A file that changed this short a time ago may change again without a new time of change."""
+
+
+def layouts_folder() -> Path:
+    """The folder of all layouts."""
+    return cache_folder() / ROOM
+
+
+def content_digest(path: Path, tell: Tell) -> str:
+    """Digest of the contents of a file, or of all files below a folder and their names.
+
+    Contents whose sizes and times of change are those of an earlier call are not read again.
+
+    Raises:
+        InputFileError: a file that cannot be read.
+    """
+    try:
+        files = sorted(_files(path))
+        signature = _signature(path, files)
+        known = layouts_folder() / f"{signature}.digest"
+        if known.is_file():
+            return known.read_text("ascii")
+        digest = _digest_of(path, files, tell)
+        newest = max(file.stat().st_ctime for file in files)
+        if signature != _signature(path, files):
+            raise InputFileError(f"{path} changed while it was read")
+        if newest < time.time() - _SETTLED_SECONDS:
+            make_room(layouts_folder())
+            known.write_text(digest, "ascii")
+    except OSError as error:
+        raise InputFileError(f"{path} cannot be read: {error.strerror or error}") from error
+    return digest
+
+
+def _files(path: Path) -> Iterator[Path]:
+    return (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else iter((path,))
+
+
+def _signature(path: Path, files: Sequence[Path]) -> str:
+    """Digest of names, sizes and times of change."""
+    digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=16)
+    for file in files:
+        found = file.stat()
+        times = f"{found.st_mtime_ns}\0{found.st_ctime_ns}"
+        digest.update(f"\0{file}\0{found.st_size}\0{times}".encode())
+    return digest.hexdigest()
+
+
+def _digest_of(path: Path, files: Sequence[Path], tell: Tell) -> str:
+    digest, done = hashlib.blake2b(digest_size=16), 0
+    for file in files:
+        digest.update(f"\0{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as contents:
+            while block := contents.read(_BLOCK_BYTES):
+                digest.update(block)
+                done += 1
+                tell("reading MiB", done)
+    return digest.hexdigest()
+
+
+def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[Layout, Shelf, bool]:
+    """The layout that is made of something, its place, and whether it was made now.
+
+    Args:
+        made_of: JSON-ready values.
+        make: makes it, its arrays by the function that it is given.
+
+    Raises:
+        StorageError: it cannot be written, for want of room for instance.
+    """
+    shelf = Shelf.of(ROOM, made_of)
+    kept, made = shelf.keep(lambda allocate: _described(make(allocate)))
+    about = kept.about
+    said = (PredictionTarget(about["target"]), int(about["outputs"]), tuple(about["names"]))
+    return Layout(kept.arrays, *said), shelf, made
+
+
+def _described(layout: Layout) -> ShelfContents:
+    said = {"target": layout.target.value, "outputs": layout.outputs, "names": list(layout.names)}
+    return ShelfContents(layout.arrays, said)

@@ -1,0 +1,188 @@
+"""Data of one's own: a file or folder by its path, laid out once and memory-mapped from then on."""
+
+from __future__ import annotations
+
+import json
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.values import canonical
+from turnout.data.layout import Tell, all_records, content_digest, kept_layout, lay_out, untold
+from turnout.data.records import ClientData, Records
+from turnout.data.tables import ArrayTable, CharacterTable, Table
+from turnout.plans.data_sections import DataSection
+
+_KINDS = "a .parquet, .csv, .npz or .arrow file, or a folder of .npy or .arrow files or of images"
+_STATE, _SPLITS = "state.json", "dataset_dict.json"
+_DAMAGED = (
+    *(OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, MemoryError),
+    *(ArithmeticError, RuntimeError, SyntaxError, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy raises of a file that is none of its own, or half of one."""
+_MIB = 2**20
+
+
+def open_table(path: Path) -> Table:
+    """The table in a file or folder.
+
+    Raises:
+        ParameterError: there is none, or of no kind that is known.
+        InputFileError: it is damaged.
+        MissingExtraError: pyarrow or Pillow is needed and missing.
+    """
+    if path.is_dir():
+        return _folder_table(path)
+    if not path.is_file():
+        raise ParameterError("data", str(path), f"{_KINDS}, that exists")
+    if path.suffix == ".npz":
+        return _npz_table(path)
+    if path.suffix in (".parquet", ".csv", ".arrow"):
+        from turnout.data import arrow_tables
+
+        if path.suffix == ".parquet":
+            return arrow_tables.parquet_table(path)
+        if path.suffix == ".csv":
+            return arrow_tables.CsvTable(path)
+        return arrow_tables.arrow_folder(path.parent, [path.name])
+    raise ParameterError("data", str(path), _KINDS)
+
+
+def texts_cut(table: Table, data: DataSection) -> Table:
+    """The table as it is, or its texts as records of characters."""
+    if not isinstance(data.vocabulary, str):
+        return table
+    assert data.inputs is not None
+    assert data.length is not None
+    if data.inputs[0] not in table.names:
+        return table  # refused, with all names, where columns are checked
+    return CharacterTable(table, data.inputs[0], data.vocabulary, data.length)
+
+
+def own_data(
+    data: DataSection, folder: Path, tell: Tell = untold, say: Callable[[str], object] = str
+) -> ClientData:
+    """The data that a plan's [data] finds at its path.
+
+    Args:
+        data: with a path.
+        folder: to which the path is relative.
+        tell: is called with what is done and how many rows are done.
+        say: is called with a line about the layout where one is made.
+
+    Raises:
+        ParameterError: a missing file or column, or a value that is not what the table says.
+        StorageError: a damaged file (`InputFileError`), or a cache that cannot be written.
+    """
+    assert data.path is not None
+    path = folder / data.path
+    table = open_table(path)
+    other = _other_file(table, data, folder)
+    held_out = None if other is None else open_table(other)
+    settings = data.model_dump(mode="json", exclude={"path", "clients", "dealing"})
+    digests = [content_digest(one, tell) for one in (path, other) if one is not None]
+    if other is not None:
+        settings["test"] = None
+    tables = [None if one is None else texts_cut(one, data) for one in (table, held_out)]
+    assert tables[0] is not None
+    train = tables[0]
+    layout, shelf, made = kept_layout(
+        [settings, digests], lambda allocate: lay_out(train, data, tables[1], allocate, tell)
+    )
+    if made:
+        size = shelf.size_bytes() / _MIB
+        say(f"{data.title} laid out by client in {shelf.folder}: {size:,.1f} MiB, a private copy")
+    return layout.client_data(data)
+
+
+def own_records(data: DataSection, path: Path) -> Records:
+    """All records of a file or folder, as one client holds them, in memory.
+
+    Args:
+        data: the columns and constants; its path, client and test set are not looked at.
+        path: to read.
+
+    Raises:
+        ParameterError: a missing file or column, or a value that is not what the table says.
+        InputFileError: a damaged file.
+    """
+    return all_records(texts_cut(open_table(path), data), data)
+
+
+def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
+    """The file of the test set; None where ``test`` is a share or a column."""
+    if not isinstance(data.test, str) or canonical(data.test) in table.names:
+        return None
+    other = folder / data.test
+    if other.exists():
+        return other
+    known = ", ".join(table.names[:20])
+    expected = f"a share of the clients, a file that exists, or one of the columns {known}"
+    raise ParameterError("test", data.test, expected)
+
+
+def _folder_table(folder: Path) -> Table:
+    """The table in a folder: of arrays, of a Hugging Face data set, or of images."""
+    if (folder / _SPLITS).is_file():
+        names = _json(folder / _SPLITS).get("splits", [])
+        expected = f"one of its splits: {', '.join(str(folder / str(name)) for name in names)}"
+        raise ParameterError("data", str(folder), expected)
+    if (folder / _STATE).is_file():
+        files = [str(one.get("filename")) for one in _json(folder / _STATE).get("_data_files", [])]
+        if not files or any(Path(name).name != name for name in files):
+            raise InputFileError(f"{folder / _STATE} names no files of this folder")
+        return _arrow_folder(folder, files)
+    for suffix, read in ((".npy", _npy_table), (".arrow", _arrow_folder)):
+        if files := sorted(path.name for path in folder.glob(f"*{suffix}")):
+            return read(folder, files)
+    from turnout.data.images import ImageFolderTable
+
+    return ImageFolderTable(folder)
+
+
+def _arrow_folder(folder: Path, files: list[str]) -> Table:
+    from turnout.data.arrow_tables import arrow_folder
+
+    return arrow_folder(folder, files)
+
+
+def _json(path: Path) -> dict[str, list]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputFileError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise InputFileError(f"{path} is no table of keys")
+    return found
+
+
+def _npz_table(path: Path) -> Table:
+    """The arrays of an .npz file, which are read into memory."""
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:
+            return ArrayTable({name: arrays[name] for name in arrays.files})
+    except ParameterError:
+        raise
+    except _DAMAGED as error:
+        raise InputFileError(f"{path} is no whole .npz file: {_line(error)}") from None
+
+
+def _npy_table(folder: Path, files: list[str]) -> Table:
+    """The arrays of .npy files, memory-mapped, by the files' names."""
+    arrays = {}
+    for name in files:
+        try:
+            arrays[Path(name).stem] = np.load(folder / name, mmap_mode="r")
+        except _DAMAGED as error:
+            raise InputFileError(f"{folder / name} is no whole .npy file: {_line(error)}") from None
+    return ArrayTable(arrays)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

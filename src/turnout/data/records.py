@@ -1,0 +1,129 @@
+"""Labelled records with a fixed public split, and how they are dealt to clients."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.learning.holdings import Holdings
+from turnout.plans.data_sections import DataSection
+
+
+class PredictionTarget(StrEnum):
+    """The kind of label that a record has."""
+
+    CLASS = "class"
+    """One class: int64, shape ``(records,)``, from 0."""
+    TAGS = "tags"
+    """Any number of tags, each there or not: uint8 0 or 1, shape ``(records, outputs)``."""
+    NUMBERS = "numbers"
+    """Real numbers: float32, shape ``(records, outputs)``."""
+    TOKENS = "tokens"
+    """A class a token: int64, shape ``(records, length)``, −1 where there is none to predict."""
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Inputs and labels of one side of a split; either may be memory-mapped.
+
+    Attributes:
+        inputs: float32, float16, uint8 that stands for fractions of 255, or int64 tokens; shape
+            ``(records, …)``.
+        labels: shape ``(records, …)``, as the `PredictionTarget` says.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.labels):
+            raise ParameterError(
+                "labels", len(self.labels), f"one for each of {len(self.inputs)} inputs"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ClientData:
+    """A data set: what the clients hold, and what a model is judged by, which is public.
+
+    Attributes:
+        train: the clients' records.
+        test: those that a model is judged by; no client of the run holds one.
+        outputs: classes, tags, numbers or tokens of the vocabulary.
+        target: the kind of label.
+        holdings: who holds which training record; None where records have no client of their own
+            and are dealt.
+        names: of the outputs, in their order; empty where they have none.
+        section: the [data] of a plan that says how it was read; None where nobody did.
+    """
+
+    name: str
+    train: Records
+    test: Records
+    outputs: int = 10
+    target: PredictionTarget = PredictionTarget.CLASS
+    holdings: Holdings | None = None
+    names: tuple[str, ...] = ()
+    section: DataSection | None = None
+
+    def __repr__(self) -> str:
+        held = "dealt" if self.holdings is None else f"of {self.holdings.population:,} clients"
+        parts = [
+            repr(self.name),
+            f"train = {self.train}, {held}",
+            f"test = {self.test}",
+            f"{self.target.value} of {self.outputs:,}",
+        ]
+        if self.section is not None:
+            said = self.section.model_dump(exclude_defaults=True)
+            parts += [f"{key} = {reprlib.repr(value)}" for key, value in said.items()]
+        return f"ClientData({'; '.join(parts)})"
+
+
+def deal(
+    labels: NDArray[np.int64], clients: int, dealing: str, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Which client holds each record.
+
+    Args:
+        labels: int, shape ``(records,)``.
+        clients: at most one for each record.
+        dealing: ``"shuffled"`` deals the records out like cards; ``"by-label"`` sorts them by
+            label first, so that most clients see one or two labels only.
+        generator: shuffles (simulation only).
+
+    Returns:
+        int64, shape ``(records,)``, in 0 … ``clients − 1``.
+
+    Raises:
+        ParameterError: more clients than records, or an unknown ``dealing``.
+
+    Guarantees:
+        Each record goes to exactly one client, and no client holds two records more than
+        another.
+    """
+    records = len(labels)
+    checks.count(clients=clients)
+    checks.at_most("records", records, clients=clients)
+    owners = np.empty(records, dtype=np.int64)
+    order = generator.permutation(records)
+    if dealing == "shuffled":
+        owners[order] = np.arange(records) % clients
+    elif dealing == "by-label":
+        order = order[np.argsort(labels[order], kind="stable")]
+        owners[order] = np.arange(records) * clients // records
+    else:
+        raise ParameterError("dealing", dealing, "'shuffled' or 'by-label'")
+    return owners

@@ -1,0 +1,370 @@
+"""Tables: columns by name that are read batch by batch, as often as needed.
+
+`Table` is the interface, `ArrayTable` holds arrays in memory, `CharacterTable` cuts texts into
+records of a fixed number of characters, each with the one after it. A `Column` is an array with one
+entry a row. Text is kept as numbers into the list of a batch's different texts, so that a batch of
+a million rows of ten words costs ten conversions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.core.values import (
+    EXACT_WHOLE,
+    canonical,
+    converting,
+    distinct,
+    is_missing,
+    refuse_rows,
+)
+
+BATCH_NUMBERS = 2**20
+"""Numbers of a batch, about: rows times the entries of a row."""
+_TYPES: tuple[tuple[Any, Any], ...] = (
+    ((bool, np.bool_), np.bool_),
+    (Integral, np.int64),
+    ((Real, Decimal, np.bool_), np.float64),
+)
+"""Kinds of objects, and the arrays that hold them."""
+
+
+class Kind(Enum):
+    """The kind of values to read a column as where a file does not say it."""
+
+    NUMBERS = "numbers"
+    WHOLE_NUMBERS = "whole numbers"
+    TRUTH = "true and false"
+    TEXT = "text"
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """The entries of one column in a batch.
+
+    Attributes:
+        values: bool, whole numbers or floats, shape ``(rows, …)``; with ``texts`` the place of
+            each entry's text among them.
+        texts: the different texts of the batch; None for numbers.
+        missing: which entries are missing, shape ``(rows,)``; None where none can be.
+    """
+
+    values: NDArray[Any]
+    texts: tuple[str, ...] | None = None
+    missing: NDArray[np.bool_] | None = None
+
+    def lacking(self) -> NDArray[np.bool_]:
+        """Which rows lack a value, or one of an array's, shape ``(rows,)``."""
+        gone = np.zeros(len(self.values), dtype=np.bool_) if self.missing is None else self.missing
+        if self.values.dtype.kind == "f":
+            gone = gone | any_of_row(np.isnan(self.values))
+        return gone
+
+    def filled(self, constant: float | str) -> Column:
+        """The column with a constant for whatever is missing.
+
+        Raises:
+            ParameterError: it is no text in a column of text, or no number in one of numbers.
+        """
+        gone = self.lacking()
+        if isinstance(constant, str) != (self.texts is not None):
+            raise ParameterError("missing", constant, "a text in a column of text, else a number")
+        if isinstance(constant, str):
+            assert self.texts is not None
+            return Column(np.where(gone, len(self.texts), self.values), (*self.texts, constant))
+        number = int(constant) if float(constant).is_integer() else constant
+        try:
+            where = gone.reshape(-1, *(1,) * (self.values.ndim - 1))
+            return Column(np.where(where, number, self.values))
+        except OverflowError:
+            raise ParameterError("missing", constant, f"a number of {self.values.dtype}") from None
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True, eq=False)
+class TableBatch:
+    """Some rows of a table.
+
+    Attributes:
+        rows: the number of each row in its source, from 0, int64, shape ``(rows,)``.
+        columns: by name.
+    """
+
+    rows: NDArray[np.int64]
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Table(Protocol):
+    """Columns by name, from a file, a folder or memory.
+
+    Attributes:
+        typed: whether columns have types of their own.
+    """
+
+    typed: bool
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all columns."""
+        ...
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
+        """All rows, with these columns; the same rows in the same order every time.
+
+        Args:
+            kinds: of the columns to read, which this table has; heeded where it has no types.
+
+        Raises:
+            ParameterError: arrays of different shapes in a column, or values of no such kind.
+            InputFileError: a damaged file.
+        """
+        ...
+
+
+def columns_of(table: Table, names: Sequence[str], key: str) -> None:
+    """Refuses, for a key of the settings, names that a table does not have."""
+    for name in names:
+        if name not in table.names:
+            known = ", ".join(table.names[:20]) + (", …" if len(table.names) > 20 else "")
+            raise ParameterError(key, name, f"a column of the data: {known}")
+        if list(table.names).count(name) > 1:
+            raise ParameterError(key, name, "a name that one column has, and no other")
+
+
+def any_of_row(entries: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether any entry of each row is true, shape ``(rows,)``."""
+    return np.asarray(entries.reshape(len(entries), -1).any(axis=1))
+
+
+def text_column(entries: Iterable[Any]) -> Column:
+    """A column of text; None, NaN and the empty text are missing."""
+    values, texts = distinct("" if is_missing(entry) else str(entry) for entry in entries)
+    empty = np.array([text == "" for text in texts], dtype=np.bool_)
+    return Column(values, texts, empty[values])
+
+
+class ArrayTable:
+    """Arrays in memory, or memory-mapped, with one entry a row.
+
+    Raises:
+        ParameterError: no rows, two arrays of one name, arrays of different lengths, or of no
+            numbers or text.
+        InputFileError: values that NumPy cannot hold.
+    """
+
+    typed = True
+
+    def __init__(self, arrays: Mapping[Any, Any]) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+        for key, values in arrays.items():
+            name = canonical(str(key))
+            if name in self._arrays:
+                raise ParameterError("data", name, "a name that one column has, and no other")
+            with converting(f"column {name!r}"):
+                self._arrays[name] = _array(name, values)
+        lengths = {name: len(array) for name, array in self._arrays.items()}
+        if not lengths or min(lengths.values()) == 0:
+            raise ParameterError("data", lengths, "columns with at least one row")
+        if len(set(lengths.values())) > 1:
+            raise ParameterError("data", lengths, "columns of one length")
+        self._rows = next(iter(lengths.values()))
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the arrays."""
+        return list(self._arrays)
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
+        """All rows of these arrays."""
+        wide = max(self._arrays[name][:1].size for name in kinds)
+        step = max(1, BATCH_NUMBERS // max(1, wide))
+        for start in range(0, self._rows, step):
+            rows = np.arange(start, min(start + step, self._rows))
+            columns = {}
+            for name in kinds:
+                with converting(f"column {name!r}"):
+                    columns[name] = numpy_column(name, self._arrays[name][start : start + step])
+            yield TableBatch(rows, columns)
+
+
+def numpy_column(name: str, array: NDArray[Any]) -> Column:
+    """A column of an array's entries: numbers, truth values, text, days.
+
+    Raises:
+        ParameterError: entries of another kind.
+        InputFileError: text that is none.
+    """
+    kind = array.dtype.kind
+    masked = None
+    if isinstance(array, np.ma.MaskedArray):
+        masked, array = any_of_row(np.ma.getmaskarray(array)), np.ma.getdata(array)
+    if kind in "biuf":
+        return Column(np.asarray(array), None, masked)
+    days = array.dtype == np.dtype("datetime64[D]")
+    if array.ndim != 1 or not (kind in "UTO" or days):
+        found = f"{array.dtype} of shape {array.shape}"
+        raise ParameterError("data", name, f"numbers or text, not {found}")
+    if kind == "U":
+        _check_characters(array)
+    column = _object_column(array.astype(object))
+    if masked is None:
+        return column
+    gone = masked if column.missing is None else masked | column.missing
+    return Column(column.values, column.texts, gone)
+
+
+def _check_characters(array: NDArray[Any]) -> None:
+    """Refuses text of fixed width in which a damaged file has what is no character."""
+    plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    if plain.size and plain.itemsize and plain.view(np.uint32).max() > sys.maxunicode:
+        raise InputFileError("a column of text holds what is no character: the file is damaged")
+
+
+def _object_column(array: NDArray[Any]) -> Column:
+    """Objects as truth values, numbers or text, whichever all that are there are."""
+    missing = np.array([is_missing(entry) for entry in array], dtype=np.bool_)
+    kinds = {type(entry) for entry in array[~missing]}
+    if kinds and all(map(_is_text, kinds)):
+        return text_column(array)
+    fitting = [dtype for types, dtype in _TYPES if all(issubclass(kind, types) for kind in kinds)]
+    if not fitting:
+        words = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ParameterError("data", words, "a column of numbers or of text, not of both")
+    values = np.zeros(len(array), dtype=fitting[0])
+    values[~missing] = array[~missing]
+    return Column(values, None, missing)
+
+
+def _is_text(kind: type) -> bool:
+    """Whether entries of this kind count as text: texts and days, and no moments of a day."""
+    return issubclass(kind, str | date) and not issubclass(kind, datetime)
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    """The values as an array with one entry a row; equal arrays in a list become one."""
+    try:
+        array = plain_array(values)
+        if array.dtype.kind == "O" and array.ndim == 1 and _are_arrays(array):
+            array = np.stack([np.asarray(one) for one in array])
+    except (TypeError, ValueError):
+        shapes = [np.shape(one) for one in values]
+        wrong = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
+        expected = (
+            f"arrays of one shape, {shapes[0]} as in row 0, not {shapes[wrong]} in row {wrong}"
+        )
+        raise ParameterError("data", name, expected) from None
+    if array.ndim == 0:
+        raise ParameterError("data", name, "a column with one entry a row")
+    return array
+
+
+def plain_array(values: Any) -> NDArray[Any]:
+    """The values as an array; those of a list as objects where NumPy would alter them.
+
+    Its text of fixed width drops trailing NULs and makes numbers among texts text; its floats round
+    whole numbers that no integer type holds.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        return values
+    array = np.asarray(values)
+    if isinstance(values, np.ndarray):
+        return array
+    kind = array.dtype.kind
+    altered = kind in "US" or (kind == "f" and bool(np.any(np.abs(array) >= EXACT_WHOLE)))
+    return np.asarray(values, dtype=object) if altered else array
+
+
+def _are_arrays(array: NDArray[Any]) -> bool:
+    return len(array) > 0 and isinstance(array[0], np.ndarray | list | tuple)
+
+
+class CharacterTable:
+    """A table whose texts are cut into records; what else a row holds goes with each of them.
+
+    A text of c characters gives the c − 1 pairs of one and the next in ⌈(c − 1)/length⌉ records,
+    the last one filled up with −1. A text of fewer than two characters gives none.
+
+    Args:
+        table: with a column of text.
+        text: its name.
+        vocabulary: all characters, in the order of their tokens.
+        length: tokens of a record.
+    """
+
+    def __init__(self, table: Table, text: str, vocabulary: str, length: int) -> None:
+        self.typed = table.typed
+        self._table, self._text, self._length = table, text, length
+        self._known = vocabulary
+        self._place = {character: place for place, character in enumerate(vocabulary)}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Those of the table."""
+        return self._table.names
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
+        """The records of all rows; the column of text holds arrays of length + 1 tokens.
+
+        Raises:
+            ParameterError: a row without a text, or with a character that is not in the vocabulary.
+        """
+        for batch in self._table.batches({**kinds, self._text: Kind.TEXT}):
+            tokens, lengths = self._tokens(batch)
+            pieces = -(-np.maximum(lengths - 1, 0) // self._length)
+            source = np.repeat(np.arange(len(batch)), pieces)
+            columns = {
+                name: _repeated(column, source)
+                for name, column in batch.columns.items()
+                if name != self._text
+            }
+            if source.size:
+                columns[self._text] = Column(self._cut(tokens, lengths, pieces))
+                yield TableBatch(batch.rows[source], columns)
+
+    def _tokens(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens of all texts one after another, and how many each has."""
+        column = batch.columns[self._text]
+        if column.texts is None:
+            raise ParameterError("inputs", self._text, "a column of text, as its vocabulary says")
+        refuse_rows("inputs", self._text, "a text in every row", column.missing, batch.rows)
+        coded = [
+            np.array([self._place.get(one, -1) for one in text], dtype=np.int64)
+            for text in column.texts
+        ]
+        lacking = np.array([bool((part < 0).any()) for part in coded])[column.values]
+        expected = f"texts of the {len(self._known)} characters of the vocabulary"
+        refuse_rows("inputs", self._text, expected, lacking, batch.rows)
+        parts = [coded[place] for place in column.values]
+        return np.concatenate(parts), np.array([part.size for part in parts])
+
+    def _cut(
+        self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], pieces: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Records of length + 1 tokens, each beginning with the last one of the one before."""
+        begins = np.repeat(np.cumsum(lengths) - lengths, pieces)
+        ends = np.repeat(np.cumsum(lengths), pieces)
+        piece = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        index = (begins + piece * self._length)[:, None] + np.arange(self._length + 1)
+        held = index < ends[:, None]
+        return np.where(held, tokens[np.minimum(index, tokens.size - 1)], -1)
+
+
+def _repeated(column: Column, source: NDArray[np.intp]) -> Column:
+    missing = None if column.missing is None else column.missing[source]
+    return Column(column.values[source], column.texts, missing)

@@ -1,0 +1,272 @@
+"""Tallies of clients' messages, and estimates made into frequencies.
+
+`FrequencyTally` counts messages in whole numbers and merges in any grouping; `evidence` is a
+tally's raw estimate of every item. `column_sums` counts the set bits of many bitmaps.
+`project_simplex`, `clip_and_normalise` and `normalise` make estimates non-negative with sum 1.
+
+**Column sums.** Three rows of bits a, b, c sum, in every column, to a ⊕ b ⊕ c plus twice the
+majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of
+weight 2, and so on until few are left to unpack: about ten word operations an input word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
+from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
+from turnout.randomizers.interface import FrequencyRandomizer
+from turnout.randomizers.subset import BitmapRandomizer
+from turnout.randomness import Source
+
+_FEW = 24
+"""Rows of one weight that are unpacked and added as they are."""
+_CHUNK = 2**15  # Words that are summed at once; they stay in the fast caches.
+
+
+def column_sums(rows: NDArray[np.uint64], columns: int) -> NDArray[np.int64]:
+    """The number of rows in which each bit is set, shape (columns,).
+
+    Args:
+        rows: bitmaps, shape (n, ⌈columns / 64⌉); bit j is bit j mod 64 of word ⌊j / 64⌋.
+        columns: at least 1.
+
+    >>> column_sums(np.array([[5], [4], [1]], dtype=np.uint64), 3).tolist()
+    [2, 0, 2]
+    """
+    total = np.zeros(columns, dtype=np.int64)
+    step = max(_CHUNK // rows.shape[1], 3 * _FEW)
+    for start in range(0, len(rows), step):
+        left, weight = rows[start : start + step], 1
+        while len(left):
+            left, carries = _carried(left)
+            raw = np.ascontiguousarray(left.astype("<u8", copy=False)).view(np.uint8)
+            bits = np.unpackbits(raw, axis=1, count=columns, bitorder="little")
+            total += weight * bits.sum(axis=0, dtype=np.int64)
+            left, weight = carries, 2 * weight
+    return total
+
+
+def _carried(rows: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """At most `_FEW` rows of this weight, and rows of twice the weight, with the same sum."""
+    carries = []
+    while len(rows) > _FEW:
+        third = len(rows) // 3
+        a, b, c = (rows[part * third : (part + 1) * third] for part in range(3))
+        either = a ^ b
+        carries.append((a & b) | (either & c))
+        rows = np.concatenate([either ^ c, rows[3 * third :]])
+    return rows, np.concatenate(carries) if carries else rows[:0]
+
+
+BLOCK_CLIENTS = 2**15
+"""Clients whose messages `collect` holds at once: at k = 1000 they take 4 MiB at most."""
+
+
+@shows_shapes()
+@dataclass(frozen=True, eq=False)
+class FrequencyTally:
+    """Counts of messages (or of their bits) and of clients: a commutative monoid.
+
+    Attributes:
+        counts: int64; by message where messages are codes, by item where they are bitmaps.
+        clients: how many messages went into it.
+    """
+
+    randomizer: FrequencyRandomizer
+    counts: NDArray[np.int64]
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.count(0, clients=self.clients)
+
+    @classmethod
+    def zero(cls, randomizer: FrequencyRandomizer) -> FrequencyTally:
+        """The tally of nobody's messages."""
+        return cls(randomizer, np.zeros(_size(randomizer), dtype=np.int64), 0)
+
+    @classmethod
+    def of(cls, randomizer: FrequencyRandomizer, messages: NDArray) -> FrequencyTally:
+        """The tally of messages as `FrequencyRandomizer.encode` or ``unpack`` gave them.
+
+        Raises:
+            ParameterError: these are no messages of this randomizer.
+        """
+        size = _size(randomizer)
+        if isinstance(randomizer, BitmapRandomizer):
+            if messages.ndim != 2 or messages.shape[1] != -(-size // 64):
+                raise ParameterError("messages", messages.shape, f"bitmaps of {size} bits")
+            return cls(randomizer, column_sums(messages, size), len(messages))
+        if messages.ndim != 1 or (len(messages) and not _codes_below(messages, size)):
+            raise ParameterError("messages", messages.shape, f"codes from 0 to {size - 1}")
+        counts = np.bincount(messages, minlength=size).astype(np.int64, copy=False)
+        return cls(randomizer, counts, len(messages))
+
+    def __add__(self, other: FrequencyTally) -> FrequencyTally:
+        """The tally of both groups, which must not share a client."""
+        if self.randomizer != other.randomizer:
+            raise ParameterError("randomizer", other.randomizer, f"{self.randomizer}, as before")
+        return FrequencyTally(
+            self.randomizer, self.counts + other.counts, self.clients + other.clients
+        )
+
+
+def collect(
+    randomizer: FrequencyRandomizer,
+    values: ArrayLike,
+    source: Source,
+    block_clients: int = BLOCK_CLIENTS,
+) -> FrequencyTally:
+    """The tally of one message for each value, made block by block.
+
+    This plays both sides, for simulation: the messages of a block exist, are counted and go.
+
+    Args:
+        randomizer: what the clients use.
+        values: the clients' items, shape (n,); a memory-mapped array is read block by block.
+        source: where the clients' randomness comes from; public questions are drawn from it too.
+        block_clients: how many messages exist at once.
+    """
+    checks.count(block_clients=block_clients)
+    array = np.asanyarray(values)
+    total = FrequencyTally.zero(randomizer)
+    for start in range(0, len(array), block_clients):
+        block = array[start : start + block_clients]
+        if isinstance(randomizer, IndexedRandomizer) and randomizer.public:
+            questions = randomizer.draw_questions(len(block), source)
+            messages = randomizer.encode(block, source, questions)
+        else:
+            messages = randomizer.encode(block, source)
+        total += FrequencyTally.of(randomizer, messages)
+    return total
+
+
+def _codes_below(messages: NDArray, size: int) -> bool:
+    return messages.dtype.kind in "iu" and int(messages.min()) >= 0 and int(messages.max()) < size
+
+
+def _size(randomizer: FrequencyRandomizer) -> int:
+    if isinstance(randomizer, IndexedRandomizer):
+        if randomizer.message_count > LARGEST_HISTOGRAM:
+            raise UnsupportedError(
+                f"{randomizer.message_count:,} different messages are too many to count: see "
+                "turnout.estimation.prefix_search"
+            )
+        return randomizer.message_count
+    if isinstance(randomizer, BitmapRandomizer):
+        return randomizer.items
+    raise UnsupportedError(f"no tally is known for {type(randomizer).__name__}")
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Evidence of a tally about every item, ready for limits and tests.
+
+    Attributes:
+        clients: n.
+        sums: sum of scores, int64 of shape (k,).
+        squares: sum of squared scores, int64 of shape (k,).
+        gain: by how much holding an item raises its mean score.
+        counts: messages that support each item, where every message either does or does not;
+            None where a message may say nothing about an item.
+        other: probability that a message supports an item that its client does not hold.
+        lift: by how much holding the item raises that probability.
+    """
+
+    clients: int
+    sums: NDArray[np.int64]
+    squares: NDArray[np.int64]
+    gain: float
+    counts: NDArray[np.int64] | None
+    other: float
+    lift: float
+
+    @property
+    def items(self) -> int:
+        """Items, k."""
+        return self.sums.size
+
+
+def evidence(tally: FrequencyTally) -> Evidence:
+    """The evidence of the messages about every item."""
+    randomizer, n = tally.randomizer, tally.clients
+    sums, gain, offset = randomizer.scores(tally.counts), randomizer.gain, randomizer.offset
+    if randomizer.score_values is None:
+        squares = randomizer.squares(tally.counts)
+        return Evidence(n, sums, squares, float(gain), None, 0.0, 0.0)
+    low, high = randomizer.score_values
+    width = high - low
+    counts = (sums - low * n) // width
+    squares = low**2 * (n - counts) + high**2 * counts
+    other, lift = float((offset - low) / width), float(gain / width)
+    return Evidence(n, sums, squares, float(gain), counts, other, lift)
+
+
+def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
+    """The nearest point (in ℓ2) with non-negative entries that sum to 1.
+
+    One number is taken off every entry and what falls below 0 is set to 0. The simplex is convex
+    and holds the truth, so the projection is never further from the truth than ``raw`` is. With
+    many rare items it is far closer: the number that is taken off is about the noise of the
+    largest of the many entries that only noise makes large.
+
+    Source: Held, Wolfe, Crowder, Validation of subgradient optimization, Math. Programming 1974;
+        by sorting, O(k log k). The same as Norm-Sub of Wang et al., NDSS 2020.
+
+    Args:
+        raw: finite numbers, shape (k,).
+
+    >>> project_simplex([0.7, 0.6, -0.2]).round(6).tolist()
+    [0.55, 0.45, 0.0]
+    """
+    array = _vector(raw)
+    # A number added to all entries changes nothing; so large entries keep their last digits.
+    array = array - array.max()
+    descending = np.sort(array)[::-1]
+    excess = (np.cumsum(descending) - 1) / np.arange(1, array.size + 1)
+    shift = excess[np.flatnonzero(descending > excess)[-1]]
+    out = np.maximum(array - shift, 0.0)
+    return out / out.sum()
+
+
+def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
+    """Negative entries set to 0, the others divided by their sum (all equal where none is left).
+
+    Every item's positive noise stays in and shrinks all shares, the frequent items' most of all.
+    Offered because it is common; where nearly everything is noise it can beat the projection.
+    """
+    array = np.maximum(_vector(raw), 0.0)
+    total = array.sum()
+    return array / total if total > 0 else np.full(array.size, 1 / array.size)
+
+
+def normalise(raw: ArrayLike) -> NDArray[np.float64]:
+    """The nearest point (in ℓ2) whose entries sum to 1; some may be negative.
+
+    A sum over items stays unbiased, which neither of the other two ways keeps.
+    """
+    array = _vector(raw)
+    return array + (1 - array.sum()) / array.size
+
+
+def _vector(raw: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(raw, dtype=np.float64)
+    if array.ndim != 1 or not array.size or not np.all(np.isfinite(array)):
+        raise ParameterError("raw", array.shape, "finite numbers of shape (k,)")
+    return array
+
+
+POST_PROCESSING: dict[str, Callable[[ArrayLike], NDArray[np.float64]]] = {
+    "raw": lambda raw: _vector(raw).copy(),
+    "normalise": normalise,
+    "clip": clip_and_normalise,
+    "simplex": project_simplex,
+}
+"""Postprocessing of a raw estimate, by name. None of it touches the messages, so none costs
+privacy."""

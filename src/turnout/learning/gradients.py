@@ -1,0 +1,263 @@
+"""Clipped sums of clients' gradients, and the numbers in which they are computed.
+
+`factors` and `clipped_total` bound each client's contribution, in this one place. `OuterProducts`
+and `Materialised` represent one layer's gradients for many clients; `LocalTraining` is a client's
+work, `ClientBatch` many clients' examples side by side, `compute_on` the device and precision.
+
+**Two representations.** Where a gradient is small or has no structure it is written out; where it
+is one outer product g xᵀ a client (a dense layer, one example each), neither norms nor sums need
+it: ‖g xᵀ‖ = ‖g‖ ‖x‖, and Σ fᵢ gᵢ xᵢᵀ is one matrix product. Squared norms are float64: their error
+must not eat into the clipping margin, and squares of large float32 numbers must not overflow.
+
+Guarantees:
+    Norms, clip factors and sums of updates are IEEE float32 and float64 on every device, whatever
+    precision is set in the process: half-precision products would pass the clip norm by a part in
+    500 where the margin is a part in a million. ``bfloat16`` is the precision of forward and
+    backward passes alone, whose result, a float32 update, is clipped like any other.
+
+    On a CPU the same run gives the same bits. On a GPU it does not: some of its sums are added up
+    in the order in which their terms arrive.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
+
+MARGIN = 2.0**-20
+"""Updates are scaled to C·(1 − MARGIN), so that float32 rounding cannot lift one above C.
+
+Norms come in float64 from the very float32 numbers that are added (relative error below
+1e-12). What is left is the rounding of the factor to float32 and of factor · coordinate, at
+most 2⁻²⁴ each, and for an outer product one more for its two factors: together below 2⁻²². The
+margin is four times that and costs a millionth of C.
+"""
+
+LARGEST_NORM = 1e30
+"""Updates above this count as not finite: their factor would leave float32's normal range."""
+
+
+def is_usable(squared_norms: Tensor) -> Tensor:
+    """Which updates are finite, bool, (c,). The others are replaced by zero; NaN fails."""
+    return squared_norms <= LARGEST_NORM**2
+
+
+def factors(squared_norms: Tensor, clip_norm: float | Tensor) -> Tensor:
+    """min(1, C·(1 − MARGIN) / norm) for usable updates, float32, (c,)."""
+    target = clip_norm * (1 - MARGIN)
+    return (target / squared_norms.sqrt()).clamp_(max=1.0).to(torch.float32)
+
+
+def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
+    """The number of usable updates that are longer than C, and are scaled down."""
+    return int(torch.count_nonzero(squared_norms > clip_norm**2))
+
+
+class ClientGradients(Protocol):
+    """c clients' gradients at p parameters (weights, then biases)."""
+
+    def squared_norms(self) -> Tensor:
+        """Squared ℓ2 norm of each, float64, (c,)."""
+        ...
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        """Σ factors[i] · gradient[i], (p,)."""
+        ...
+
+    def rows(self) -> Tensor:
+        """Each gradient written out, (c, p)."""
+        ...
+
+
+def squared_norms(rows: Tensor) -> Tensor:
+    """Squared ℓ2 norm of each row, accumulated in float64."""
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
+
+
+class ClippedSum(NamedTuple):
+    """A sum of clipped updates, float32, (d,), and how many of them were longer than C."""
+
+    total: Tensor
+    clipped: int
+
+
+def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
+    """Σ of the updates (c, d), each clipped, those that are not finite left out."""
+    norms = squared_norms(updates)
+    usable = is_usable(norms)
+    if not usable.all():
+        updates, norms = updates[usable], norms[usable]
+    total = factors(norms, clip_norm) @ updates
+    return ClippedSum(total, count_longer(norms, clip_norm))
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True)
+class Materialised:
+    """Written out: weights (c, O·K) and biases (c, O)."""
+
+    weights: Tensor
+    biases: Tensor
+
+    @classmethod
+    def of_products(cls, upstream: Tensor, inputs: Tensor) -> Materialised:
+        """Σ over positions of g xᵀ, from (c, positions, O) and (c, positions, K)."""
+        return cls(torch.bmm(upstream.transpose(1, 2), inputs).flatten(1), upstream.sum(1))
+
+    def squared_norms(self) -> Tensor:
+        """Squared ℓ2 norm of each, float64, (c,)."""
+        return squared_norms(self.weights) + squared_norms(self.biases)
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        """Σ factors[i] · gradient[i], (p,)."""
+        return torch.cat((factors @ self.weights, factors @ self.biases))
+
+    def rows(self) -> Tensor:
+        """Each gradient written out, (c, p)."""
+        return torch.cat((self.weights, self.biases), dim=1)
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True)
+class OuterProducts:
+    """Client i's gradient is g xᵀ at the weights and g at the biases: x (c, K), g (c, O)."""
+
+    inputs: Tensor
+    upstream: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """Squared ℓ2 norm of each, float64, (c,)."""
+        return (squared_norms(self.inputs) + 1) * squared_norms(self.upstream)
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        """Σ factors[i] · gradient[i], (p,)."""
+        scaled = self.upstream * factors[:, None]
+        return torch.cat(((scaled.T @ self.inputs).flatten(), scaled.sum(0)))
+
+    def rows(self) -> Tensor:
+        """Each gradient written out, (c, p)."""
+        products = self.upstream[:, :, None] * self.inputs[:, None, :]
+        return torch.cat((products.flatten(1), self.upstream), dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """A client's work on the model that it is sent.
+
+    Each of its steps is a gradient step over all its examples.
+    """
+
+    steps: int = 1
+    learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.count(steps=self.steps)
+        checks.positive(learning_rate=self.learning_rate)
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True)
+class ClientBatch:
+    """c clients with m examples each: inputs and labels (c, m, ...), weights (c, m).
+
+    A client's weights sum to 1; those of padding are 0.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def only(self, clients: Tensor) -> ClientBatch:
+        """Some of the clients."""
+        return ClientBatch(self.inputs[clients], self.labels[clients], self.weights[clients])
+
+    def on(self, compute: Compute) -> ClientBatch:
+        """The batch on a device."""
+        return ClientBatch(*map(compute.take, (self.inputs, self.labels, self.weights)))
+
+
+class LocalUpdates(Protocol):
+    """Sums of clipped updates, and the scores that the same model gives."""
+
+    def clients_at_once(self, examples_each: int) -> int:
+        """The number of clients of that many examples that just fit the cache."""
+        ...
+
+    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
+        """Σ over the batch's clients of the clipped update, and how many were clipped."""
+        ...
+
+    def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
+        """Each client's update as it is, float32, (c, d)."""
+        ...
+
+    def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
+        """Scores (n, classes), for evaluation."""
+        ...
+
+
+class Precision(StrEnum):
+    """Numbers of forward and backward passes."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A device, ``"cpu"`` or ``"cuda"``, and the precision of passes on it."""
+
+    device: str = "cpu"
+    precision: Precision = Precision.FLOAT32
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the processor computes, in this process' threads."""
+        return self.device == "cpu"
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """The tensor on this device."""
+        return tensor.to(self.device)
+
+    def passes(self) -> AbstractContextManager[object]:
+        """A context for forward and backward passes."""
+        if self.precision is Precision.FLOAT32:
+            return nullcontext()
+        return torch.autocast(self.device, torch.bfloat16)
+
+
+CPU = Compute()
+
+
+def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
+    """The device of that name; ``"auto"`` is a GPU where there is one.
+
+    Raises:
+        ParameterError: ``"cuda"`` where PyTorch finds no GPU.
+    """
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        expected = "a machine where PyTorch finds a GPU (or 'auto', which takes one if it is there)"
+        raise ParameterError("run.device", device, expected)
+    chosen = ("cuda" if available else "cpu") if device == "auto" else device
+    return Compute(chosen, Precision(precision))
+
+
+def exact_products() -> None:
+    """Has float32 matrix products computed in float32, in the whole process.
+
+    A module of the user's own may have set otherwise when it was imported.
+    """
+    torch.set_float32_matmul_precision("highest")

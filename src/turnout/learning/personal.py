@@ -1,0 +1,513 @@
+"""Personal models: each client keeps a model of its own, and only what they share is released.
+
+`AdaPeD`, `Ridge` and `Alone` are the algorithms; `PersonalTask` judges clients one by one, each on
+held-out examples of its own.
+
+Notation:
+    θ     a client's personal model, (d,): its state, which never leaves it
+    μ     the shared model, (d,)
+    ψ     how far personal models are from it, a positive number (DP-AdaPeD)
+    τ     local steps between two messages
+    η     learning rate of θ
+    C     clip norm of a message as a whole
+
+What leaves a client is one vector, which the engine clips to C and sums; the noise is added once,
+to the sum. A personal model is a function of the client's own data and of what was released, so its
+owner learns of all others what ε covers, and nobody else sees it (docs/design/personal.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, vjp, vmap
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.learning.algorithm import ClientState, ClientStates, FedSGD, ServerState
+from turnout.learning.examples import Examples, as_floats, rows
+from turnout.learning.gradients import LocalTraining
+from turnout.learning.holdings import Holdings, within
+from turnout.learning.models import Model
+from turnout.learning.optimizers import Optimizer
+from turnout.learning.tasks import SupervisedTask
+
+ACCURACY, OWN_CLASSES = "personal_accuracy", "own_class_accuracy"
+_LARGEST_MODELS, _LARGEST_EXAMPLES = 1 << 21, 1 << 13
+"""Floats of models, and examples, that a group of clients has at once."""
+
+Models = Callable[[NDArray[np.int64]], Tensor]
+"""The models of some clients, float32, (c, d)."""
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True)
+class ClientGroup:
+    """Some clients' examples, padded to a rectangle by each one's own.
+
+    Attributes:
+        inputs: shape (c, m, …).
+        labels: int64, shape (c, m).
+        weights: of the examples in a client's mean, float32, shape (c, m).
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+class PersonalTask(SupervisedTask):
+    """Clients hold labelled examples, and each is judged on held-out examples of its own.
+
+    Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
+    classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
+    ``loss``. They are for whoever runs a simulation: they are made of clients' own labels, which no
+    ε covers.
+
+    Args beyond those of `SupervisedTask`:
+        tested: which client is judged by which held-out examples; each by one at least.
+
+    Raises:
+        ParameterError: labels that are no classes, or clients without examples.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        held_out: Examples,
+        *,
+        holdings: Holdings,
+        tested: Holdings,
+        **settings: Any,
+    ) -> None:
+        super().__init__(model, examples, held_out, holdings=holdings, **settings)
+        if examples.target != "class":
+            raise ParameterError("examples.target", examples.target, "'class' for personal models")
+        if tested.population != holdings.population:
+            expected = f"{holdings.population} clients, as in the holdings"
+            raise ParameterError("tested", tested.population, expected)
+        if tested.records.size and not within(tested.records, len(held_out)):
+            raise ParameterError("tested", tested.records, f"examples below {len(held_out)}")
+        for name, held in (("holdings", holdings), ("tested", tested)):
+            idle = np.flatnonzero(np.diff(held.offsets) == 0)
+            if idle.size:
+                raise ParameterError(name, f"client {idle[0]}", "one example or more a client")
+        self._tested = tested
+
+    def resume_parts(self) -> Mapping[str, object]:
+        """Settings and data of what clients compute and are judged by, by name."""
+        own = {"tested offsets": self._tested.offsets, "tested records": self._tested.records}
+        return {**super().resume_parts(), **own}
+
+    def groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """The clients in order, in groups that fit the cache."""
+        most = int(self._holdings.counts(clients).max(initial=1))
+        size = max(1, min(_LARGEST_MODELS // self.dimension, _LARGEST_EXAMPLES // most))
+        return (clients[start : start + size] for start in range(0, clients.size, size))
+
+    def held(self, clients: NDArray[np.int64]) -> ClientGroup:
+        """The examples that some clients learn from."""
+        return _group(self._examples, self._holdings, clients)
+
+    def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
+        """The clients' metrics of one model for all."""
+        one = self._checked(parameters)
+        return self.judged(lambda clients: one.expand(clients.size, -1))
+
+    @torch.no_grad()
+    def judged(self, models: Models) -> dict[str, float]:
+        """The clients' metrics of a model each; ``models`` is asked for one group at a time."""
+        totals = torch.zeros(3, dtype=torch.float64)
+        for clients in self.groups(np.arange(self.population)):
+            test = _group(self._held_out, self._tested, clients)
+            logits = vmap(self.model.logits)(models(clients), test.inputs).double()
+            known = self._own_classes(clients, logits.shape[-1])
+            among = logits.masked_fill(~known.unsqueeze(1), -torch.inf)
+            losses = -logits.log_softmax(-1).gather(-1, test.labels.unsqueeze(-1)).squeeze(-1)
+            counted = (test.weights > 0).double()
+            right = [scores.argmax(-1) == test.labels for scores in (logits, among)]
+            for k, each in enumerate((*right, losses)):
+                totals[k] += ((each * counted).sum(1) / counted.sum(1)).sum()
+        means = (totals / self.population).tolist()
+        return dict(zip((ACCURACY, OWN_CLASSES, "loss"), means, strict=True))
+
+    def _own_classes(self, clients: NDArray[np.int64], classes: int) -> Tensor:
+        """The classes of each client's own training examples, bool, (c, classes)."""
+        records, _ = self._holdings.padded(clients)
+        labels = rows(self._examples.labels, records.reshape(-1)).view(records.shape)
+        return torch.zeros(clients.size, classes, dtype=torch.bool).scatter_(1, labels, True)
+
+
+def judged_on_own_classes(
+    labels: NDArray[np.int64],
+    holdings: Holdings,
+    held_out: NDArray[np.int64],
+    most: int,
+    generator: np.random.Generator,
+) -> Holdings:
+    """Held-out examples for each client: ``most`` at most, drawn among those of its own classes.
+
+    Args:
+        labels: of the examples that clients hold, shape (n,).
+        holdings: whose they are.
+        held_out: labels of the held-out examples, shape (h,).
+        most: examples a client.
+        generator: draws them.
+
+    Raises:
+        ParameterError: no held-out example has any class of some client.
+    """
+    offsets, chosen = [0], list[NDArray[np.int64]]()
+    for client in range(holdings.population):
+        own = holdings.records[holdings.offsets[client] : holdings.offsets[client + 1]]
+        places = np.flatnonzero(np.isin(held_out, np.unique(labels[own])))
+        if not places.size:
+            expected = f"examples of the classes of client {client}"
+            raise ParameterError("held_out", f"{held_out.size} labels", expected)
+        chosen.append(np.sort(generator.permutation(places)[:most]))
+        offsets.append(offsets[-1] + chosen[-1].size)
+    return Holdings(np.array(offsets), np.concatenate(chosen))
+
+
+def _group(examples: Examples, holdings: Holdings, clients: NDArray[np.int64]) -> ClientGroup:
+    """Some clients' examples as a rectangle."""
+    records, weights = holdings.padded(clients)
+    index = records.reshape(-1)
+    inputs, labels = as_floats(rows(examples.inputs, index)), rows(examples.labels, index)
+    return ClientGroup(
+        inputs.view(*records.shape, *inputs.shape[1:]),
+        labels.view(records.shape),
+        torch.from_numpy(weights),
+    )
+
+
+SHARED_ACCURACY = "shared_accuracy"
+"""Of μ for everybody, among all classes."""
+LEAST_PSI, LARGEST_PSI = 0.05, 1e3
+_MODEL, _STEPS, _PSI = "model", "steps", "psi"
+_LOCAL = LocalTraining(steps=10, learning_rate=0.1)
+
+
+@dataclass(frozen=True)
+class _PersonalModels:
+    """The common part: personal models as states, a shared model on the server.
+
+    A client that comes for the first time starts its personal model from the shared one.
+    """
+
+    task: PersonalTask
+    optimizer: Optimizer
+    clip_norm: float
+    local: LocalTraining = _LOCAL
+    finish: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count(0, finish=self.finish)
+        self._shared  # noqa: B018  (checks the clip norm)
+
+    @property
+    def _shared(self) -> FedSGD:
+        """The server's half, of the shared model."""
+        return FedSGD(self.task, self.optimizer, self.clip_norm)
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a message."""
+        return self.task.dimension
+
+    @property
+    def population(self) -> int:
+        """Clients, numbered from 0."""
+        return self.task.population
+
+    def init(self, generator: np.random.Generator) -> ServerState:
+        """The shared model's beginning."""
+        return self._shared.init(generator)
+
+    def sent(self, state: ServerState) -> NDArray[np.floating]:
+        """The vector that each client of a step is sent; the shared model comes first."""
+        return self._shared.sent(state)
+
+    def model(self, state: ServerState) -> NDArray[np.floating]:
+        """The shared model, (d,)."""
+        return self._shared.model(state)
+
+    def init_client(self, client: int) -> ClientState:
+        """A personal model that is not begun."""
+        model = np.zeros(self.task.dimension, dtype=np.float32)
+        return {_MODEL: model, _STEPS: np.array(0, dtype=np.int64)}
+
+    def client_update(
+        self,
+        sent: NDArray[np.floating],
+        client_state: ClientState | None,
+        client: int,
+        generator: np.random.Generator,
+    ) -> tuple[NDArray[np.floating], ClientState]:
+        """One client's message, not clipped, and its personal model after it."""
+        assert client_state is not None
+        messages, states = self.client_updates(sent, [client_state], np.array([client]))
+        return messages[0], states[0]
+
+    def client_updates(
+        self,
+        sent: NDArray[np.floating],
+        states: Sequence[ClientState],
+        clients: NDArray[np.int64],
+    ) -> tuple[NDArray[np.floating], list[ClientState]]:
+        """Messages of several clients, not clipped, (c, dimension), and their states after them."""
+        shared, by_client = _tensor(sent), dict(zip(clients.tolist(), states, strict=True))
+        messages, after = list[NDArray[np.float32]](), list[ClientState]()
+        for some in self.task.groups(clients):
+            own = [by_client[client] for client in some.tolist()]
+            models, message = self._worked(self._begun(own, shared), shared, some)
+            messages.append(message.numpy())
+            for model, state in zip(models.numpy(), own, strict=True):
+                after.append({_MODEL: model, _STEPS: state[_STEPS] + self.local.steps})
+        return np.concatenate(messages), after
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """The shared model after a release."""
+        return self._shared.server_update(state, direction, move)
+
+    def evaluate(
+        self, state: ServerState, clients: ClientStates | None = None
+    ) -> Mapping[str, float]:
+        """Metrics of the personal models, and the accuracy of the shared one.
+
+        Each client first takes ``finish`` local steps, in which what it would be sent stays as it
+        is, and which leave nothing behind. A client that never came takes them from the shared
+        model.
+        """
+        shared, known = _tensor(self.sent(state)), clients or {}
+
+        def models(some: NDArray[np.int64]) -> Tensor:
+            own = [known.get(client) or self.init_client(client) for client in some.tolist()]
+            begun = self._begun(own, shared)
+            return self._finished(begun, shared, some) if self.finish else begun
+
+        accuracy = self.task.evaluate(self.model(state))[ACCURACY]
+        return {**self.task.judged(models), SHARED_ACCURACY: accuracy}
+
+    def _begun(self, states: Sequence[ClientState], shared: Tensor) -> Tensor:
+        """Personal models, (c, d); the shared one where none is begun."""
+        own = torch.from_numpy(np.stack([state[_MODEL] for state in states]))
+        begun = torch.tensor([bool(state[_STEPS] > 0) for state in states])
+        return torch.where(begun.unsqueeze(1), own, shared[: self.task.dimension])
+
+    def _worked(
+        self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """Personal models and messages after τ local steps, (c, d) and (c, dimension)."""
+        held = self.task.held(clients)
+        each = vmap(self._locally, in_dims=(0, None, 0, 0, 0))
+        after, message = each(models, shared, held.inputs, held.labels, held.weights)
+        return after.detach(), message.detach()
+
+    def _finished(self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]) -> Tensor:
+        """Personal models after the last local steps, of which nothing is sent, (c, d)."""
+        held = self.task.held(clients)
+
+        def last_steps(model: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+            return self._descended(model, shared, ClientGroup(inputs, labels, weights), self.finish)
+
+        return vmap(last_steps)(models, held.inputs, held.labels, held.weights).detach()
+
+    def _descended(self, model: Tensor, shared: Tensor, held: ClientGroup, steps: int) -> Tensor:
+        """A personal model after local steps beside a shared one that stays as it is."""
+        for _ in range(steps):
+            slope = grad(self._objective)(model, shared, held)
+            model = model - self.local.learning_rate * slope
+        return model
+
+    def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
+        """What a personal model lowers: a client's mean loss, and what draws it to the others."""
+        return self._fit(model, held)
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One client's personal model after its local steps, and its message."""
+        raise NotImplementedError
+
+    def _fit(self, model: Tensor, held: ClientGroup) -> Tensor:
+        """A client's mean loss."""
+        outputs = self.task.model.logits(model, held.inputs)
+        return (self.task.objective.loss.each(outputs, held.labels) * held.weights).sum()
+
+
+@dataclass(frozen=True)
+class AdaPeD(_PersonalModels):
+    """DP-AdaPeD: personal models, distilled from and into a shared one, as closely as ψ says.
+
+    A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies
+    of μ and ψ. It sends the way that both moved as one vector of d + 1 coordinates, which is
+    clipped as a whole: one sensitivity C, one price for both.
+
+    Guarantee: a function of the messages' sum with noise of standard deviation σC in each of the
+    d + 1 coordinates, hence ε of the run's scheme for μ and ψ together.
+
+    Source: Girgis' thesis, Algorithm 4.4.1. There noise is added at each local step and fed back
+    into the next, of which the proof counts more than is left (docs/design/personal.md); here it is
+    added once, to what leaves. There θ moves before μ, and μ before ψ; here all three move by the
+    same answers, which halves the work.
+
+    Args:
+        task: clients' examples and the model.
+        optimizer: the server's, which follows the mean way of μ.
+        clip_norm: C, from 1e-6 to 1e6.
+        local: τ and η.
+        finish: local steps before a personal model is used, of which nothing is sent.
+        shared_rate: learning rate of a client's copy of μ.
+        psi: ψ at first, from 0.05 to 1000.
+        psi_rate: learning rate of ψ; 0 keeps it.
+        psi_weight: a move of ψ by 1 counts as that much of the message's norm.
+
+    Raises:
+        ParameterError: a value outside its domain.
+    """
+
+    shared_rate: float = 0.1
+    psi: float = 1.0
+    psi_rate: float = 0.05
+    psi_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(shared_rate=self.shared_rate, psi=self.psi, psi_weight=self.psi_weight)
+        checks.non_negative(psi_rate=self.psi_rate)
+        if not LEAST_PSI <= self.psi <= LARGEST_PSI:
+            raise ParameterError("psi", self.psi, f"from {LEAST_PSI:g} to {LARGEST_PSI:g}")
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a message: μ's and ψ's."""
+        return self.task.dimension + 1
+
+    def init(self, generator: np.random.Generator) -> ServerState:
+        """The shared model's beginning, and ψ's."""
+        return {**super().init(generator), _PSI: np.array([self.psi])}
+
+    def sent(self, state: ServerState) -> NDArray[np.floating]:
+        """μ and ψ, (d + 1,)."""
+        return np.append(super().sent(state), state[_PSI].astype(np.float32))
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """μ and ψ after a release."""
+        moved = state[_PSI] - direction[-1:] / self.psi_weight
+        shared = super().server_update(state, direction[:-1], move)
+        return {**shared, _PSI: moved.clip(LEAST_PSI, LARGEST_PSI)}
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        start, psi = shared[:-1], shared[-1]
+        way = torch.zeros_like(start)  # of μ; keeps digits that a difference would lose
+
+        def mine(outputs: Tensor, theirs: Tensor, width: Tensor) -> Tensor:
+            fit = (self.task.objective.loss.each(outputs, labels) * weights).sum()
+            return fit + _gap(outputs, theirs, weights) / (2 * width)
+
+        for _ in range(self.local.steps):
+            outputs, back = self._answers(model, inputs)
+            theirs, theirs_back = self._answers(start - way, inputs)
+            (slope,) = back(grad(mine)(outputs, theirs, psi))
+            (pull,) = theirs_back(grad(_gap, argnums=1)(outputs, theirs, weights) / (2 * psi))
+            gap = _gap(outputs, theirs, weights)
+            widening = (1 / (2 * psi) - gap / (2 * psi * psi)).clamp(-1, 1)
+            model = model - self.local.learning_rate * slope
+            way = way + self.shared_rate * pull
+            psi = (psi - self.psi_rate * widening).clamp(LEAST_PSI, LARGEST_PSI)
+        moved = self.psi_weight * (shared[-1] - psi)
+        return model, torch.cat([way, moved.unsqueeze(0)])
+
+    def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
+        own, theirs = (self.task.model.logits(each, held.inputs) for each in (model, shared[:-1]))
+        fit = (self.task.objective.loss.each(own, held.labels) * held.weights).sum()
+        return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
+
+    def _answers(self, model: Tensor, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
+        """A model's outputs, and what carries their derivatives back to it."""
+        found = vjp(lambda at: self.task.model.logits(at, inputs), model)
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Ridge(_PersonalModels):
+    """Personal models that are drawn to a shared one by a squared ℓ2 distance.
+
+    A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ; the server's model follows.
+
+    Source: Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes* (NeurIPS
+    2020), with one local solution a round; the thesis' Gaussian prior of §4.5.
+
+    Args beyond those of `AdaPeD`:
+        strength: λ.
+
+    Raises:
+        ParameterError: a value outside its domain.
+    """
+
+    strength: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(strength=self.strength)
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        held = ClientGroup(inputs, labels, weights)
+        model = self._descended(model, shared, held, self.local.steps)
+        return model, shared - model
+
+    def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
+        return self._fit(model, held) + self.strength / 2 * (model - shared).square().sum()
+
+
+@dataclass(frozen=True)
+class Alone(_PersonalModels):
+    """Personal models that nobody helps: what they send is the number 0, and nothing is learned.
+
+    The comparison for all others: it costs no privacy whatever the scheme says.
+    """
+
+    @property
+    def dimension(self) -> int:
+        """One coordinate, which is always 0."""
+        return 1
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """The state as it was."""
+        return state
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        held = ClientGroup(inputs, labels, weights)
+        return self._descended(model, shared, held, self.local.steps), model.new_zeros(1)
+
+
+def _gap(outputs: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
+    """Mean Kullback–Leibler divergence of a client's own answers from the shared ones."""
+    own, shared = outputs.log_softmax(-1), theirs.log_softmax(-1)
+    return ((shared.exp() * (shared - own)).sum(-1) * weights).sum()
+
+
+def _tensor(sent: NDArray[np.floating]) -> Tensor:
+    """What was sent, as float32 in PyTorch's own memory."""
+    return torch.tensor(np.asarray(sent, dtype=np.float32))

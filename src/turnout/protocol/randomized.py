@@ -1,0 +1,388 @@
+"""Messages that clients randomize themselves, for local and shuffled trust.
+
+`Randomized` is the mechanism of such a run: it adds no noise, for each message has its own.
+`UpdateEncoding` is the interface of updates as bytes: `MessageEncoding` and `HistogramEncoding`
+here, whole numbers for a trusted coordinator in `turnout.protocol.lattice`. `Shuffler` takes the
+messages of one round with their senders and returns the same messages without them.
+
+A shuffle shows which messages there are and how often (`turnout.accounting.shuffling` prices that
+multiset). Messages leave in the order of their bytes, so nothing of the order of arrival remains.
+The module has no I/O, no clock and no randomness of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.aggregates import Noise, UpdateSum
+from turnout.core.errors import (
+    LocalProtocolError,
+    ParameterError,
+    RemoteProtocolError,
+    UnsupportedError,
+)
+from turnout.protocol.mechanisms import Released, State
+from turnout.protocol.messages import ClientIds
+from turnout.randomizers.vectors import VectorRandomizer
+from turnout.randomness import Source
+from turnout.schemes import (
+    NonAdaptiveRandomizer,
+    Randomizer,
+    ReleaseRule,
+    RepeatedMessages,
+    Scheme,
+    TrustModel,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Randomized:
+    """The sum of what messages stand for, over the public number expected.
+
+    Guarantees: all that leaves a client is a message of ``randomizer``, which `law` prices; what is
+    released is a function of messages and public numbers.
+
+    Attributes:
+        randomizer: of one client's update, constrained to its radius in its norm.
+        expected_check_ins: n̄, a public constant.
+        messages: of a client in a step, of whose meanings the mean counts.
+    """
+
+    randomizer: VectorRandomizer
+    expected_check_ins: float
+    messages: int = 1
+
+    def __post_init__(self) -> None:
+        checks.positive(expected_check_ins=self.expected_check_ins)
+        checks.count(messages=self.messages)
+
+    @property
+    def law(self) -> Randomizer:
+        """The law of a client's messages in a step."""
+        law = self.randomizer.law
+        if self.messages == 1:
+            return law
+        assert isinstance(law, NonAdaptiveRandomizer)
+        return RepeatedMessages.of(law, self.messages)
+
+    @property
+    def clip_norm(self) -> float:
+        """The radius, in the randomizer's norm."""
+        return self.randomizer.radius
+
+    def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
+        """One client's messages, as what they stand for."""
+        rows = np.repeat(np.atleast_2d(update), self.messages, axis=0)
+        return self.summed(self.randomizer.encode_updates(rows, source))
+
+    def summed(self, messages: NDArray[Any]) -> UpdateSum:
+        """The sum that all messages of a block of clients stand for; every one is randomized."""
+        clients = len(messages) // self.messages
+        return UpdateSum(self.randomizer.total(messages), clients, noised=clients)
+
+    def zero(self) -> UpdateSum:
+        """Nobody's messages."""
+        return UpdateSum.zero(self.randomizer.total_size)
+
+    def require(self, total: UpdateSum) -> None:
+        """Refuses a sum of anything but messages."""
+        if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
+            raise RemoteProtocolError("a sum is not one of messages")
+        if total.noised != total.count:
+            raise RemoteProtocolError("an update was not randomized by its client")
+
+    def select(self, arrived: ClientIds, source: Source) -> ClientIds:
+        """Everybody who checked in."""
+        return arrived
+
+    def initial_state(self) -> State:
+        """Nothing."""
+        return {}
+
+    def release(
+        self, total: UpdateSum, state: State, step: int, noise: Noise
+    ) -> tuple[Released, State]:
+        """The estimated sum over the number expected; also of nobody, which is zero."""
+        summed = self.randomizer.mean(total.total, self.messages)
+        return Released(summed, summed / self.expected_check_ins), state
+
+
+def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
+    """Nothing where the scheme is one of this randomizer's messages, one or more a client and step.
+
+    Raises:
+        ParameterError: central trust, or another randomizer's law.
+        UnsupportedError: messages that only their client's number explains, which no message here
+            carries, or a release rule other than the sum of all.
+    """
+    if scheme.trust is TrustModel.CENTRAL:
+        expected = "'local' or 'shuffled' with messages, which clients randomize themselves"
+        raise ParameterError("trust", scheme.trust.value, expected)
+    law = scheme.randomizer
+    if (law.each if isinstance(law, RepeatedMessages) else law) != randomizer.law:
+        expected = f"{randomizer.law}, the law of {type(randomizer).__name__}"
+        raise ParameterError("randomizer", scheme.randomizer, expected)
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        raise UnsupportedError(f"messages of clients are not released by {scheme.release.value}")
+    fixed = isinstance(randomizer.law, NonAdaptiveRandomizer)
+    if randomizer.public_randomness != "none" and not fixed:
+        raise UnsupportedError(
+            f"{type(randomizer).__name__}'s public randomness ({randomizer.public_randomness}) "
+            "goes by the client's number, which no message carries and a shuffler hides"
+        )
+
+
+_AT_ONCE = 1 << 14  # messages that are summed at a time
+
+
+class UpdateEncoding(Protocol):
+    """The bytes that one client may send for its update, both ends of them."""
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates d of an update."""
+        ...
+
+    @property
+    def clip_norm(self) -> float:
+        """C, bound on an update's norm in the model's units."""
+        ...
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of every update."""
+        ...
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """Client: the bytes of one update, shape ``(d,)``; draws what is random from ``source``."""
+        ...
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """Coordinator: the numbers in the bytes of one update.
+
+        Raises:
+            RemoteProtocolError: bytes that no client may send.
+        """
+        ...
+
+    def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
+        """Coordinator: the sum of updates that `decode` let through."""
+        ...
+
+
+@dataclass(frozen=True)
+class MessageEncoding:
+    """Messages of one randomizer, each packed by itself.
+
+    Guarantees:
+        `packed` is ε₀-private for one client whatever the update is, where ``source`` is the
+        operating system's; two calls draw two messages, which cost twice.
+        `decode` lets through what `packed` can give, and nothing else.
+
+    Attributes:
+        randomizer: of one client's update, which is clipped to its radius in its norm.
+
+    Raises:
+        ParameterError: public randomness that goes by the client's number.
+    """
+
+    randomizer: VectorRandomizer
+
+    def __post_init__(self) -> None:
+        shared = self.randomizer.public_randomness
+        if shared != "none":
+            raise ParameterError("public randomness", shared, "none that clients have numbers for")
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates d of an update."""
+        return self.randomizer.dimension
+
+    @property
+    def clip_norm(self) -> float:
+        """The radius, in the randomizer's norm."""
+        return self.randomizer.radius
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of a message, the last one filled up with zero bits."""
+        return -(-self.randomizer.message_bits // 8)
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """A fresh message of one update, which need not be clipped.
+
+        Raises:
+            LocalProtocolError: another shape than ``(d,)``.
+        """
+        if update.shape != (self.dimension,):
+            raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")
+        return self.randomizer.pack(self.randomizer.encode_updates(update[None], source))
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """The numbers of one message, shape (numbers of a message,).
+
+        Raises:
+            RemoteProtocolError: another length, bits behind the last number, or a number that no
+                message has.
+        """
+        if len(data) != self.encoded_size:
+            raise RemoteProtocolError(f"a message has {len(data)} bytes, not {self.encoded_size}")
+        try:
+            return self.randomizer.unpack(data, 1)[0]
+        except ParameterError as error:
+            raise RemoteProtocolError(f"no message of this task: {error.expected}") from None
+
+    def singles(self, data: bytes) -> list[bytes]:
+        """The messages in one client's body: the body itself."""
+        return [data]
+
+    def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
+        """The sum of what the messages stand for; float64, so `Randomized` may release it."""
+        mechanism = Randomized(self.randomizer, 1.0)
+        total = mechanism.zero()
+        for some in _batches(bodies):
+            total = total + mechanism.summed(self._unpacked(some))
+        return total
+
+    def _unpacked(self, bodies: list[bytes]) -> NDArray[Any]:
+        """The numbers of messages that each begin at a byte, shape (n, numbers of a message)."""
+        rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), self.encoded_size)
+        bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : self.randomizer.message_bits]
+        joined = np.packbits(bits.ravel(), bitorder="little").tobytes()
+        return self.randomizer.unpack(joined, len(bodies))
+
+
+@dataclass(frozen=True)
+class HistogramEncoding(MessageEncoding):
+    """A client's messages of one step in one body: which ones, and how often each.
+
+    Source: the histogram trick of Mayekar and Tyagi 2020, as in the proof of Theorem 4.3.1 of
+        Girgis 2023 (girgis2023thesis): a shuffler mixes messages anyhow, so their order within
+        one client's is not sent.
+
+    Guarantees: those of `MessageEncoding`, each message with randomness of its own, so that a body
+        is (messages · ε₀)-private.
+
+    Attributes:
+        messages: s, of one client in a step.
+    """
+
+    messages: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.count(messages=self.messages)
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of a body, the last one filled up with zero bits."""
+        return -(-self.randomizer.histogram_bits(self.messages) // 8)
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """A body of fresh messages of one update."""
+        return self.packed_records(np.repeat(np.atleast_2d(update), self.messages, axis=0), source)
+
+    def packed_records(self, updates: NDArray[np.floating], source: Source) -> bytes:
+        """A body of a fresh message of each of these updates, shape (messages, d).
+
+        Raises:
+            LocalProtocolError: another shape.
+        """
+        if updates.shape != (self.messages, self.dimension):
+            expected = (self.messages, self.dimension)
+            raise LocalProtocolError(f"updates have shape {updates.shape}, not {expected}")
+        return self.randomizer.pack_histogram(self.randomizer.encode_updates(updates, source))
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """The numbers of all messages of a body, shape (messages, numbers of a message).
+
+        Raises:
+            RemoteProtocolError: another length, or a number that is no histogram's.
+        """
+        if len(data) != self.encoded_size:
+            raise RemoteProtocolError(f"a body has {len(data)} bytes, not {self.encoded_size}")
+        try:
+            return self.randomizer.unpack_histogram(data, self.messages)
+        except ParameterError as error:
+            raise RemoteProtocolError(f"no messages of this task: {error.expected}") from None
+
+    def singles(self, data: bytes) -> list[bytes]:
+        """Each message of a body by itself, as `MessageEncoding` packs it."""
+        return [self.randomizer.pack(row[None]) for row in self.decode(data)]
+
+    def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
+        """The sum of what the messages of all bodies stand for; each body is one client's."""
+        mechanism = Randomized(self.randomizer, 1.0, self.messages)
+        total = mechanism.zero()
+        for some in _batches(bodies):
+            total = total + mechanism.summed(np.concatenate([self.decode(body) for body in some]))
+        return total
+
+
+def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The bodies, many at a time; none of them twice in memory."""
+    left = iter(bodies)
+    while some := list(islice(left, _AT_ONCE)):
+        yield some
+
+
+class Shuffler:
+    r"""One round's messages, of one encoding, at most one body a client.
+
+    A body of several messages (`HistogramEncoding`) leaves as single ones among everybody else's,
+    so that nobody can tell which came together; a shuffle of each client's first messages, one of
+    the second and so on, which is what is priced, shows more.
+
+    Guarantees:
+        What leaves is a function of the multiset of messages, and leaves once.
+        A body that is no message, and a client's second message, are refused and not counted; an
+        exact copy of a client's message is taken for it.
+
+    >>> from turnout.protocol.randomized import MessageEncoding
+    >>> from turnout.randomizers.vectors import LInfRandomizer
+    >>> shuffler = Shuffler(MessageEncoding(LInfRandomizer(3, 1.0)))
+    >>> shuffler.receive(0, bytes([5]))
+    >>> shuffler.receive(1, bytes([2]))
+    >>> shuffler.released()
+    (b'\x02', b'\x05')
+    """
+
+    def __init__(self, encoding: MessageEncoding) -> None:
+        self._encoding = encoding
+        self._messages: dict[int, bytes] | None = {}
+
+    def receive(self, client: int, body: bytes) -> None:
+        """Keep a client's message until the round is over.
+
+        Raises:
+            RemoteProtocolError: no message of the encoding, or another one is there already.
+            LocalProtocolError: the round is over.
+        """
+        messages = self._open()
+        self._encoding.decode(body)
+        if messages.setdefault(client, body) != body:
+            raise RemoteProtocolError("a client sent a second message in one round")
+
+    def released(self) -> tuple[bytes, ...]:
+        """All messages, by their bytes; who sent them is forgotten.
+
+        Raises:
+            LocalProtocolError: the round is over.
+        """
+        messages = [
+            single for body in self._open().values() for single in self._encoding.singles(body)
+        ]
+        self._messages = None
+        return tuple(sorted(messages))
+
+    def _open(self) -> dict[int, bytes]:
+        if self._messages is None:
+            raise LocalProtocolError("the shuffler's round is over")
+        return self._messages

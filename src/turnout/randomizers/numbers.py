@@ -1,0 +1,332 @@
+"""Noise on one client's number in [−C, C], drawn in whole steps of a lattice.
+
+`on_lattice` rounds numbers to the lattice, `NoisyNumber` is the common interface.
+`GaussianRandomizer` adds rounded Gaussian noise, so that the Gaussian analysis holds;
+`LaplaceRandomizer` adds Laplace noise whose probabilities are fractions.
+
+Notation of Laplace noise: C the clip; L steps lie between −C and C; the noise is ±(G + ½) steps
+with a level G ≥ 0 and a fair sign; m steps halve its probability: P(G ≥ g + m) = P(G ≥ g)/2.
+
+So G = a·m + r with a geometric (fair coins, exact) and r below m drawn by weights w_r in units of
+2⁻⁶². The weights follow 2^{−r/m}, rounded so that they never rise. Two inputs are at most L steps
+apart, and the ratio of the noise's probabilities L steps apart is a fraction. Its largest value
+over all levels is `LaplaceRandomizer.ratio`: L is the largest number of steps for which it is at
+most e^ε.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.interface import check_level, exponential_below, level_above
+from turnout.randomness import Source, rounded_gaussian
+from turnout.randomness.source import LARGEST_RANGE
+from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
+
+_GRID = 2**53
+
+
+def on_lattice(values: ArrayLike, clip: float, steps: int, source: Source) -> NDArray[np.int64]:
+    """Whole numbers from 0 to ``steps`` whose means are (value + C)·steps/2C.
+
+    Values beyond ±C are clipped. Between two steps a coin decides, so rounding adds no bias; as
+    the message is then one of two lattice points' messages, it is as private as theirs.
+
+    Args:
+        values: finite numbers, shape (n,).
+        clip: C, above 0.
+        steps: how many steps −C and C are apart.
+        source: for the coins; nothing is drawn where all values lie on the lattice.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1 or not np.all(np.isfinite(numbers)):
+        raise ParameterError("values", numbers.shape, "finite numbers of shape (clients,)")
+    scaled = (np.clip(numbers / clip, -1, 1) + 1) / 2 * steps
+    lower = np.floor(scaled)
+    rest = scaled - lower
+    if rest.any():
+        lower += source.below(_GRID, numbers.size) < rest * _GRID
+    return lower.astype(np.int64)
+
+
+class NoisyNumber(ABC):
+    """A number in [−C, C] as whole steps with noise, cut to 32 bits.
+
+    The cut is a function of the message alone, so it costs no privacy.
+    """
+
+    clip: float
+
+    @property
+    @abstractmethod
+    def unit(self) -> float:
+        """The value of a message's number, in the unit of ``clip``."""
+
+    @property
+    @abstractmethod
+    def variance_bound(self) -> float:
+        """Variance of `decode` at most."""
+
+    @abstractmethod
+    def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Noisy numbers in units from −C, of any size."""
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of a client's message."""
+        return 32
+
+    def mse_bound(self, clients: int) -> float:
+        """Largest expected squared error of the mean of `decode` over n clients."""
+        checks.count(clients=clients)
+        return self.variance_bound / clients
+
+    def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Noisy numbers of finite ``values``, shape (n,), in units from −C, cut to 32 bits."""
+        return np.clip(self.noisy(values, source), -(2**31), 2**31 - 1)
+
+    def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
+        """Unbiased estimates of the (clipped) numbers, shape (n,)."""
+        return np.asarray(messages) * self.unit - self.clip
+
+    def pack(self, messages: NDArray[np.int64]) -> bytes:
+        """Four bytes each, little-endian, two's complement."""
+        return messages.astype("<i4").tobytes()
+
+    def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:
+        """The n messages in ``data``.
+
+        Raises:
+            ParameterError: this is not what n clients sent.
+        """
+        if len(data) != 4 * n:
+            raise ParameterError("data", f"{len(data)} bytes", f"{4 * n} bytes")
+        return np.frombuffer(data, dtype="<i4").astype(np.int64)
+
+
+_HALF_STEPS = 2**20
+_SLACK = 2.0**-44
+
+
+@dataclass(frozen=True)
+class GaussianRandomizer(NoisyNumber):
+    """A number in [−C, C] plus Gaussian noise of standard deviation σ·C, rounded to steps.
+
+    The number is put on a lattice first; a whole number plus rounded noise is the rounded sum, a
+    function of the Gaussian mechanism's output. So its privacy is that of the Gaussian mechanism
+    with sensitivity 2C, and no float's gaps show.
+
+    Source: Balle, Wang, Improving the Gaussian mechanism, ICML 2018, Theorem 8 (`delta`);
+        Mironov, CSF 2017, Proposition 7 (`rdp`).
+
+    Attributes:
+        noise_multiplier: σ, from 2⁻¹⁰ to 2²⁰.
+        clip: C, above 0; values beyond ±C are clipped.
+    """
+
+    noise_multiplier: float
+    clip: float
+
+    def __post_init__(self) -> None:
+        checks.positive(noise_multiplier=self.noise_multiplier, clip=self.clip)
+        if not 2.0**-10 <= self.noise_multiplier <= _HALF_STEPS:
+            raise ParameterError("noise_multiplier", self.noise_multiplier, "from 2**-10 to 2**20")
+
+    @property
+    def half_steps(self) -> int:
+        """Steps between 0 and C."""
+        return _HALF_STEPS // max(1, math.ceil(self.noise_multiplier))
+
+    @property
+    def epsilon0(self) -> float:
+        """Infinite: Gaussian noise has no pure level; ask `delta` or `rdp`."""
+        return math.inf
+
+    @property
+    def law(self) -> GaussianNoise:
+        """The law that prices the message."""
+        return GaussianNoise(self.noise_multiplier)
+
+    def delta(self, epsilon: float) -> float:
+        """The δ at which the message is (``epsilon``, δ)-private (replace-one), rounded up."""
+        checks.non_negative(epsilon=epsilon)
+        shift = 2 / self.noise_multiplier
+        first = special.log_ndtr(shift / 2 - epsilon / shift)
+        second = epsilon + special.log_ndtr(-shift / 2 - epsilon / shift)
+        gap = -math.expm1(min(second - first, 0.0)) + _SLACK * (1 + abs(first) + abs(second))
+        # The smallest float stands for what is smaller still.
+        return min(max(math.exp(first) * gap, 5e-324), 1.0)
+
+    def rdp(self, order: float) -> float:
+        """Rényi level at ``order`` α > 1 (replace-one): α(2C)²/(2(σC)²) = 2α/σ², rounded up."""
+        if not 1 < order < math.inf:
+            raise ParameterError("order", order, "a finite number above 1")
+        return 2 * order / self.noise_multiplier**2 * (1 + _SLACK)
+
+    @property
+    def variance_bound(self) -> float:
+        """Variance of `decode` at most: noise, rounding of the noise and of the value."""
+        return (self.noise_multiplier * self.clip + self.unit / 2) ** 2 + self.unit**2 / 4
+
+    @property
+    def unit(self) -> float:
+        """A step."""
+        return self.clip / self.half_steps
+
+    def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Steps from −C, of any size."""
+        places = on_lattice(values, self.clip, 2 * self.half_steps, source)
+
+        def read(size: int) -> bytes:
+            return source.below(256, size).astype(np.uint8).tobytes()
+
+        deviation = self.noise_multiplier * self.half_steps
+        return places + rounded_gaussian(deviation, places.size, read)
+
+
+HALVING = 2**16
+"""Steps m in which the noise's probability halves."""
+
+
+@dataclass(frozen=True)
+class LaplaceRandomizer(NoisyNumber):
+    """A number in [−C, C] plus Laplace noise of scale 2C/ε, in steps of about 2C·ln 2/(m·ε).
+
+    Source: Dwork, McSherry, Nissim, Smith, TCC 2006; Ghosh, Roughgarden, Sundararajan, STOC 2009
+        (whole steps). Floats leak what continuous noise hides (Mironov, CCS 2012); steps do not.
+
+    Attributes:
+        epsilon: privacy level asked for, at least 1e-4, at most 30.
+        clip: C, above 0; values beyond ±C are clipped.
+
+    >>> randomizer = LaplaceRandomizer(epsilon=1.0, clip=1.0)
+    >>> 0.9999 < randomizer.epsilon0 <= 1, round(randomizer.variance_bound, 3)
+    (True, 8.0)
+    """
+
+    epsilon: float
+    clip: float
+    halving: int = field(default=HALVING, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon)
+        checks.positive(clip=self.clip)
+        checks.count(2, halving=self.halving)
+        checks.at_most("2**20", 2**20, halving=self.halving)
+        if self.steps < 1:
+            raise ParameterError("epsilon", self.epsilon, f"at least {1 / self.halving:.2g}")
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps L between −C and C."""
+        bound = exponential_below(self.epsilon)
+        steps = math.floor(self.halving * self.epsilon / math.log(2))
+        while steps > 0 and shift_ratio(self.halving, steps) > bound:
+            steps -= 1
+        return steps
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of a message's probabilities under two numbers, exactly."""
+        return shift_ratio(self.halving, self.steps)
+
+    @property
+    def epsilon0(self) -> float:
+        """Local privacy level of the message, rounded up by less than one ulp."""
+        return level_above(self.ratio)
+
+    @property
+    def law(self) -> NonAdaptiveRandomizer:
+        """The law that prices the message."""
+        return NonAdaptiveRandomizer(self.epsilon0)
+
+    @property
+    def step(self) -> float:
+        """Length of a step, in the unit of ``clip``."""
+        return 2 * self.clip / self.steps
+
+    @property
+    def variance_bound(self) -> float:
+        """Variance of `decode` where a value lies half-way between steps; on one, step²/4 less."""
+        m = self.halving
+        levels = np.arange(m) + 0.5
+        shares = geometric_weights(m) / LARGEST_RANGE
+        # a is geometric with a fair coin: E a = 1 and E a² = 3.
+        noise = 3 * m**2 + 2 * m * float(shares @ levels) + float(shares @ levels**2)
+        return (noise + 0.25) * self.step**2
+
+    @property
+    def unit(self) -> float:
+        """Half a step."""
+        return self.step / 2
+
+    def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Half steps from −C, of any size."""
+        places = on_lattice(values, self.clip, self.steps, source)
+        levels = _halvings(places.size, source) * self.halving
+        drawn = source.below(LARGEST_RANGE, places.size)
+        levels += np.searchsorted(np.cumsum(geometric_weights(self.halving)), drawn, side="right")
+        signs = 2 * source.below(2, places.size) - 1
+        return 2 * places + signs * (2 * levels + 1)
+
+
+@cache
+def geometric_weights(halving: int) -> NDArray[np.int64]:
+    """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶²: falling, by half within m steps."""
+    shares = np.exp2(-np.arange(halving) / halving)
+    shares *= LARGEST_RANGE / shares.sum()
+    weights = np.minimum.accumulate(np.floor(shares).astype(np.int64))
+    # What rounding left over goes to all alike, then one each from the first on: still falling.
+    left = LARGEST_RANGE - int(weights.sum())
+    weights += left // halving
+    weights[: left % halving] += 1
+    assert int(weights.sum()) == LARGEST_RANGE
+    assert np.all(np.diff(weights) <= 0)
+    assert weights[0] <= 2 * weights[-1]
+    weights.flags.writeable = False
+    return weights
+
+
+@cache
+def shift_ratio(halving: int, steps: int) -> Fraction:
+    """The largest ratio of P(G = g) and P(G = g + ``steps``), over all g.
+
+    The probabilities never rise with the level, so no smaller shift has a larger ratio; and they
+    halve every m levels, so g = 0, …, m − 1 are all there is to see.
+    """
+    weights = geometric_weights(halving)
+    whole, rest = divmod(steps, halving)
+    later = np.roll(weights, -rest)
+    halved = whole + (np.arange(halving) >= halving - rest)
+    # Floats find the few candidates, fractions decide among them.
+    rough = weights / later * np.exp2(halved - whole)
+    candidates = np.flatnonzero(rough >= rough.max() * (1 - 2.0**-48))
+    best = max(
+        {(int(weights[i]), int(later[i]), int(halved[i])) for i in candidates},
+        key=lambda c: Fraction(c[0], c[1]) * 2 ** c[2],
+    )
+    return Fraction(best[0], best[1]) * 2 ** best[2]
+
+
+def _halvings(size: int, source: Source) -> NDArray[np.int64]:
+    """Geometric draws: how many fair coins fall heads before the first that does not."""
+    total = np.zeros(size, dtype=np.int64)
+    open_places = np.arange(size)
+    while open_places.size:
+        drawn = source.below(LARGEST_RANGE, open_places.size)
+        lowest = drawn & -drawn
+        # frexp of 2^j is (0.5, j + 1); of 0, when all 62 coins are heads, (0, 0).
+        zeros = np.frexp(lowest.astype(np.float64))[1].astype(np.int64) - 1
+        total[open_places] += np.where(drawn == 0, 62, zeros)
+        open_places = open_places[drawn == 0]
+    return total

@@ -1,0 +1,268 @@
+"""Pictures of answers: comparisons, what an ε means, and private estimates.
+
+`comparison_picture`, `trade_off_picture`, `frequency_picture` and `mean_picture` draw what the
+tables of `turnout.reporting.comparison`, `explanation` and `estimates` print. Matplotlib is
+imported here and in `drawing` alone, so that tables need no extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from turnout.accounting import Side
+from turnout.accounting.meaning.explanation import Explanation
+from turnout.accounting.meaning.membership import TradeOff, gaussian_trade_off
+from turnout.accounting.published import Status
+from turnout.estimation.private.answers import Frequencies, Mean
+from turnout.plans.sweeps import ComparisonCurve, ShuffleSweep, SweepComparison
+from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Picture
+from turnout.reporting.estimates import order
+from turnout.reporting.words import (
+    rounded_up,
+)
+
+_SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multiplier σ"}
+
+
+def comparison_picture(comparison: SweepComparison) -> Picture:
+    """ε against what was swept, in one panel; in the other, over the first method's ε."""
+    asked, swept = comparison.asked, (comparison.asked.against or "delta").replace("-", " ")
+    ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
+    x_label = _SYMBOLS.get(swept, swept)
+
+    def draw(axes: list[Axes], ink: str) -> None:
+        for curve in comparison.curves:
+            if not curve.empty:
+                _draw(axes[0], comparison, curve, np.ones(ours.size))
+                _draw(axes[1], comparison, curve, ours)
+        axes[0].set_title(_setting(comparison))
+        axes[1].axhline(1.0, color=ink, linewidth=0.8, zorder=1)
+        axes[1].set_title(f"Ratio to {first}")
+        for axis, y_label in zip(axes, ("ε", "ratio"), strict=True):
+            axis.set(xlabel=x_label, ylabel=y_label)
+            axis.set_xlim(comparison.values[0], comparison.values[-1])
+            _scale(axis)
+
+    known = ours[~np.isnan(ours)]
+    fall = f"; the least of {first} is {rounded_up(float(known.min()))}" if known.size else ""
+    text = (
+        f"ε by method against {swept} from {comparison.values[0]:g} to "
+        f"{comparison.values[-1]:g}{fall}."
+    )
+    what = "shuffled messages" if isinstance(asked, ShuffleSweep) else "taking part"
+    title = f"ε of {what} against {x_label}, by analysis"
+    return Picture("comparison", title, text, draw, panels=2)
+
+
+def _setting(comparison: SweepComparison) -> str:
+    """What stays fixed, in one line."""
+    asked = comparison.asked
+    fixed = asked.fixed() | ({"clients": asked.clients} if asked.clients else {})
+    fixed.pop("delta", None)
+    told = [
+        f"{_SYMBOLS.get(name, name.replace('_', ' '))} {value:,g}" for name, value in fixed.items()
+    ]
+    delta = "" if asked.delta is None else f" at δ = {asked.delta:g}"
+    return f"ε{delta}, {asked.relation.value}: {', '.join(told)}"
+
+
+def _draw(
+    axis: Axes, comparison: SweepComparison, curve: ComparisonCurve, divisor: np.ndarray
+) -> None:
+    """One method's line and its bracket; `palette` has what kinds of line say."""
+    method, values = curve.method, np.array(comparison.values, dtype=float)
+    kind, note, look = SOLID, "", LOOKS[method.name]
+    if comparison.relation(method) is not comparison.asked.relation:
+        kind, note = DASHED, f", {comparison.relation(method).value}"
+    elif method.directions == ("remove",):
+        kind, note = DOTTED, ", remove only"
+    elif method.side is Side.LOWER:
+        kind = DOTTED
+    elif method.status is not Status.PROVED:
+        kind, note = DASHED, f", {method.status.value}"
+    high = _epsilons(curve)
+    high = np.where(high > _vacuous_above(comparison), np.nan, high) / divisor
+    axis.plot(values, high, label=look.words + note, **look.line(kind))
+    low = _epsilons(curve, lower=True) / divisor
+    axis.fill_between(values, low, high, color=look.colour, alpha=0.25, linewidth=0)
+
+
+def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
+    """The ε of shuffled messages without any shuffler: more than that need not be drawn."""
+    if not isinstance(comparison.asked, ShuffleSweep):
+        return np.full(len(comparison.values), np.inf)
+    settings = [comparison.asked.at(value) for value in comparison.values]
+    return np.array([at["epsilon0"] * at.get("rounds", 1) for at in settings])
+
+
+def _scale(axis: Axes) -> None:
+    """Logarithms on both axes, with numbers as people write them."""
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for side, subs in ((axis.xaxis, (1.0, 2.0, 5.0)), (axis.yaxis, (1.0,))):
+        side.set_major_locator(LogLocator(subs=subs, numticks=12))
+        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        side.set_minor_formatter(NullFormatter())
+
+
+def _epsilons(curve: ComparisonCurve, *, lower: bool = False) -> np.ndarray:
+    """Upper (lower) bounds, NaN where there is none or it is 0, which no logarithm has."""
+    found = [
+        None if isinstance(quote, str) else quote.epsilon_lower if lower else quote.epsilon
+        for quote in curve.quotes
+    ]
+    values = np.array([np.nan if value is None else value for value in found], dtype=float)
+    return np.where(values > 0, values, np.nan)
+
+
+_RATES = np.unique(np.concatenate([np.geomspace(1e-4, 1.0, 241), np.linspace(0.0, 1.0, 201)]))
+
+
+def trade_off_picture(explanation: Explanation) -> Picture:
+    """Miss rate against false positives, true positives at small rates, and δ against ε."""
+
+    def draw(axes: list[Axes], ink: str) -> None:
+        _trade_off(axes[0], explanation, ink)
+        _rates(axes[1], explanation, ink)
+        _profile(axes[2], explanation, ink)
+
+    advantage = rounded_up(100 * explanation.advantage.upper, 3)
+    epsilon = rounded_up(explanation.guarantee.epsilon.upper)
+    text = (
+        f"Whoever tells the two worlds apart has true minus false positives of at most "
+        f"{advantage} %; ε = {epsilon} at δ = {explanation.guarantee.delta:g}."
+    )
+    return Picture("trade-off", "What an attacker can learn about one client", text, draw, panels=3)
+
+
+def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
+    """The trade-off with its bracket, between chance level and no privacy."""
+    curve, look = TradeOff.of(explanation.profile).symmetric(), LOOKS["scheme"]
+    lower, upper = curve.lower(_RATES), curve.upper(_RATES)
+    axis.plot(_RATES, 1 - _RATES, color=ink, linestyle=DOTTED, label="chance level")
+    axis.fill_between(_RATES, lower, upper, color=look.colour, alpha=0.35, linewidth=0)
+    axis.plot(_RATES, lower, label=look.words, **look.line())
+    if explanation.fit is not None:
+        mu = explanation.fit.mu.upper
+        label = f"{LOOKS['Gaussian DP'].words} (μ = {rounded_up(mu, 3)})"
+        fit = {**LOOKS["Gaussian DP"].line(DASHED), "markevery": 40}
+        axis.plot(_RATES, gaussian_trade_off(mu, _RATES), label=label, **fit)
+    axis.plot([0, 0, 1], [1, 0, 0], color=ink, alpha=0.5, linewidth=1, label="no privacy")
+    axis.set_title("Membership inference: the smallest miss rate at a false positive rate")
+    axis.set_xlabel("false positive rate α")
+    axis.set_ylabel("miss rate")
+    axis.set_xlim(-0.01, 1)
+    axis.set_ylim(-0.02, 1.02)
+
+
+def _rates(axis: Axes, explanation: Explanation, ink: str) -> None:
+    """True positives at small false positive rates, in both directions."""
+    alpha = _RATES[_RATES > 0]
+    for name, curve in explanation.trade_offs.items():
+        look, low, high = LOOKS[name], 1 - curve.upper(alpha), 1 - curve.lower(alpha)
+        axis.fill_between(alpha, low, high, color=look.colour, alpha=0.35, linewidth=0)
+        axis.plot(alpha, high, label=look.words, **look.line(), markevery=40)
+    axis.plot(alpha, alpha, color=ink, linestyle=DOTTED, label="chance level")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_title("Membership inference: the largest true positive rate, by direction")
+    axis.set_xlabel("false positive rate α")
+    axis.set_ylabel("true positive rate")
+    axis.set_xlim(alpha[0], 1)
+    axis.set_ylim(alpha[0], 1.3)
+
+
+def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
+    """δ(ε) with brackets and the point that was asked for."""
+    guarantee = explanation.guarantee
+    floor = guarantee.delta / 10
+    for name, bounds in explanation.profile.directions.items():
+        look, shown = LOOKS[name], bounds.upper > floor
+        epsilons, high = bounds.epsilons[shown], bounds.upper[shown]
+        low = np.maximum(bounds.lower[shown], floor)
+        axis.fill_between(epsilons, low, high, color=look.colour, alpha=0.35, linewidth=0)
+        every = max(1, epsilons.size // 8)
+        axis.plot(epsilons, high, label=look.words, **look.line(), markevery=every)
+    axis.plot(guarantee.epsilon.upper, guarantee.delta, "s", color=ink, label="the quoted (ε, δ)")
+    axis.set_yscale("log")
+    axis.set_title("δ upper bound at each ε, by direction")
+    axis.set_xlabel("ε")
+    axis.set_ylabel("δ")
+    axis.set_xlim(left=0)
+    axis.set_ylim(floor, 1)
+
+
+_READABLE = 40  # names that fit under an axis
+
+
+_LONGEST = 14
+
+
+def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
+    """The most frequent items' shares, with their intervals."""
+    chosen = order(found)[:top]
+    wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
+    own = np.stack([found.low[chosen], found.high[chosen]])
+    said = f"{100 * found.confidence:g} % interval"
+    values, names = found.values[chosen], [labels[i] for i in chosen]
+    titles = f"Frequencies, {_guarantee(found)}", "item", "share of the clients"
+    return _picture(titles, values, (wide, own), names, said)
+
+
+def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
+    """The first coordinates, with two standard errors either way."""
+    value = found.value[:top]
+    wide, own = (
+        np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
+        for errors in (found.population_errors, found.noise_errors)
+    )
+    titles = f"Mean, {_guarantee(found)}", "coordinate", "mean over the clients"
+    return _picture(titles, value, (wide, own), list(names[:top]), "± 2 standard errors")
+
+
+def _guarantee(found: Frequencies | Mean) -> str:
+    cost = found.cost
+    delta = f", δ = {cost.delta:g}" if cost.delta else ""
+    return f"{cost.trust}, ε = {rounded_up(cost.epsilon)}{delta}, {cost.relation}"
+
+
+def _picture(
+    titles: tuple[str, str, str],
+    values: np.ndarray,
+    bars: tuple[np.ndarray, np.ndarray],
+    names: list[str],
+    said: str,
+) -> Picture:
+    """A thin bar about the population, a thick one about these clients where it is another."""
+    (wide, own), places = bars, np.arange(values.size)
+    same = np.array_equal(wide, own)
+    about = "these clients, and their population" if same else "population: noise and sampling"
+
+    title, x_label, y_label = titles
+
+    def draw(axes: list[Axes], _: str) -> None:
+        axis, look = axes[0], LOOKS["estimate"]
+        shown = [("population", wide, about, 1.6)]
+        if not same:
+            shown.append(("these clients", own, "these clients: noise alone", 4.0))
+        # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
+        for name, (low, high), whose, width in shown:
+            label, colour = f"{said} ({whose})", LOOKS[name].colour
+            axis.vlines(places, low, high, color=colour, linewidth=width, label=label)
+        axis.plot(places, values, look.marker, color=look.colour, markersize=4, label=look.words)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        if len(names) <= _READABLE:
+            # A dollar sign would begin a formula.
+            short = [name[:_LONGEST].replace("$", r"\$") for name in names]
+            axis.set_xticks(places, short, rotation=90, fontsize=8)
+
+    return Picture(
+        "estimate",
+        f"A private estimate by {x_label}",
+        f"{title}; {values.size} values, {said}",
+        draw,
+    )

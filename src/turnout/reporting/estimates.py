@@ -1,0 +1,283 @@
+"""Private estimates as tables, JSON, CSV and pictures with error bars.
+
+No estimate is printed without its cost: ε, relation, unit and trust model.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.table import Table
+
+from turnout.core.files import write
+from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean
+from turnout.estimation.private.searches import HeavyHitters
+from turnout.refinement import LevelEstimate
+from turnout.reporting.words import RELATIONS, TRUST, rounded_up
+from turnout.schemes import Relation, TrustModel
+
+_ERRORS = ("± noise", "± noise and\nsampling")
+
+
+def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Group:
+    """The most frequent items, and what that costs."""
+    said = f"{100 * found.confidence:g} % interval"
+    both = np.array_equal(found.low, found.population_low)
+    intervals = (said,) if both else (f"{said},\nthese clients", f"{said},\npopulation")
+    table = _table("value", "estimate", *intervals, *_ERRORS)
+    for item in order(found)[:top]:
+        limits = [f"{found.low[item]:.4f} to {found.high[item]:.4f}"]
+        if not both:
+            limits.append(f"{found.population_low[item]:.4f} to {found.population_high[item]:.4f}")
+        table.add_row(
+            labels[item],
+            f"{found.values[item]:.4f}",
+            *limits,
+            f"{found.noise_errors[item]:.4f}",
+            f"{found.population_errors[item]:.4f}",
+        )
+    return _with_cost(table, found, "frequencies", len(labels) - top)
+
+
+def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
+    """The first coordinates, and what that costs."""
+    table = _table("coordinate", "mean", *_ERRORS)
+    shown = zip(names, found.value, found.noise_errors, found.population_errors, strict=True)
+    for name, value, noise, both in list(shown)[:top]:
+        table.add_row(name, f"{value:.5g}", f"{noise:.3g}", f"{both:.3g}")
+    return _with_cost(table, found, "mean", len(names) - top)
+
+
+def search_table(found: HeavyHitters, top: int) -> Group:
+    """The values that were named, and what that costs."""
+    table = _table("value", "estimate", "± noise")
+    shown = zip(found.items, found.values, found.noise_errors, strict=True)
+    for name, value, noise in list(shown)[:top]:
+        table.add_row(name, f"{value:.4f}", f"{noise:.4f}")
+    what = f"values of a share above {found.threshold:g}"
+    return _with_cost(table, found, what, len(found.items) - top)
+
+
+def search_record(found: HeavyHitters) -> dict[str, Any]:
+    """Everything as JSON-ready values, the surest value first."""
+    shown = zip(found.items, found.values, found.noise_errors, strict=True)
+    return {
+        **_cost_record(found),
+        "threshold": found.threshold,
+        "error": found.error,
+        "candidates": found.candidates,
+        "named": [
+            {"value": name, "estimate": float(value), "noise_standard_error": float(noise)}
+            for name, value, noise in shown
+        ],
+    }
+
+
+def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any]:
+    """Everything as JSON-ready values, the most frequent item first."""
+    rows = [
+        {
+            "value": labels[item],
+            "estimate": float(found.values[item]),
+            "low": float(found.low[item]),
+            "high": float(found.high[item]),
+            "population_low": float(found.population_low[item]),
+            "population_high": float(found.population_high[item]),
+            "raw": float(found.raw[item]),
+            **_errors(found, item),
+        }
+        for item in order(found)
+    ]
+    return {**_cost_record(found), "confidence": found.confidence, "frequencies": rows}
+
+
+def mean_record(found: Mean, names: Sequence[str]) -> dict[str, Any]:
+    """Everything as JSON-ready values."""
+    rows = [
+        {"coordinate": name, "mean": float(found.value[place]), **_errors(found, place)}
+        for place, name in enumerate(names)
+    ]
+    return {
+        **_cost_record(found),
+        "mse_bound": found.mse_bound,
+        "sampling_from": found.sampling_from,
+        "mean": rows,
+    }
+
+
+def _errors(found: Frequencies | Mean, place: int) -> dict[str, float]:
+    return {
+        "noise_standard_error": float(found.noise_errors[place]),
+        "sampling_standard_error": float(found.sampling_errors[place]),
+        "population_standard_error": float(found.population_errors[place]),
+    }
+
+
+def order(found: Frequencies) -> list[int]:
+    """Items, the most frequent first."""
+    return [int(item) for item in np.lexsort((-found.raw, -found.values))]
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=None)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _with_cost(
+    table: Table, found: Frequencies | Mean | HeavyHitters, what: str, more: int
+) -> Group:
+    """A table of estimates between its heading and what they cost."""
+    said = "about " if found.clients is None else ""
+    lines = [f"and {more:,} more (--top, --json)"] if more > 0 else []
+    costs = Table.grid(padding=(0, 2))
+    for name, text in {**_error_rows(found), **_cost_rows(found)}.items():
+        costs.add_row(name, text)
+    return Group(f"{what} among {said}{found.about:,.0f} clients", table, *lines, "", costs)
+
+
+def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
+    """The quantity that each error bar is about, in words."""
+    if isinstance(found, HeavyHitters):
+        return {
+            "± noise": "standard error at most, about the share of these clients",
+            "named": f"but for a chance of {found.error:g} every one of them has a share above "
+            f"{found.threshold:g}; the last test looked at {found.candidates:,} values",
+        }
+    what = "mean of clipped rows" if isinstance(found, Mean) else "share"
+    rows = {
+        "± noise": f"standard error about the {what} of these clients: privacy noise alone",
+        "± noise and sampling": f"standard error about the {what} in a large population of which "
+        "they are a simple random sample",
+    }
+    if isinstance(found, Mean):
+        rows["± noise and sampling"] += f"; sampling {found.sampling_from}"
+    elif np.array_equal(found.low, found.population_low):
+        rows["intervals"] = "each covers the share among these clients, and the population's"
+    return rows
+
+
+def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
+    """The privacy cost of an estimate, in words."""
+    cost = found.cost
+    sign = "ε₀" if cost.trust == "local" else "ε"
+    rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}
+    if cost.delta:
+        rows["δ"] = f"{cost.delta:g}"
+    if cost.local_epsilon is not None and cost.trust == "shuffled":
+        what = "ε₀ of a message" if cost.messages == 1 else "ε₀, all messages"
+        rows[what] = f"{rounded_up(cost.local_epsilon)} (pure, local)"
+    rows["relation"] = f"{cost.relation}: {RELATIONS[Relation(cost.relation)]}"
+    rows["unit"] = f"{cost.unit}: {cost.held}"
+    rows["trust model"] = f"{cost.trust}: {_trust(cost)}"
+    if cost.message_bits is not None:
+        many = "" if cost.messages == 1 else f"{cost.messages:,} messages, together "
+        rows["message"] = f"{many}{cost.message_bits:,} bits a client, as serialised"
+        rows["public randomness"] = cost.public_randomness
+    rows["mechanism"] = f"{cost.mechanism}: {cost.reason}"
+    if isinstance(found, Mean):
+        rows["squared error"] = f"{found.mse_bound:.4g} expected at most, of {found.rows}"
+        if cost.trust == "central":
+            rows["squared error"] = f"about {found.mse_bound:.4g}, of {found.rows}"
+        rows["clipped rows"] = "how many there were is not released"
+    if cost.assumed:
+        rows["assumed"] = "; ".join(cost.assumed)
+    return rows
+
+
+def _trust(cost: EstimateCost) -> str:
+    if cost.trust == "central":
+        return "the holder of the file is trusted"
+    return TRUST[TrustModel(cost.trust)]
+
+
+def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
+    cost = found.cost
+    return {
+        "epsilon": cost.epsilon,
+        "delta": cost.delta,
+        "kind": cost.kind,
+        "local_epsilon": cost.local_epsilon,
+        "relation": cost.relation,
+        "unit": cost.unit,
+        "trust_model": cost.trust,
+        "mechanism": cost.mechanism,
+        "reason": cost.reason,
+        "messages": None if cost.message_bits is None else cost.messages,
+        "message_bits": cost.message_bits,
+        "public_randomness": cost.public_randomness,
+        "assumptions": list(cost.assumed),
+        "clients": found.clients,
+        "clients_estimated": found.about,
+    }
+
+
+def level_rows(
+    names: Sequence[str], estimate: LevelEstimate, confidence: float
+) -> list[dict[str, str | float]]:
+    """Rows for each value as JSON-ready values, the most frequent first."""
+    low, high = estimate.interval(confidence)
+    order = sorted(range(len(names)), key=lambda value: -estimate.raw[value])
+    return [
+        {
+            "value": names[value],
+            "frequency": float(estimate.frequencies[value]),
+            "low": float(low[value]),
+            "high": float(high[value]),
+            "raw": float(estimate.raw[value]),
+            "population_standard_error": float(estimate.standard_errors[value]),
+        }
+        for value in order
+    ]
+
+
+def level_record(
+    estimate: LevelEstimate, confidence: float, rows: list[dict[str, str | float]]
+) -> dict[str, object]:
+    """The estimate as JSON-ready values."""
+    exact = estimate.epsilon == float("inf")
+    return {
+        "epsilon": None if exact else estimate.epsilon,
+        "guarantee": estimate.guarantee,
+        "clients": estimate.clients,
+        "confidence": confidence,
+        "frequencies": rows,
+    }
+
+
+def show_level(
+    estimate: LevelEstimate, confidence: float, rows: list[dict[str, str | float]], top: int
+) -> None:
+    """A table of the most frequent values."""
+    console = Console()
+    table = Table("value", title=f"{estimate.clients:,} clients", box=None, title_justify="left")
+    interval = f"{100 * confidence:g} % interval"
+    for column in ("frequency", interval, "± noise and sampling"):
+        table.add_column(column, justify="right")
+    for row in rows[:top]:
+        table.add_row(
+            str(row["value"]),
+            f"{row['frequency']:.4f}",
+            f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['population_standard_error']:.4f}",
+        )
+    console.print(table, highlight=False)
+    if len(rows) > top:
+        console.print(f"and {len(rows) - top:,} values more (--top, --out)", highlight=False)
+    console.print(estimate.guarantee, highlight=False, soft_wrap=True)
+
+
+def write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
+    """Writes all rows into a CSV file."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, file.getvalue().encode())

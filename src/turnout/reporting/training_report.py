@@ -1,0 +1,122 @@
+"""A run's folder: each file is written beside its place and then put there in one operation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.files import write
+from turnout.reporting.summary import Outcome, Summary
+
+if TYPE_CHECKING:
+    from turnout.reporting.drawing import Picture
+
+_FORMATS = ("png", "svg")
+PLAN, REPORT, PAGE = "plan.toml", "report.json", "report.html"
+PICTURES = "pictures"
+SIMULATOR = "simulator"
+"""The simulator's view: what must not be shared of a run that is deployed."""
+CHECK_INS, COUNTS, COUNTS_PAGE = "check_ins.csv", "counts.json", "counts.html"
+
+_ONCE_BESIDE = (CHECK_INS, *(f"{PICTURES}/{n}.{e}" for n in ("check-ins", "day") for e in _FORMATS))
+"""Places of counts in earlier versions: beside what may be shared."""
+
+
+def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
+    """Writes history.csv, pictures, report.html, the simulator's view and, last, report.json.
+
+    Guarantees:
+        each file is whole or absent; where report.json is, the others are. Exact counts of who
+        came are in the folder `SIMULATOR` and nowhere else.
+    """
+    # Imported here: drawing takes a moment to load, and most refusals never come this far.
+    from turnout.reporting.page import page
+    from turnout.reporting.pictures import pictures
+
+    for name in _ONCE_BESIDE:
+        (folder / name).unlink(missing_ok=True)
+    drawn = pictures(summary)
+    write(folder / "history.csv", _history(summary.outcome))
+    _draw(folder, drawn)
+    _write_counts(folder / SIMULATOR, summary)
+    if summary.outcome.prepared.guarantee.clients is not None:
+        write(folder / "clients.csv", _clients(summary.outcome))
+    write(folder / PAGE, page(summary, drawn, plan_text))
+    write(folder / REPORT, as_json(summary.record()))
+
+
+def _write_counts(folder: Path, summary: Summary) -> None:
+    """The simulator's view: counts as JSON, step by step, as pictures, and as a page."""
+    from turnout.reporting.page import counts_page
+    from turnout.reporting.pictures import count_pictures
+
+    drawn = count_pictures(summary)
+    write(folder / CHECK_INS, _check_ins(summary.outcome))
+    _draw(folder, drawn)
+    write(folder / COUNTS_PAGE, counts_page(summary, drawn))
+    write(folder / COUNTS, as_json(summary.counts()))
+
+
+def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
+    """Every picture, twice."""
+    for picture in drawn:
+        write(folder / PICTURES / f"{picture.name}.png", picture.png())
+        write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
+
+
+def as_json(record: dict[str, Any]) -> str:
+    """A record as indented JSON."""
+    return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _history(outcome: Outcome) -> str:
+    """One row for each evaluation."""
+    history = outcome.history
+    return table_csv(
+        step=history.step,
+        **history.metrics,
+        epsilon=outcome.epsilon_at(history.step),
+        seconds=history.seconds,
+    )
+
+
+def _check_ins(outcome: Outcome) -> str:
+    """One row for each step."""
+    history = outcome.history
+    return table_csv(
+        step=np.arange(1, history.check_ins.size + 1),
+        check_ins=history.check_ins,
+        expected=outcome.expected_check_ins[: history.check_ins.size],
+        served=history.served,
+        dummy=history.dummy.astype(int),
+        skipped=history.skipped.astype(int),
+    )
+
+
+def _clients(outcome: Outcome) -> str:
+    """One row for each client."""
+    clients = outcome.prepared.guarantee.clients
+    assert clients is not None
+    sizes = clients.window_sizes
+    return table_csv(
+        client=np.arange(sizes.shape[0]),
+        epsilon=clients.epsilon_upper,
+        available_steps=sizes.sum(axis=1),
+        windows_with_a_slot=(sizes > 0).sum(axis=1),
+    )
+
+
+def table_csv(**columns: NDArray[Any]) -> str:
+    """CSV with these columns."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return file.getvalue()

@@ -1,0 +1,7 @@
+"""A plan from its file to its report: the one place that joins data, simulation and reporting."""
+
+from turnout.runs.execution import Unwatched, Watcher
+from turnout.runs.folders import InterruptedRunError
+from turnout.runs.training import Finished, resume, train
+
+__all__ = ["Finished", "InterruptedRunError", "Unwatched", "Watcher", "resume", "train"]

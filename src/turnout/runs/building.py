@@ -1,0 +1,180 @@
+"""The algorithm and the task that a plan describes; importing this module imports PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.data import Records, deal
+from turnout.learning.algorithm import Algorithm, FedSGD, RecordSGD
+from turnout.learning.examples import Examples
+from turnout.learning.features import FeatureMap, build_features
+from turnout.learning.gradients import compute_on
+from turnout.learning.holdings import Holdings
+from turnout.learning.local_updates import LocalTraining
+from turnout.learning.metrics import build_objective
+from turnout.learning.models import Layered, build_model
+from turnout.learning.modules import Adapters, ModuleModel, build_module
+from turnout.learning.optimizers import build_optimizer_of
+from turnout.learning.personal import PersonalTask, judged_on_own_classes
+from turnout.learning.tasks import SupervisedTask
+from turnout.plans.refusals import MISSING
+from turnout.plans.sections import ONE_MODEL
+from turnout.randomness import SimulationStreams
+from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload, features_of
+
+JUDGED = 50
+"""Test examples by which a client is judged, at most."""
+
+
+def build_algorithm(
+    workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
+) -> Algorithm:
+    """The plan's algorithm on the clients' data, with its optimiser; else as `build_task`."""
+    plan = workload.plan
+    if workload.engine is not None and (plan.messages is not None or plan.client.rule != "fedsgd"):
+        raise UnsupportedError(
+            "an engine computes sums of clipped updates; messages of clients "
+            "(privacy.trust) and personal models (client.rule) are computed in this process"
+        )
+    moves = workload.law.steps // plan.protocol.minibatch
+    optimizer = build_optimizer_of(plan.optimizer, moves)
+    task, clip_norm = build_task(workload, module, phase), plan.privacy.clip_norm
+    if plan.client.rule in ("fedsgd", "fedavg"):
+        of_records = plan.messages is not None and plan.messages.each == "record"
+        return (RecordSGD if of_records else FedSGD)(task, optimizer, clip_norm)
+    from turnout.learning.personal import AdaPeD, Ridge
+
+    rule = {"adaped": AdaPeD, "ridge": Ridge}[plan.client.rule]
+    assert isinstance(task, PersonalTask)
+    local = LocalTraining(plan.client.steps, plan.client.learning_rate)
+    try:
+        return rule(task, optimizer, clip_norm, local, **plan.client.settings)
+    except ParameterError as error:
+        name = "privacy" if error.name == "clip_norm" else "client"
+        raise ParameterError(f"{name}.{error.name}", error.value, error.expected) from None
+
+
+def build_task(
+    workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
+) -> SupervisedTask:
+    """The clients' data and the model.
+
+    Args:
+        workload: a plan with its data, and the engine that computes.
+        module: given beside the plan, in place of its ``model.module``.
+        phase: is told where large features are kept.
+
+    Raises:
+        ParameterError: features, a model, a loss or a metric that do not fit the data, or a GPU
+            that is not there.
+        UnsupportedError: an engine beside a GPU.
+        StorageError: features that cannot be kept.
+    """
+    plan, data = workload.plan, workload.data
+    section, target = plan.model, data.target.value
+    objective = build_objective(target, section.loss, section.metrics, workload.folder)
+    features = build_features(section.features, workload.folder)
+    seen = phase or UnseenPhase()
+    train, test = (_examples(features, split, target, seen) for split in (data.train, data.test))
+    if section.name is None or module is not None:
+        model = _module(workload, module)
+    else:
+        model = _model(section.name, train.input_shape, data.outputs)
+    holdings = holdings_of(workload)
+    settings: dict[str, Any] = {
+        "local": LocalTraining(plan.client.steps, plan.client.learning_rate),
+        "objective": objective,
+        "compute": compute_on(plan.run.device, plan.run.precision),
+    }
+    if plan.client.rule == "fedsgd":
+        task = SupervisedTask(model, train, test, holdings=holdings, **settings)
+        return task.computed_by(workload.engine)
+    _require_personal(workload)
+    streams = SimulationStreams(plan.run.seed)
+    tested = judged_on_own_classes(
+        train.labels,
+        holdings,
+        test.labels,
+        plan.client.judged or JUDGED,
+        streams.generator("personal tests"),
+    )
+    return PersonalTask(model, train, test, holdings=holdings, tested=tested, **settings)
+
+
+def _require_personal(workload: Workload) -> None:
+    """Refuses personal models where they have no meaning, or have not been built.
+
+    Raises:
+        ParameterError: the key that does not fit.
+    """
+    plan = workload.plan
+    rule = f"with client.rule = {plan.client.rule!r}"
+    for name, given, wanted in (
+        ("data.target", workload.data.target.value, "class"),
+        ("privacy.unit", plan.privacy.unit.value, "client"),
+        ("run.device", plan.run.device, "cpu"),
+        ("run.precision", plan.run.precision, "float32"),
+    ):
+        if given != wanted:
+            raise ParameterError(name, given, f"{wanted!r} {rule}")
+    for key in ("loss", "metrics"):
+        given = getattr(plan.model, key)
+        if given is not None:
+            raise ParameterError(f"model.{key}", given, f"none {rule}")
+
+
+def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
+    """The module of the plan, or beside it."""
+    section = workload.plan.model
+    if module is None and section.module is None:
+        expected = f"{ONE_MODEL}; or a module beside the plan: turnout.train(plan, module=…)"
+        raise ParameterError("model.name", MISSING, expected)
+    lora = section.lora
+    return build_module(
+        section.module if module is None else module,  # pyright: ignore[reportArgumentType]
+        arguments=section.arguments,
+        folder=workload.folder,
+        seed=workload.plan.run.seed,
+        pretrained=section.pretrained,
+        trainable=section.trainable or (),
+        adapters=None if lora is None else Adapters(lora.rank, lora.alpha, lora.layers),
+    )
+
+
+def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
+    """The model of that name, if it can take such inputs."""
+    try:
+        return build_model(name, input_shape, outputs)
+    except ParameterError as error:
+        shape = "×".join(map(str, input_shape))
+        expected = f"a model for inputs of {shape} ({error.name}: {error.expected})"
+        raise ParameterError("model.name", name, expected) from None
+
+
+def _examples(
+    features: FeatureMap | None, split: Records, target: str, phase: ProgressPhase
+) -> Examples:
+    """One side of the split as the model sees it."""
+    examples = Examples(split.inputs, split.labels, target)
+    try:
+        return replace(examples, inputs=features_of(features, examples.inputs, phase))
+    except ParameterError as error:
+        text = "pixels" if features is None else features.text
+        raise ParameterError("model.features", text, error.expected) from None
+
+
+def holdings_of(workload: Workload) -> Holdings:
+    """The owner of each record, by the data or dealt; of one each, client i holds record i."""
+    if workload.data.holdings is not None:
+        return workload.data.holdings
+    labels, population = workload.data.train.labels, workload.population
+    if population == len(labels):
+        return Holdings.one_each(population)
+    generator: np.random.Generator = SimulationStreams(workload.plan.run.seed).generator("dealing")
+    owners = deal(labels, population, workload.plan.data.dealing, generator)
+    return Holdings.from_owners(owners, population)

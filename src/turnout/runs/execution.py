@@ -1,0 +1,195 @@
+"""One simulated run: built, so that everything that can be refused is, and then executed.
+
+`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` follows its progress.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from turnout.data import PredictionTarget
+from turnout.participation.drawing import expected_check_ins, expected_empty_steps
+from turnout.plans import Plan, PreparedPlan
+from turnout.plans.spending import EpsilonCurve, epsilon_curve
+from turnout.reporting.summary import Outcome, TestSet
+from turnout.runs.folders import InterruptedRunError
+from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload
+from turnout.schemes import GaussianNoise, TrustModel
+from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
+
+_NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
+"""The largest clip norm that there is, and noise that changes no digit of a model."""
+
+EVALUATIONS = 60
+"""About how many evaluations a run has unless its plan says otherwise."""
+
+
+class Watcher(Protocol):
+    """The observer that is told the progress of a run."""
+
+    def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
+        """Something that may take a while; yields what it tells its state."""
+        ...
+
+    def training(
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
+        """A training run; yields what to call with each step's progress.
+
+        ``spent`` finds ε after a number of steps, which may take a while the first time.
+        """
+        ...
+
+
+class Unwatched:
+    """A watcher that tells nobody."""
+
+    def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
+        """Nothing."""
+        return nullcontext(UnseenPhase())
+
+    def training(
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
+        """Nothing."""
+        return nullcontext(lambda progress: None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyRun:
+    """A run that nothing refuses any more, with ε over its steps."""
+
+    prepared: PreparedPlan
+    simulation: Simulation
+    curve: EpsilonCurve
+    test: TestSet
+
+    @classmethod
+    def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> ReadyRun:
+        """The run of a plan whose data are at hand; the phase is told where features are kept.
+
+        Raises:
+            ParameterError: a model that does not fit the data, or a setting out of range.
+        """
+        # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
+        from turnout.runs.building import build_algorithm
+
+        plan, law = workload.plan, prepared.scheme.participation
+        interval = evaluation_interval(plan, law.steps)
+        algorithm = build_algorithm(workload, workload.module, phase)
+        simulation = Simulation(
+            prepared.scheme,
+            algorithm,
+            messages=prepared.messages(algorithm.dimension),
+            expected_check_ins=plan.protocol.expected_check_ins,
+            minibatch=plan.protocol.minibatch,
+            seed=plan.run.seed,
+            evaluate_every=interval,
+        )
+        return cls(prepared, simulation, epsilon_curve(prepared, interval), _test_set(workload))
+
+    def carried_out(
+        self, checkpoint: Path | None, what: str, folder: Path | None, watcher: Watcher
+    ) -> Outcome:
+        """The outcome, from the checkpoint on if there is one; None keeps none.
+
+        Raises:
+            StorageError: the checkpoint is damaged or another run's.
+            InterruptedRunError: Ctrl-C.
+        """
+        plan, law = self.prepared.plan, self.prepared.scheme.participation
+        with watcher.training(
+            what, self.simulation.steps, plan.privacy.epsilon, self.curve.at
+        ) as tell:
+            result = _finished(self.simulation, plan, checkpoint, folder, tell)
+        return Outcome(
+            self.prepared,
+            result.history,
+            result.seconds,
+            expected_check_ins(law, self.prepared.population),
+            expected_empty_steps(law, self.prepared.population),
+            self.curve,
+            result.parameters,
+            result.last[: result.parameters.size],  # DP-AdaPeD sends ψ as well
+            self.test,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaselineRun:
+    """The same plan without noise and clipping, which protects nobody.
+
+    The same clients come at the same steps.
+    """
+
+    plan: Plan
+    simulation: Simulation
+
+    @classmethod
+    def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> BaselineRun:
+        """The baseline of a plan whose data are at hand."""
+        from turnout.runs.building import build_algorithm
+
+        plan = workload.plan
+        loose = plan.privacy.model_copy(update={"clip_norm": _NO_CLIPPING})
+        unclipped = replace(workload, plan=plan.model_copy(update={"privacy": loose}))
+        simulation = Simulation(
+            replace(prepared.scheme, randomizer=GaussianNoise(_NO_NOISE), trust=TrustModel.CENTRAL),
+            build_algorithm(unclipped, workload.module, phase),
+            expected_check_ins=plan.protocol.expected_check_ins,
+            minibatch=plan.protocol.minibatch,
+            seed=plan.run.seed,
+            evaluate_every=evaluation_interval(plan, prepared.scheme.participation.steps),
+        )
+        return cls(plan, simulation)
+
+    def carried_out(
+        self, checkpoint: Path | None, folder: Path | None, watcher: Watcher
+    ) -> History:
+        """Its history, from the checkpoint on if there is one; raises as `ReadyRun.carried_out`."""
+        with watcher.training(
+            "without privacy", self.simulation.steps, None, lambda step: math.inf
+        ) as tell:
+            result = _finished(self.simulation, self.plan, checkpoint, folder, tell)
+        return result.history
+
+
+def _finished(
+    simulation: Simulation,
+    plan: Plan,
+    checkpoint: Path | None,
+    folder: Path | None,
+    tell: Callable[[Progress], None],
+) -> SimulationResult:
+    """The result of a simulation, from the checkpoint on if there is one; None keeps none."""
+    store = None if checkpoint is None else FileCheckpoints(checkpoint)
+    steps = simulation.steps
+    result = simulation.run(
+        from_checkpoint=None if store is None else store.load(),
+        on_progress=tell,
+        checkpoints=store,
+        checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),
+    )
+    if not result.finished:
+        raise InterruptedRunError(folder, result.steps_done, steps)
+    return result
+
+
+def _test_set(workload: Workload) -> TestSet:
+    """The test records in numbers."""
+    data = workload.data
+    if data.target is not PredictionTarget.CLASS or workload.plan.client.rule != "fedsgd":
+        return TestSet(len(data.test))
+    return TestSet(len(data.test), float(np.bincount(data.test.labels).max() / len(data.test)))
+
+
+def evaluation_interval(plan: Plan, steps: int) -> int:
+    """Steps between evaluations."""
+    return plan.run.evaluate_every or max(1, steps // EVALUATIONS)

@@ -1,0 +1,467 @@
+"""A random search: candidates of a plan, compared on held-out clients; the best one is kept.
+
+`Search` is the run of candidates. `HeldOut` holds the training clients on whom candidates are
+compared; `search_price` gives the price of a search on private clients, and the noise with which it
+meets its target.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.bounds import Bounds
+from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.core.files import write
+from turnout.core.showing import shows_shapes
+from turnout.data import ClientData, PredictionTarget, Records
+from turnout.learning.holdings import Holdings
+from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
+from turnout.plans.data_sections import DataSection
+from turnout.plans.plan import Range, TuneSection, parse_ranges
+from turnout.plans.preparation import MOST_STEPS
+from turnout.randomness import SimulationStreams
+from turnout.reporting.summary import Outcome
+from turnout.reporting.training_report import SIMULATOR
+from turnout.runs.execution import ReadyRun, Unwatched, Watcher
+from turnout.runs.training import Beside
+from turnout.runs.workload import UnseenPhase, Views, Workload
+from turnout.schemes import EveryStep, GaussianNoise, Scheme
+
+if TYPE_CHECKING:
+    from turnout.accounting import Guarantee, Stopping
+    from turnout.learning.algorithm import FedSGD
+
+
+@shows_shapes()
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """A workload whose test set is replaced by clients of its training side.
+
+    Guarantees:
+        No client is on both sides; each client's side is a coin of its own, which depends on no
+        data, so that a client touches either the runs or their scores. The test set is gone.
+
+    Attributes:
+        workload: the remaining clients, judged by the records of those held out.
+        clients: how many are held out.
+        owners: the client, from 0, of each held-out record, int64.
+    """
+
+    workload: Workload
+    clients: int
+    owners: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, workload: Workload, holdings: Holdings, share: float) -> HeldOut:
+        """The clients of a workload, held out with a chance of ``share`` each.
+
+        Raises:
+            ParameterError: nobody is held out, or nobody is left; or a law that does not fit.
+        """
+        population = holdings.population
+        streams = SimulationStreams(workload.plan.run.seed)
+        out = streams.generator("held-out clients").random(population) < share
+        held, kept = np.flatnonzero(out), np.flatnonzero(~out)
+        if not held.size or not kept.size or not holdings.counts(held).any():
+            expected = f"a share that leaves both sides some of {population:,} clients"
+            raise ParameterError("tune.held_out", share, expected)
+        ours, theirs = _part(holdings, kept), _part(holdings, held)
+        train = workload.data.train
+        test = Records(train.inputs[theirs.records], train.labels[theirs.records])
+        data = replace(workload.data, test=test, holdings=ours)
+        law = workload.plan.law(kept.size)
+        left = replace(workload, data=data, population=kept.size, law=law)
+        owners = np.repeat(np.arange(held.size), np.diff(theirs.offsets))
+        return cls(left, held.size, owners)
+
+    def mean_accuracy(self, predicted: Callable[[], NDArray[np.int64]]) -> float:
+        """The mean over held-out clients of the share of a client's records that are right.
+
+        Each client's term is from 0 to 1, and 0 without records, so that one client moves the
+        mean by at most one in ``clients``.
+        """
+        data = self.workload.data
+        assert data.target is PredictionTarget.CLASS
+        right = predicted() == data.test.labels
+        totals = np.bincount(self.owners, minlength=self.clients)
+        shares = np.bincount(self.owners, right, self.clients) / np.maximum(totals, 1)
+        return float(shares.mean())
+
+
+def _part(holdings: Holdings, clients: NDArray[np.int64]) -> Holdings:
+    """The holdings of some clients, in their order; records keep their numbers."""
+    counts = holdings.counts(clients)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    starts = np.repeat(holdings.offsets[clients] - offsets[:-1], counts)
+    return Holdings(offsets, holdings.records[starts + np.arange(offsets[-1])])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchPrice:
+    """The cost of a search on private clients.
+
+    Attributes:
+        guarantee: of the best run's model, its values and its score together, to every client.
+        one_run: ε upper bound of one run alone, without search.
+        stopping: the law of the number of runs, which is public; the number is not.
+        noise_multiplier: of each run.
+        score_deviation: standard deviation of the noise on a score.
+    """
+
+    guarantee: Guarantee
+    one_run: float
+    stopping: Stopping
+    noise_multiplier: float
+    score_deviation: float
+
+
+def search_price(
+    plan: Plan, section: TuneSection, held: HeldOut
+) -> tuple[PreparedPlan, SearchPrice]:
+    """A candidate's scheme and the price of the search, at most the plan's target.
+
+    A client is in the runs or in their scores, never in both, so that the search costs it the
+    larger of the two, not their sum.
+
+    Raises:
+        ParameterError: given noise does not meet the target.
+        UnsupportedError: no sound analysis is known for this combination.
+    """
+    from turnout.accounting import calibrate_selection, price, selected
+
+    privacy, law = plan.privacy, held.workload.law
+    if law.steps > MOST_STEPS:
+        raise ParameterError("participation.steps", law.steps, f"at most {MOST_STEPS:,} in all")
+    stopping = stopping_law(section)
+
+    def run(noise: float) -> Scheme:
+        release, unit = plan.protocol.release, privacy.unit
+        return Scheme(GaussianNoise(noise), law, privacy.relation, release, unit)
+
+    def score(noise: float) -> Scheme:
+        return Scheme(GaussianNoise(noise), EveryStep(1), privacy.relation, unit=privacy.unit)
+
+    noise = privacy.noise_multiplier
+    if noise is None:
+        assert privacy.epsilon is not None
+        noise, guarantee = calibrate_selection(run, stopping, privacy.epsilon, privacy.delta)
+    else:
+        guarantee = selected(run(noise), stopping, privacy.delta)
+    target = privacy.epsilon or guarantee.epsilon.upper
+    if guarantee.epsilon.upper > target:
+        expected = f"at least {guarantee.epsilon.upper:.4g}, which the search costs with this noise"
+        raise ParameterError("privacy.epsilon", target, expected)
+    score_noise, of_score = calibrate_selection(score, stopping, target, privacy.delta)
+    total = _larger(guarantee, of_score)
+    found = SearchPrice(
+        guarantee=total,
+        one_run=price(run(noise), privacy.delta).epsilon.upper,
+        stopping=stopping,
+        noise_multiplier=noise,
+        score_deviation=score_noise / held.clients,
+    )
+    return PreparedPlan(plan, held.workload.population, run(noise), total), found
+
+
+def stopping_law(section: TuneSection) -> Stopping:
+    """The law of the number of runs."""
+    from turnout.accounting import Stopping
+
+    mean = float(section.candidates)
+    if section.stopping == "poisson":
+        return Stopping.poisson(mean)
+    return Stopping.negative_binomial(mean, 0.0 if section.stopping == "logarithmic" else 1.0)
+
+
+def _larger(runs: Guarantee, scores: Guarantee) -> Guarantee:
+    """The guarantee of the runs, raised to that of the scores where these cost more."""
+
+    def raised(bounds: Bounds) -> Bounds:
+        return Bounds(bounds.lower, max(bounds.upper, scores.epsilon.upper))
+
+    directions = {name: raised(bounds) for name, bounds in runs.directions.items()}
+    return replace(runs, epsilon=raised(runs.epsilon), directions=directions)
+
+
+STATE = "search.json"
+"""How far a search is; of a private one not for release, and removed at its end."""
+_LARGEST_SEED = 2**53
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A run of a search.
+
+    Attributes:
+        values: chosen values by their dotted keys.
+        score: on held-out clients, larger is better; under private tuning with its noise.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searched:
+    """A finished search.
+
+    Attributes:
+        plan: the plan with the values of the best candidate, to train with.
+        best: the best candidate; its number is 0 under private tuning, where it is not released.
+        candidates: all of them; empty under private tuning, where even their number is secret.
+        metric: what the scores are.
+        held_out: the number of held-out clients.
+        data: of which data the candidates learned, by name.
+        price: of a search on the plan's own clients; None on public ones.
+        own_public: whether the plan says of its own data that they are public.
+        outcome: the run of the best candidate, under private tuning: its model is covered by the
+            price.
+        model_data: the data of that run.
+    """
+
+    plan: Plan
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    metric: str
+    held_out: int
+    data: str
+    price: SearchPrice | None
+    own_public: bool = False
+    outcome: Outcome | None = None
+    model_data: ClientData | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """A search that nothing refuses any more.
+
+    Attributes:
+        plan: whose [tune] is ``section``.
+        held: the clients, with some held out.
+        prepared: a candidate's scheme, under the guarantee of the whole search if it is private.
+        price: None on public data.
+        views: the clients' records as models see them.
+    """
+
+    plan: Plan
+    section: TuneSection
+    ranges: Mapping[str, Range]
+    held: HeldOut
+    prepared: PreparedPlan
+    price: SearchPrice | None
+    views: Views
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        place: Path,
+        watcher: Watcher,
+        beside: Beside | None = None,
+        public: ClientData | None = None,
+    ) -> Search:
+        """The search that a plan's [tune] asks for; paths are relative to a place.
+
+        With public data, beside the plan or named by [tune], nothing of [data] is read.
+
+        Raises:
+            ParameterError: no [tune], a range, or data that do not fit.
+            UnsupportedError: nothing is known of the price of such a search.
+        """
+        section = plan.tune
+        if section is None:
+            raise ParameterError("tune", None, "a table [tune] with ranges")
+        if isinstance(plan.participation, AvailabilitySection):
+            raise UnsupportedError("a search needs clients with the same law, not a trace of each")
+        free = public is not None or section.data is not None
+        ranges = parse_ranges(section.ranges)
+        _check_values(plan, ranges, section.candidates if free else stopping_law(section).most)
+        tried, given = plan, beside or Beside()
+        if free:
+            tried = plan.model_copy(update={"data": section.data or DataSection.model_validate({})})
+            given = Beside(public, given.module)
+        with watcher.phase("reading the data") as phase:
+            workload = given.gathered(tried, place, phase, place)
+            from turnout.runs.building import holdings_of  # loads PyTorch
+
+            held = HeldOut.of(workload, holdings_of(workload), section.held_out)
+        with watcher.phase("pricing the search"):
+            if free:
+                prepared, price = prepare(_free(tried), held.workload.population), None
+            else:
+                _check_private(held)
+                prepared, price = search_price(tried, section, held)
+        return cls(plan, section, ranges, held, prepared, price, Views(held.workload))
+
+    def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
+        """The best of all candidates; with a folder, from the candidate on that is not done."""
+        count = self._count()
+        path = None if folder is None else folder / SIMULATOR / STATE
+        done = _read(path)
+        kept: tuple[Candidate, Outcome] | None = None
+        with watcher.phase("searching") as phase:
+            for number in range(len(done), count):
+                values = drawn_values(self.plan, self.ranges, number)
+                score, outcome = self._run(number, values)
+                done.append(Candidate(number, values, score))
+                if kept is None or _above(done[-1], kept[0]):
+                    kept = done[-1], outcome
+                if path is not None:
+                    write(path, json.dumps([_record(each) for each in done]))
+                if self.price is None:
+                    phase.rows("candidates", number + 1)
+        best = done[0]
+        for each in done[1:]:
+            best = each if _above(each, best) else best
+        if kept is None or kept[0].number != best.number:
+            kept = best, self._run(best.number, best.values)[1]
+        return self._searched(best, done, kept[1])
+
+    def _searched(self, best: Candidate, done: list[Candidate], outcome: Outcome) -> Searched:
+        private = self.price is not None
+        return Searched(
+            plan=with_values(self.plan, best.values),
+            best=replace(best, number=0) if private else best,
+            candidates=() if private else tuple(done),
+            metric="accuracy with noise" if private else outcome.headline.name,
+            held_out=self.held.clients,
+            data=self.held.workload.data.name,
+            price=self.price,
+            own_public=self.section.data == self.plan.data,
+            outcome=outcome if private else None,
+            model_data=self.held.workload.data if private else None,
+        )
+
+    def _count(self) -> int:
+        """The number of candidates; of a private search it is drawn, and secret."""
+        if self.price is None:
+            return self.section.candidates
+        streams = SimulationStreams(self.plan.run.seed)
+        return self.price.stopping.draw(streams.source("stopping"))
+
+    def _run(self, number: int, values: Mapping[str, Any]) -> tuple[float, Outcome]:
+        """The score and the outcome of a candidate's run, with draws of its own."""
+        streams = SimulationStreams(self.plan.run.seed)
+        seed = int(streams.generator("tuning run", number).integers(_LARGEST_SEED))
+        from turnout.learning.algorithm import FedSGD
+
+        steps = self.prepared.scheme.participation.steps
+        plan = with_values(self.held.workload.plan, values)
+        run = plan.run.model_copy(update={"seed": seed, "evaluate_every": steps})
+        plan = plan.model_copy(update={"run": run})
+        prepared = replace(self.prepared, plan=plan)
+        ready = ReadyRun.of(self.views.workload(plan), prepared, UnseenPhase())
+        outcome = ready.carried_out(None, "a candidate", None, Unwatched())
+        algorithm = ready.simulation.algorithm
+        assert isinstance(algorithm, FedSGD)
+        if self.price is None:
+            task: Any = algorithm.task
+            score = outcome.result if task.higher_is_better else -outcome.result
+            return (score if math.isfinite(score) else -math.inf), outcome
+        return self._noisy_score(algorithm, outcome, number), outcome
+
+    def _noisy_score(self, algorithm: FedSGD, outcome: Outcome, number: int) -> float:
+        """The mean accuracy of held-out clients, with noise from the simulation's own stream."""
+        assert self.price is not None
+        task: Any = algorithm.task
+        exact = self.held.mean_accuracy(lambda: task.predicted(outcome.parameters))
+        streams = SimulationStreams(self.plan.run.seed)
+        noise = streams.generator("score noise", number).normal(0.0, self.price.score_deviation)
+        return exact + float(noise)
+
+
+def drawn_values(plan: Plan, ranges: Mapping[str, Range], number: int) -> dict[str, Any]:
+    """The values of a candidate: which ones are drawn is public."""
+    generator = SimulationStreams(plan.run.seed).generator("tuning candidate", number)
+    return {key: ranges[key].draw(generator) for key in sorted(ranges)}
+
+
+def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
+    """A plan with some values in place of its own, by their dotted keys.
+
+    Raises:
+        ParameterError: a value that the plan refuses.
+    """
+    tables = plan.model_dump(mode="json", exclude_none=True)
+    for key, value in values.items():
+        table, _, name = key.partition(".")
+        tables.setdefault(table, {})[name] = value
+    return Plan.from_mapping(tables)
+
+
+def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
+    """Everything that a search may try, so that it is not refused halfway.
+
+    Raises:
+        ParameterError: an end, a choice or a combination that the plan refuses.
+    """
+    for key, one in ranges.items():
+        for value in one.choices or one.ends:
+            with_values(plan, {key: value})
+    for number in range(most):
+        with_values(plan, drawn_values(plan, ranges, number))
+
+
+def _free(plan: Plan) -> Plan:
+    """A plan on public data: noise that is given counts, and its ε there is nobody's."""
+    if plan.privacy.noise_multiplier is None:
+        return plan
+    return plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"epsilon": None})})
+
+
+def _check_private(held: HeldOut) -> None:
+    """Scores on private clients are accuracies: other metrics have no bound a client.
+
+    Raises:
+        UnsupportedError: another metric, or another kind of label.
+    """
+    if held.workload.plan.client.rule != "fedsgd":
+        raise UnsupportedError("a search on private clients compares one model for all, not theirs")
+    metrics = held.workload.plan.model.metrics
+    if held.workload.data.target is not PredictionTarget.CLASS or (
+        metrics and metrics[0] != "accuracy"
+    ):
+        raise UnsupportedError(
+            "a search on private clients compares accuracies of classes; use public data "
+            "([tune.data]) for other metrics"
+        )
+
+
+def _above(one: Candidate, other: Candidate) -> bool:
+    return one.score > other.score
+
+
+def _record(candidate: Candidate) -> dict[str, Any]:
+    score = candidate.score if math.isfinite(candidate.score) else None
+    return {"number": candidate.number, "values": dict(candidate.values), "score": score}
+
+
+def _read(path: Path | None) -> list[Candidate]:
+    """The candidates that are done.
+
+    Raises:
+        StorageError: a damaged file.
+    """
+    if path is None or not path.is_file():
+        return []
+    try:
+        records = json.loads(path.read_text("utf-8"))
+        return [
+            Candidate(
+                int(each["number"]),
+                dict(each["values"]),
+                -math.inf if each["score"] is None else float(each["score"]),
+            )
+            for each in records
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{path}: damaged: {error}") from None

@@ -1,0 +1,372 @@
+"""Training from a plan's file to its report, resumption, and the trained model as a file.
+
+`train` and `resume` run a plan in a folder. `write_model` and `read_model` keep the parameters with
+what is proved and public about them (`SavedModel`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import write
+from turnout.data import ClientData
+from turnout.participation.traces import day_profile, trace_statistics
+from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
+from turnout.plans.sections import ModelSection
+from turnout.reporting.summary import (
+    Outcome,
+    Summary,
+    TraceFindings,
+    clip_words,
+    model_card,
+    protection_record,
+    test_words,
+)
+from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR, write_report
+from turnout.reporting.words import guarantee_record
+from turnout.runs.execution import BaselineRun, ReadyRun, Watcher
+from turnout.runs.folders import InterruptedRunError, RunFolder, require_new
+from turnout.runs.workload import BUILT_IN_TRACE, ProgressPhase, Workload, gather
+from turnout.schemes import AvailabilityCheckIn
+
+if TYPE_CHECKING:
+    from turnout.learning.tasks import Executor
+
+CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
+BASELINE_CHECKPOINT, WITH_BASELINE = "checkpoint-baseline.npz", "with-baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The location of the report of a finished run, if it has one, and its summary."""
+
+    folder: Path | None
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """All that there is to do for a plan: its run, that without absences, that without privacy."""
+
+    workload: Workload
+    run: ReadyRun
+    everyone: ReadyRun | None = None
+    baseline: BaselineRun | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Data and a module beside a plan, whose [data] and [model] then name none; and an engine."""
+
+    data: ClientData | None = None
+    module: Any = None
+    engine: Executor | None = None
+
+    def gathered(self, plan: Plan, folder: Path, phase: ProgressPhase, place: Path) -> Workload:
+        """The workload of a plan, whose paths are relative to a place."""
+        if self.module is not None:
+            plan = self._named(plan)
+        workload = gather(plan, folder, self.data, phase, place)
+        return replace(workload, module=self.module, engine=self.engine)
+
+    def _named(self, plan: Plan) -> Plan:
+        """The plan with the module's name, so that reports say it."""
+        if plan.model.title:
+            expected = "none where a module is given beside it"
+            raise ParameterError("model.name", plan.model.title, expected)
+        kind = self.module if isinstance(self.module, type) else type(self.module)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        return plan.model_copy(update={"model": plan.model.model_copy(update={"module": name})})
+
+
+def train(
+    source: Path | Plan,
+    folder: Path | None,
+    watcher: Watcher,
+    beside: Beside | None = None,
+    baseline: bool = False,
+) -> Finished:
+    """Runs a plan, from its file or as an object, and writes its report if there is a folder.
+
+    With ``baseline`` the same plan is run without noise and clipping too. Nothing is written before
+    the plan is read, its data are at hand, its budget holds and its model fits.
+
+    Raises:
+        ParameterError: the plan is refused, or the folder already holds something.
+        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+    """
+    if isinstance(source, Plan):
+        plan, text, place = source, source.to_toml(), Path()
+    else:
+        text, place = read_plan(source), source.parent
+        plan = Plan.from_toml(text, str(source))
+    require_new(folder)
+    given = beside or Beside()
+    job = _job(lambda phase: given.gathered(plan, place, phase, place), watcher, baseline)
+    if folder is not None:
+        if baseline:
+            write(folder / SIMULATOR / WITH_BASELINE, "")
+        section = plan.participation
+        if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
+            write(folder / TRACE, (place / section.trace).read_bytes())
+        named = plan.data.path is not None or plan.model.module is not None
+        RunFolder(folder).begin(text, place if named else None)
+    return _finished(job, folder, text, watcher)
+
+
+def resume(
+    folder: Path, watcher: Watcher, beside: Beside | None = None, baseline: bool = False
+) -> Finished:
+    """Goes on with a run that was stopped or killed; a finished one is reported again.
+
+    What was given beside the plan is given again.
+
+    Raises:
+        ParameterError: the folder holds no run.
+        StorageError: its checkpoint is damaged.
+        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+    """
+    text = RunFolder(folder).plan_text()
+    plan = Plan.from_toml(text, str(folder / PLAN))
+    if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
+        section = plan.participation.model_copy(update={"trace": TRACE})
+        plan = plan.model_copy(update={"participation": section})
+    place = RunFolder(folder).place
+    given = beside or Beside()
+    baseline = baseline or (folder / SIMULATOR / WITH_BASELINE).is_file()
+    job = _job(lambda phase: given.gathered(plan, folder, phase, place), watcher, baseline)
+    return _finished(job, folder, text, watcher)
+
+
+def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseline: bool) -> _Job:
+    """Everything that can be refused is refused here."""
+    with watcher.phase("reading the data") as phase:
+        workload = gathered(phase)
+    plan = workload.plan
+    with watcher.phase("checking the privacy budget"):
+        prepared = prepare(plan, workload.population, workload.law)
+    with watcher.phase("building the model and the clients") as phase:
+        run = ReadyRun.of(workload, prepared, phase)
+        bare = BaselineRun.of(workload, prepared, phase) if baseline else None
+    if workload.trace is None:
+        return _Job(workload, run, None, bare)
+    with watcher.phase("the same without absences") as phase:
+        without = prepare(plan, workload.population, _without_absences(workload))
+        return _Job(workload, run, ReadyRun.of(workload, without, phase), bare)
+
+
+def _without_absences(workload: Workload) -> AvailabilityCheckIn:
+    """The law in which every phone is always available."""
+    section = workload.plan.participation
+    assert isinstance(section, AvailabilitySection)
+    assert workload.trace is not None
+    present = np.ones(workload.trace.shape, dtype=np.bool_)
+    return AvailabilityCheckIn(present, section.window, section.probability)
+
+
+def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Finished:
+    """Training, comparison and report."""
+    outcome = job.run.carried_out(_checkpoint(folder, CHECKPOINT), "training", folder, watcher)
+    trace = None
+    if job.everyone is not None:
+        place = _checkpoint(folder, EVERYONE_CHECKPOINT)
+        without = job.everyone.carried_out(place, "without absences", folder, watcher)
+        trace = _findings(job.workload, outcome, without)
+    bare = None
+    if job.baseline is not None:
+        place = _checkpoint(folder, BASELINE_CHECKPOINT)
+        bare = job.baseline.carried_out(place, folder, watcher)
+    summary = Summary(outcome, trace, bare)
+    if folder is not None:
+        _report(folder, summary, text, job.workload.data, watcher)
+    return Finished(folder, summary)
+
+
+def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher: Watcher) -> None:
+    """The model and the report; Ctrl-C leaves a run that can be gone on with."""
+    outcome = summary.outcome
+    try:
+        with watcher.phase("pricing ε along the run") as phase:
+            outcome.spent.epsilon(lambda done: phase.rows("points", done))
+        with watcher.phase("writing the report"):
+            (folder / REPORT).unlink(missing_ok=True)
+            write_model(folder, outcome, data)
+            write_report(folder, summary, text)
+    except KeyboardInterrupt:
+        steps = outcome.history.check_ins.size
+        raise InterruptedRunError(folder, steps, steps) from None
+
+
+def _checkpoint(folder: Path | None, name: str) -> Path | None:
+    """A checkpoint's place in the simulator's view: it holds the counts of every step.
+
+    None without a folder.
+
+    Raises:
+        StorageError: the run is an earlier version's, or the folder cannot be made.
+    """
+    if folder is None:
+        return None
+    once = folder / name
+    if once.exists():
+        raise StorageError(
+            f"{once}: an earlier version of turnout wrote this run, with exact counts of who came "
+            "beside its report; it must start anew in another folder"
+        )
+    return RunFolder(folder).checkpoint(name)
+
+
+def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
+    """The trace's statistics, and the cost of its absences."""
+    section = workload.plan.participation
+    assert isinstance(section, AvailabilitySection)
+    assert workload.trace is not None
+    day = (section.steps_per_day, section.first_slot)
+    return TraceFindings(
+        trace_statistics(workload.trace, *day),
+        day_profile(outcome.history.check_ins, *day),
+        without,
+    )
+
+
+MODEL, CARD = "model.safetensors", "MODEL_CARD.md"
+FORMAT = "turnout model 1"
+LAST, AVERAGED = "last", "averaged"
+_FACTS = "turnout"
+_NEEDED = {
+    *("sha256", "handed_out", "guarantee", "model", "module", "features", "target", "outputs"),
+    *("input_shape", "input_dtype", "classes", "data"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedModel:
+    """A model file's contents.
+
+    Attributes:
+        parameters: float32 (dimension,) by name: the last iterate and, where there is one, the
+            average.
+        facts: what `facts_of` says.
+    """
+
+    parameters: Mapping[str, NDArray[np.float32]]
+    facts: Mapping[str, Any]
+
+
+def write_model(
+    folder: Path, outcome: Outcome, data: ClientData, tuned: Mapping[str, Any] | None = None
+) -> None:
+    """Writes the model and its card, each whole or not at all.
+
+    The model of a search says how it was tuned; the metrics of its run are not for release.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    from safetensors.numpy import save
+
+    vectors = {LAST: outcome.last}
+    if outcome.prepared.plan.optimizer.averaging != "none":
+        vectors[AVERAGED] = outcome.parameters
+    kept = {name: np.ascontiguousarray(v, dtype=np.float32) for name, v in vectors.items()}
+    facts = facts_of(outcome, data) | {"sha256": _digest(kept)}
+    if tuned is not None:
+        facts |= {"metrics": {}, "tuned": dict(tuned)}
+    text = json.dumps(facts, allow_nan=False, ensure_ascii=False, sort_keys=True)
+    write(folder / MODEL, save(kept, {_FACTS: text}))
+    write(folder / CARD, model_card(facts))
+
+
+def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
+    """The public facts of a trained model as JSON-ready values; no count of who came."""
+    prepared = outcome.prepared
+    plan = prepared.plan
+    canonical = json.dumps(plan.model_dump(mode="json"), sort_keys=True)
+    return {
+        "format": FORMAT,
+        "plan_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
+        "guarantee": guarantee_record(prepared.guarantee),
+        **protection_record(prepared, outcome.parameters.size),
+        "clip_norm": plan.privacy.clip_norm,
+        "clip_words": clip_words(prepared),
+        "steps": int(prepared.scheme.participation.steps),
+        "clients": prepared.population,
+        "seed": plan.run.seed,
+        "data": data.name,
+        "input_shape": list(data.train.inputs.shape[1:]),
+        "input_dtype": str(data.train.inputs.dtype),
+        "outputs": data.outputs,
+        "target": data.target.value,
+        "classes": list(data.names),
+        "model": plan.model.title,
+        "module": _module_facts(plan.model),
+        "features": plan.model.features,
+        "optimizer": plan.optimizer.model_dump(mode="json"),
+        "handed_out": LAST if plan.optimizer.averaging == "none" else AVERAGED,
+        "metrics": {name: float(column[-1]) for name, column in outcome.history.metrics.items()},
+        "test": test_words(outcome),
+    }
+
+
+def _module_facts(model: ModelSection) -> dict[str, Any] | None:
+    """How a module of the user's own is built again; None for a model that has a name."""
+    if model.name is not None:
+        return None
+    keys = {"module", "arguments", "pretrained", "trainable", "lora"}
+    return model.model_dump(mode="json", include=keys)
+
+
+def read_model(folder: Path) -> SavedModel:
+    """The model in a run's folder; nothing of the file is executed or unpickled.
+
+    Raises:
+        StorageError: there is none, or it is damaged or another program's.
+    """
+    path = folder / MODEL
+    if not path.is_file():
+        run = (folder / PLAN).is_file()
+        cause = f"no {MODEL}; write it with: turnout train --resume {folder}" if run else "no run"
+        raise StorageError(f"{folder}: {cause}")
+    tensors, metadata = _contents(path)
+    try:
+        facts = json.loads(metadata[_FACTS])
+        known = facts["format"] == FORMAT
+    except (KeyError, TypeError, ValueError):
+        raise StorageError(f"{path}: not a model that turnout wrote") from None
+    if not known:
+        raise StorageError(f"{path}: of the format {facts['format']!r}; read is {FORMAT!r}")
+    if not set(facts) >= _NEEDED:
+        raise StorageError(f"{path}: damaged: it does not say all that a model's file says")
+    if facts["sha256"] != _digest(tensors) or facts["handed_out"] not in tensors:
+        raise StorageError(f"{path}: damaged: its parameters do not have the digest that it names")
+    return SavedModel(tensors, facts)
+
+
+def _contents(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Tensors and metadata of a safetensors file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:
+        raise StorageError(f"{path}: damaged, or no safetensors file: {error}") from None
+
+
+def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        vector = tensors[name]
+        digest.update(f"{name} {vector.dtype.str} {vector.shape}\n".encode())
+        digest.update(vector.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,140 @@
+"""A search from its plan to its folder, or going on where one was stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from turnout.core.files import write
+from turnout.data import ClientData
+from turnout.plans import Plan, read_plan
+from turnout.reporting.training_report import PLAN, SIMULATOR
+from turnout.reporting.words import guarantee_record
+from turnout.runs.execution import Watcher
+from turnout.runs.folders import RunFolder, require_new
+from turnout.runs.search import STATE, Search, Searched
+from turnout.runs.training import Beside, write_model
+
+SEARCH, RESULT = "search.toml", "tune.json"
+"""The plan with its [tune], and what was found."""
+FREE = "none: nothing of the plan's own clients was read"
+OWN_PUBLIC = "none, by the plan's word that its own data are public"
+
+
+def tune(
+    source: Path | Plan,
+    folder: Path | None,
+    watcher: Watcher,
+    beside: Beside | None = None,
+    public: ClientData | None = None,
+) -> Searched:
+    """Searches as a plan's [tune] says, and writes what was found if there is a folder.
+
+    Raises:
+        ParameterError: the plan is refused, or the folder already holds something.
+        InterruptedRunError: Ctrl-C; the folder holds all candidates that are done.
+    """
+    plan, place = source, Path()
+    if not isinstance(source, Plan):
+        plan, place = Plan.from_toml(read_plan(source), str(source)), source.parent
+    assert isinstance(plan, Plan)
+    require_new(folder)
+    search = Search.of(plan, place, watcher, beside, public)
+    if folder is not None:
+        _files(folder).begin(_with_tune(plan), place)
+    return _finished(search, folder, watcher)
+
+
+def resume_tuning(
+    folder: Path,
+    watcher: Watcher,
+    beside: Beside | None = None,
+    public: ClientData | None = None,
+) -> Searched:
+    """Goes on with a search that was stopped or killed; a finished one is done again.
+
+    What was given beside the plan is given again.
+
+    Raises:
+        ParameterError: the folder holds no search.
+        StorageError: its file is damaged.
+    """
+    files = _files(folder)
+    plan = Plan.from_toml(files.plan_text(), str(folder / SEARCH))
+    search = Search.of(plan, files.place, watcher, beside, public)
+    return _finished(search, folder, watcher)
+
+
+def _files(folder: Path) -> RunFolder:
+    return RunFolder(folder, SEARCH, "a search")
+
+
+def _with_tune(plan: Plan) -> str:
+    """The plan's text, [tune] included."""
+    assert plan.tune is not None
+    full = plan.model_dump(mode="json", exclude_none=True)
+    full["tune"] = plan.tune.model_dump(mode="json", exclude_none=True)
+    return Plan.tables_to_toml(full)
+
+
+def _finished(search: Search, folder: Path | None, watcher: Watcher) -> Searched:
+    found = search.finished(watcher, folder)
+    if folder is not None:
+        record = searched_record(found)
+        if found.outcome is not None and found.model_data is not None:
+            write_model(folder, found.outcome, found.model_data, _tuned(found))
+        write(folder / PLAN, found.plan.to_toml())
+        write(folder / RESULT, json.dumps(record, indent=2, allow_nan=False) + "\n")
+        (folder / SIMULATOR / STATE).unlink(missing_ok=True)
+    return found
+
+
+def _tuned(found: Searched) -> dict[str, Any]:
+    """The facts of the search that a model card has."""
+    assert found.price is not None
+    return {
+        "values": dict(found.best.values),
+        "candidates": found.price.stopping.mean,
+        "score": found.best.score,
+        "score_noise": found.price.score_deviation,
+        "held_out_clients": found.held_out,
+    }
+
+
+def searched_record(found: Searched) -> dict[str, Any]:
+    """The releasable part of a search, as JSON-ready values.
+
+    Guarantees:
+        of a private search the best run alone, and nothing from which the number of runs follows.
+    """
+    record: dict[str, Any] = {
+        "values": dict(found.best.values),
+        "metric": found.metric,
+        "score": _number(found.best.score),
+        "held_out_clients": found.held_out,
+        "data": found.data,
+        "randomness": f"simulation only (seed {found.plan.run.seed})",
+    }
+    if found.price is None:
+        candidates = [
+            {"number": one.number, "values": dict(one.values), "score": _number(one.score)}
+            for one in found.candidates
+        ]
+        cost = OWN_PUBLIC if found.own_public else FREE
+        return record | {"price": cost, "candidates": candidates}
+    price = found.price
+    return record | {
+        **guarantee_record(price.guarantee),
+        "one_run_epsilon": price.one_run,
+        "mean_candidates": price.stopping.mean,
+        "noise_multiplier": price.noise_multiplier,
+        "score_deviation": price.score_deviation,
+        "covered": "the best run's model, its values and its score together",
+    }
+
+
+def _number(score: float) -> float | None:
+    """A score as JSON has it."""
+    return score if math.isfinite(score) else None

@@ -1,0 +1,296 @@
+"""Workload of a plan: data, trace, clients, participation, and features of records.
+
+`gather` builds the `Workload`. `features_of` computes features and keeps those of large data sets
+in the user's cache; `Views` computes them once for all runs of a search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from turnout import data as datasets
+from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
+from turnout.data import ClientData, MissingFileError, Records, own_data
+from turnout.data.layout import Allocate, Shelf, ShelfContents
+from turnout.learning.features import FeatureMap, apply_features, first_features
+from turnout.participation.traces import availability_law
+from turnout.plans import AvailabilitySection, Plan
+from turnout.plans.data_sections import DataSection
+from turnout.plans.refusals import MISSING
+from turnout.schemes import ParticipationLaw, PrivacyUnit
+
+if TYPE_CHECKING:
+    from turnout.learning.tasks import Executor
+
+BUILT_IN_TRACE = "flash-phones"
+"""``participation.trace`` for the phones of the FLASH trace."""
+
+
+@shows_shapes("population", "law")
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """A plan with its data at hand.
+
+    The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one.
+    Code and files that the model is made of are looked for in the folder; a module that is given
+    beside the plan stands for the plan's own. The engine computes clients' updates; None for
+    threads of this process.
+    """
+
+    plan: Plan
+    data: ClientData
+    population: int
+    law: ParticipationLaw
+    trace: NDArray[np.float64] | None = None
+    folder: Path = Path()
+    module: Any = None
+    engine: Executor | None = None
+
+
+def gather(
+    plan: Plan,
+    folder: Path,
+    beside: ClientData | None = None,
+    phase: ProgressPhase | None = None,
+    data_folder: Path | None = None,
+) -> Workload:
+    """The plan's data, trace (its path relative to the folder), population and law.
+
+    Args:
+        plan: whose [data] names a data set, or says how to read a file.
+        folder: to which its paths are relative.
+        beside: data that are given beside the plan, whose [data] then names none.
+        phase: is told how far the reading of a file is.
+        data_folder: to which the paths of its data and model are relative, where that is another
+            folder.
+
+    Raises:
+        ParameterError: a file that is missing, a value in it that cannot be read as the plan says,
+            or a number of clients that does not fit.
+        StorageError: a damaged file.
+    """
+    own_folder = data_folder or folder
+    data = _data(plan.data, own_folder, beside, phase or UnseenPhase())
+    if plan.privacy.unit is PrivacyUnit.EXAMPLE:
+        data = _of_records(plan, data)
+    if beside is not None and beside.section is not None:  # so that reports say how it was read
+        dealt = plan.data.model_dump(include={"clients", "dealing"})
+        plan = plan.model_copy(update={"data": beside.section.model_copy(update=dealt)})
+    held = len(data.train) if data.holdings is None else data.holdings.population
+    section = plan.participation
+    if not isinstance(section, AvailabilitySection):
+        population = _population(plan, data, held, held)
+        return Workload(plan, data, population, plan.law(population), folder=own_folder)
+    trace = _trace(section, folder)
+    population = _population(plan, data, held, len(trace))
+    if population != len(trace):
+        raise ParameterError("data.clients", population, f"{len(trace)}, as in the trace")
+    law = availability_law(trace, section.window, section.probability)
+    return Workload(plan, data, population, law, trace, own_folder)
+
+
+class ProgressPhase(Protocol):
+    """Something that takes a while, as whoever does it sees it."""
+
+    def rows(self, what: str, done: int) -> None:
+        """Progress: what is done, and with how many rows."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something to know once it is over."""
+        ...
+
+
+class UnseenPhase:
+    """Tells nobody."""
+
+    def rows(self, what: str, done: int) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+
+def _data(
+    section: DataSection, folder: Path, beside: ClientData | None, phase: ProgressPhase
+) -> ClientData:
+    """The data set by its name, by its path, or beside the plan."""
+    if beside is not None:
+        for key in ("name", "path", *section.model_fields_set):
+            if getattr(section, key) is not None and key not in ("clients", "dealing"):
+                raise ParameterError(
+                    f"data.{key}",
+                    getattr(section, key),
+                    "none where data are given beside the plan",
+                )
+        if beside.holdings is not None and section.clients is not None:
+            raise ParameterError(
+                "data.clients", section.clients, "none: the data say who holds what"
+            )
+        return beside
+    if section.path is not None:
+        try:
+            return own_data(section, folder, phase.rows, phase.note)
+        except ParameterError as error:
+            name = "path" if error.name == "data" else error.name
+            raise ParameterError(f"data.{name}", error.value, error.expected) from None
+    if section.name is None:
+        expected = (
+            "the path of a file, or a name; or data beside the plan: turnout.train(plan, data=…)"
+        )
+        raise ParameterError("data.path", MISSING, expected)
+    try:
+        return datasets.load_images(section.name)
+    except MissingFileError as error:
+        raise ParameterError("data.name", section.name, f"data at hand, but {error}") from None
+
+
+def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
+    """The number of clients; each holds at least one record."""
+    if data.holdings is not None:
+        return held
+    clients = plan.data.clients or default
+    if clients > held:
+        raise ParameterError("data.clients", clients, f"at most {held}, the number of records")
+    return clients
+
+
+def _of_records(plan: Plan, data: ClientData) -> ClientData:
+    """The data as if each record were a client, which is what is drawn, clipped and protected."""
+    if plan.data.clients is not None:
+        expected = "none with unit = 'example': each record takes part by itself"
+        raise ParameterError("data.clients", plan.data.clients, expected)
+    if isinstance(plan.participation, AvailabilitySection):
+        expected = "'client' with a trace, which says when clients are available"
+        raise ParameterError("privacy.unit", plan.privacy.unit.value, expected)
+    return replace(data, holdings=None)
+
+
+def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
+    """The trace, cut to the steps that the plan uses."""
+    try:
+        if section.trace == BUILT_IN_TRACE:
+            trace = datasets.flash_phones()
+        else:
+            trace = datasets.trace_from(folder / section.trace)
+    except MissingFileError as error:
+        raise ParameterError(
+            "participation.trace", section.trace, f"a trace at hand, but {error}"
+        ) from None
+    steps = section.steps or trace.shape[1]
+    for key, value, limit, what in (
+        ("steps", steps, trace.shape[1], "the steps of the trace"),
+        ("window", section.window, steps, "the steps of the run"),
+        ("first_slot", section.first_slot, section.steps_per_day - 1, "the last slot of a day"),
+    ):
+        if value > limit:
+            raise ParameterError(f"participation.{key}", value, f"at most {limit}, {what}")
+    return trace[:, :steps]
+
+
+FUNCTIONS = 1
+"""Version of the feature functions that have names: with another one nothing kept is read."""
+
+KEPT_BYTES = 2**24
+"""Features of fewer bytes are computed anew each time, which takes a second at most."""
+
+_ROOM, _NAME, _MIB = "features", "features", 2**20
+_DIGESTED_AT_ONCE = 2**24
+
+
+def features_of(
+    features: FeatureMap | None, inputs: NDArray[Any], phase: ProgressPhase
+) -> NDArray[Any]:
+    """The features of inputs, as `apply_features` gives them; large ones are memory-mapped.
+
+    What is kept is found by digests of the inputs, of the user's code and by the versions of
+    PyTorch and of these functions. Its first rows are computed anew and compared: code may depend
+    on more than its own file.
+
+    Raises:
+        ParameterError: as `apply_features`.
+        StorageError: the cache cannot be written.
+    """
+    if features is None:
+        return inputs
+    first = first_features(features, inputs)
+    if first.nbytes // len(first) * len(inputs) < KEPT_BYTES:
+        return apply_features(features, inputs)
+    shelf = Shelf.of(_ROOM, [*_versions(features), _digest(inputs)])
+    found = shelf.kept()
+    if found is not None and not np.array_equal(found.arrays[_NAME][: len(first)], first):
+        shelf.clear()
+
+    def make(allocate: Allocate) -> ShelfContents:
+        return ShelfContents({_NAME: apply_features(features, inputs, allocate)}, {})
+
+    kept, made = shelf.keep(make)
+    if made:
+        size = shelf.size_bytes() / _MIB
+        phase.note(
+            f"{features.text} of {len(inputs):,} inputs kept in {shelf.folder}: "
+            f"{size:,.1f} MiB, a function of private data"
+        )
+    return kept.arrays[_NAME]
+
+
+def _versions(features: FeatureMap) -> list[object]:
+    """All that features depend on but inputs."""
+    code = [[one.name, one.digest] for one in features.code]
+    return [FUNCTIONS, torch.__version__, features.text, code]
+
+
+def _digest(inputs: NDArray[Any]) -> str:
+    """Digest of an array's numbers, type and shape; it may be memory-mapped."""
+    digest = hashlib.blake2b(f"{inputs.dtype.str} {inputs.shape}".encode(), digest_size=16)
+    rows = max(1, _DIGESTED_AT_ONCE // max(1, inputs.nbytes // len(inputs)))
+    for start in range(0, len(inputs), rows):
+        digest.update(np.ascontiguousarray(inputs[start : start + rows]).data)
+    return digest.hexdigest()
+
+
+_AS_THEY_ARE = "pixels"
+
+
+class Views:
+    """The data of a workload by the name of a feature, each computed when it is first needed."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._seen: dict[str, ClientData] = {_AS_THEY_ARE: workload.data}
+
+    def workload(self, plan: Plan) -> Workload:
+        """The workload of a plan, its features computed already and none left to compute.
+
+        Raises:
+            ParameterError: a feature that the inputs do not have.
+        """
+        name = plan.model.features
+        if name not in self._seen:
+            data = self._workload.data
+            train, test = (
+                _featured(self._workload, name, records) for records in (data.train, data.test)
+            )
+            self._seen[name] = replace(data, train=train, test=test)
+        model = plan.model.model_copy(update={"features": _AS_THEY_ARE})
+        plan = plan.model_copy(update={"model": model})
+        return replace(self._workload, plan=plan, data=self._seen[name])
+
+
+def _featured(workload: Workload, name: str, records: Records) -> Records:
+    # Imported here: they load PyTorch.
+    from turnout.learning.features import build_features
+
+    try:
+        features = build_features(name, workload.folder)
+        return Records(features_of(features, records.inputs, UnseenPhase()), records.labels)
+    except ParameterError as error:
+        raise ParameterError("model.features", name, error.expected) from None

@@ -1,0 +1,86 @@
+"""Schemes: what the sampler executes, accounting prices and the protocol enforces."""
+
+from typing import TYPE_CHECKING, Any
+
+from turnout.schemes.randomizers import (
+    ApproximateRandomizer,
+    AttainedVariation,
+    BoundedVariation,
+    DiscreteGaussianNoise,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    LaplaceNoise,
+    NonAdaptiveRandomizer,
+    PairRandomizer,
+    PureRandomizer,
+    Randomizer,
+    RepeatedMessages,
+    RoundedGaussianNoise,
+    SampledBitResponse,
+    TableRandomizer,
+)
+from turnout.schemes.registry import ParticipationLaw, law_class
+from turnout.schemes.scheme import (
+    PrivacyUnit,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SpeakingOrder,
+    TrustModel,
+)
+
+if TYPE_CHECKING:
+    from turnout.schemes.participation.availability_check_in import AvailabilityCheckIn
+    from turnout.schemes.participation.check_in import CheckIn
+    from turnout.schemes.participation.every_step import EveryStep
+    from turnout.schemes.participation.fixed_assignment import FixedAssignment
+    from turnout.schemes.participation.fixed_size import FixedSize
+    from turnout.schemes.participation.k_subset import KSubset
+    from turnout.schemes.participation.poisson_sampling import PoissonSampling
+    from turnout.schemes.participation.self_sampling import SelfSampling
+    from turnout.schemes.participation.sliding_window import SlidingWindow
+
+__all__ = [
+    "ApproximateRandomizer",
+    "AttainedVariation",
+    "AvailabilityCheckIn",
+    "BoundedVariation",
+    "CheckIn",
+    "DiscreteGaussianNoise",
+    "EveryStep",
+    "FixedAssignment",
+    "FixedSize",
+    "GaussianNoise",
+    "HadamardResponse",
+    "KSubset",
+    "KaryResponse",
+    "LaplaceNoise",
+    "NonAdaptiveRandomizer",
+    "PairRandomizer",
+    "ParticipationLaw",
+    "PoissonSampling",
+    "PrivacyUnit",
+    "PureRandomizer",
+    "Randomizer",
+    "Relation",
+    "ReleaseRule",
+    "RepeatedMessages",
+    "RoundedGaussianNoise",
+    "SampledBitResponse",
+    "Scheme",
+    "SelfSampling",
+    "SlidingWindow",
+    "SpeakingOrder",
+    "TableRandomizer",
+    "TrustModel",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A participation law, whose file is loaded once it is asked for."""
+    law = law_class(name)
+    if law is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = law
+    return law

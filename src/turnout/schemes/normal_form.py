@@ -1,0 +1,377 @@
+"""Draws, and the normal form of a participation: the blocks of draws that every reader uses.
+
+A participation is a sequence of blocks of steps. The steps of one client within a block are
+chosen by one draw, independently of the other blocks: `Always`, `Bernoulli`, `Cohort`, `OneOf`,
+`KOf`, `Kept`, `Staggered` or `OneOfOwn`. Draws are a closed set: sampler, expectations,
+admissions, accounting and verifier each have one `DrawTable` over them and read nothing else of
+a participation. Clients are independent of each other except under `Cohort`. `Form` joins blocks;
+`normal_form` gives the form of a participation.
+
+>>> from turnout.schemes.normal_form import OneOf
+>>> busy, idle = Form.of(OneOf(4)), Form.of(OneOf(4, probability=0.0))
+>>> (busy + idle) * 2 == busy + idle + busy + idle
+True
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.schemes.parameters import plain_numbers
+from turnout.schemes.registry import close, is_registered
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Guarantee: everybody takes part in the block's one step."""
+
+    steps: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bernoulli:
+    """Guarantee: a client takes part in the block's one step with probability ``rate``.
+
+    Attributes:
+        unseen: whether each client draws its own coin (self-sampling), unseen by anybody else.
+    """
+
+    steps: ClassVar[int] = 1
+    rate: float
+    unseen: bool = False
+
+    def __post_init__(self) -> None:
+        checks.probability(rate=self.rate)
+        checks.flag(unseen=self.unseen)
+        plain_numbers(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Guarantee: the block's one step serves a uniform subset of ``size`` of ``population``."""
+
+    steps: ClassVar[int] = 1
+    size: int
+    population: int
+
+    def __post_init__(self) -> None:
+        checks.count(size=self.size, population=self.population)
+        checks.at_most("population", self.population, size=self.size)
+        plain_numbers(self)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Guarantee: with ``probability`` a client takes part in one uniform step of the block.
+
+    With probability 0 nobody takes part in any.
+    """
+
+    steps: int
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.count(steps=self.steps)
+        checks.probability(probability=self.probability)
+        plain_numbers(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KOf:
+    """Guarantee: a client takes part in exactly ``picks`` steps of the block, a uniform subset."""
+
+    steps: int
+    picks: int
+
+    def __post_init__(self) -> None:
+        checks.count(steps=self.steps, picks=self.picks)
+        checks.at_most("steps", self.steps, picks=self.picks)
+        plain_numbers(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Guarantee: a client draws by ``slot`` once and keeps its step in ``epochs`` epochs.
+
+    Attributes:
+        slot: the client's draw, of one epoch's steps.
+        epochs: how often it is repeated; together they are one block.
+    """
+
+    slot: OneOf
+    epochs: int
+
+    def __post_init__(self) -> None:
+        checks.count(epochs=self.epochs)
+        plain_numbers(self)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the block."""
+        return self.slot.steps * self.epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Staggered:
+    """Guarantee: a client takes part at most once, in one uniform slot of a window of its own.
+
+    Slots are 0 … ``slots − 1``, and the window of client j begins with slot
+    ⌊j / clients_per_slot⌋. The first ``window − 1`` slots are a warm-up before the block's first
+    step; who drew one of them, or a slot past the end, does not take part.
+    """
+
+    window: int
+    slots: int
+    clients_per_slot: int = 1
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window, slots=self.slots, clients_per_slot=self.clients_per_slot)
+        checks.at_most("slots", self.slots, window=self.window)
+        plain_numbers(self)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the block: slots after the warm-up."""
+        return self.slots - self.window + 1
+
+    @property
+    def population(self) -> int:
+        """Clients who have a window."""
+        return self.slots * self.clients_per_slot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneOfOwn:
+    """Guarantee: with ``probability`` a client takes part in one uniform step of *its own* ones.
+
+    Attributes:
+        available: its own steps, bool, shape (clients, steps), of all of the draw's blocks one
+            after the other; not copied.
+        steps: of a block; the last one may be shorter.
+        probability: of coming at all in a block in which it has a step.
+    """
+
+    available: np.ndarray = field(repr=False)
+    steps: int
+    probability: float = 1.0
+
+    @property
+    def population(self) -> int:
+        """Clients who have rows."""
+        return self.available.shape[0]
+
+    def block_sizes(self) -> np.ndarray:
+        """Own steps of each client in each block, int64, shape (clients, blocks)."""
+        starts = np.arange(0, self.available.shape[1], self.steps)
+        return np.add.reduceat(self.available.astype(np.int64), starts, axis=1)
+
+
+Draw = Always | Bernoulli | Cohort | OneOf | KOf | Kept | Staggered | OneOfOwn
+
+DRAWS = (Always, Bernoulli, Cohort, OneOf, KOf, Kept, Staggered, OneOfOwn)
+"""All of them."""
+
+close(*DRAWS)
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The same draw, afresh in each of consecutive blocks, which together have so many steps."""
+
+    draw: Draw
+    steps: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks, the last of which may be shorter where the draw allows it."""
+        return -(-self.steps // self.draw.steps)
+
+
+class ReleasedSteps(NamedTuple):
+    """The released steps of a draw's blocks: whole ones, and steps of the one that was begun."""
+
+    draw: Draw
+    full: int
+    rest: int
+
+
+class Place(NamedTuple):
+    """The place of a step: its span, the span's first step, and the number of its block."""
+
+    span: Span
+    first_step: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Spans one after the other; neighbours with equal draws are one.
+
+    Forms are made by `Form.of`, ``+`` (one after the other) and ``*`` (so many times).
+
+    Attributes:
+        population: the clients of the run, where a draw says them, else None.
+
+    Raises:
+        ParameterError: no span, or draws of different numbers of clients.
+    """
+
+    spans: tuple[Span, ...]
+    _first_steps: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _first_blocks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    population: int | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checks.count(spans=len(self.spans))
+        steps = accumulate((span.steps for span in self.spans), initial=0)
+        blocks = accumulate((span.blocks for span in self.spans), initial=0)
+        object.__setattr__(self, "_first_steps", tuple(steps))
+        object.__setattr__(self, "_first_blocks", tuple(blocks))
+        draws = (span.draw for span in self.spans)
+        known = {d.population for d in draws if isinstance(d, Cohort | Staggered | OneOfOwn)}
+        if len(known) > 1:
+            raise ParameterError("population", sorted(known), "the same in all draws of a law")
+        object.__setattr__(self, "population", known.pop() if known else None)
+
+    @classmethod
+    def of(cls, draw: Draw, blocks: int = 1) -> Form:
+        """So many blocks of one draw; of `OneOfOwn` as many as it has, where blocks is 1."""
+        checks.count(blocks=blocks)
+        if isinstance(draw, OneOfOwn):
+            if blocks != 1:
+                raise ParameterError("blocks", blocks, "1: OneOfOwn says all of its blocks")
+            return cls((Span(draw, draw.available.shape[1]),))
+        return cls((Span(draw, draw.steps * blocks),))
+
+    def __add__(self, other: Form) -> Form:
+        if not isinstance(other, Form):
+            return NotImplemented
+        last, first = self.spans[-1], other.spans[0]
+        if last.draw == first.draw and not isinstance(last.draw, OneOfOwn):
+            merged = Span(last.draw, last.steps + first.steps)
+            return Form((*self.spans[:-1], merged, *other.spans[1:]))
+        return Form(self.spans + other.spans)
+
+    def __mul__(self, times: int) -> Form:
+        checks.count(times=times)
+        if len(self.spans) == 1 and not isinstance(self.spans[0].draw, OneOfOwn):
+            return Form((Span(self.spans[0].draw, self.spans[0].steps * times),))
+        if self.spans[0].draw != self.spans[-1].draw:
+            return Form(self.spans * times)
+        result = self
+        for _ in range(times - 1):
+            result = result + self
+        return result
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self._first_steps[-1]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole run."""
+        return self._first_blocks[-1]
+
+    def check_population(self, population: int) -> None:
+        """Refuses a number of clients below 1, or another one than the form's own."""
+        checks.count(population=population)
+        if self.population is not None and population != self.population:
+            raise ParameterError("population", population, f"the law's own, {self.population}")
+
+    def at_step(self, step: int) -> Place:
+        """The place of a step, counted over the whole run."""
+        i = bisect_right(self._first_steps, step, hi=len(self.spans)) - 1
+        span, first = self.spans[i], self._first_steps[i]
+        return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
+
+    def block(self, index: int) -> tuple[int, int]:
+        """A block's first step, counted over the whole run, and its steps."""
+        i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
+        span = self.spans[i]
+        within = (index - self._first_blocks[i]) * span.draw.steps
+        return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
+
+    def released(self, steps: int) -> Sequence[ReleasedSteps]:
+        """The parts of the first ``steps`` steps by their draws; at least one, be it empty."""
+        parts: dict[Draw, ReleasedSteps] = {}
+        for span, first in zip(self.spans, self._first_steps, strict=False):
+            part = min(steps - first, span.steps)
+            if part <= 0 and parts:
+                break
+            full, rest = divmod(max(part, 0), span.draw.steps)
+            before = parts.get(span.draw, ReleasedSteps(span.draw, 0, 0))
+            parts[span.draw] = ReleasedSteps(span.draw, before.full + full, before.rest + rest)
+        return list(parts.values())
+
+
+def normal_form(law: Any) -> Form:
+    """The normal form of a participation law.
+
+    Raises:
+        UnsupportedError: an object whose class is not registered as a participation law, or one
+            whose form is none or has other steps than it says.
+    """
+    if not is_registered(type(law)):
+        raise UnsupportedError(
+            f"no normal form is known for the law {type(law).__name__}, which is not registered"
+        )
+    # What is compared by identity may hold arrays, which a cache would keep.
+    by_value = type(law).__hash__ is not object.__hash__
+    return _cached(law) if by_value else _form(law)
+
+
+def _form(law: Any) -> Form:
+    form = law.form()
+    name = type(law).__name__
+    if not isinstance(form, Form):
+        raise UnsupportedError(f"the form of {name} is no Form of draws")
+    if form.steps != law.steps:
+        raise UnsupportedError(f"{name} says {law.steps} steps, but its draws have {form.steps}")
+    return form
+
+
+_cached = lru_cache(maxsize=256)(_form)
+
+
+class DrawTable(Generic[Row]):
+    """One reader's function of each draw. A draw without a row is refused, never guessed.
+
+    Args:
+        what: the reader's answer, as an error message names it.
+        rows: one for each draw that the reader knows.
+    """
+
+    def __init__(self, what: str, rows: Mapping[type, Row]) -> None:
+        self.what = what
+        self.rows = dict(rows)
+
+    def __contains__(self, draw: object) -> bool:
+        return type(draw) in self.rows
+
+    def __getitem__(self, draw: object) -> Row:
+        row = self.rows.get(type(draw))
+        if row is None:
+            raise UnsupportedError(f"{self.what} is not known for the draw {type(draw).__name__}")
+        return row
+
+    def require(self, law: Any) -> None:
+        """Refuses a law, by its name, one of whose draws has no row."""
+        for span in normal_form(law).spans:
+            if span.draw not in self:
+                raise UnsupportedError(
+                    f"{self.what} is not known for the law {type(law).__name__}, whose draws are "
+                    f"{type(span.draw).__name__}"
+                )

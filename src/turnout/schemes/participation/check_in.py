@@ -1,0 +1,38 @@
+"""Random check-in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.schemes.normal_form import Form, OneOf
+from turnout.schemes.parameters import Checked, chance, count
+from turnout.schemes.registry import participation_law
+
+
+@participation_law(
+    "check-in",
+    "In each window each client draws one uniform step, with probability ``probability``.",
+    question="check-in",
+    rank=5,
+)
+@dataclass(frozen=True, slots=True)
+class CheckIn(Checked):
+    """Random check-in, windows drawn afresh.
+
+    Guarantee: in each of ``windows`` consecutive windows of ``window`` steps each client, with
+    probability ``probability``, takes part in exactly one step, uniform in the window; draws
+    of different windows are independent.
+    """
+
+    window: int = count("steps a window")
+    windows: int = count("windows of the run", 1, repeats=True)
+    probability: float = chance("chance of coming at all, per window", 1.0)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.window * self.windows
+
+    def form(self) -> Form:
+        """One step of each window."""
+        return Form.of(OneOf(self.window, self.probability), self.windows)

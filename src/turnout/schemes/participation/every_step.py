@@ -1,0 +1,26 @@
+"""Every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.schemes.normal_form import Always, Form
+from turnout.schemes.parameters import Checked, count
+from turnout.schemes.registry import participation_law
+
+
+@participation_law(
+    "every-step",
+    "Every client takes part in every step: no amplification.",
+    question="none",
+    rank=1,
+)
+@dataclass(frozen=True, slots=True)
+class EveryStep(Checked):
+    """Guarantee: each client takes part in every one of ``steps`` steps."""
+
+    steps: int = count("steps of the run", plan_default=1, repeats=True)
+
+    def form(self) -> Form:
+        """A step without chance, so many times."""
+        return Form.of(Always(), self.steps)

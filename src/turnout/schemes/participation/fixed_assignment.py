@@ -1,0 +1,43 @@
+"""A slot that is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.schemes.normal_form import Form, Kept, OneOf
+from turnout.schemes.parameters import Checked, chance, count
+from turnout.schemes.registry import participation_law
+
+
+@participation_law(
+    "fixed-assignment",
+    "Each client draws one step of a window once, and takes part in it in every epoch.",
+    question="fixed-assignment",
+    rank=8,
+)
+@dataclass(frozen=True, slots=True)
+class FixedAssignment(Checked):
+    """A slot drawn once and kept ("balls in bins"); not `CheckIn`, which draws windows afresh.
+
+    Guarantee: each client, with probability ``probability`` and independently of all others,
+    draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
+    consecutive windows. So the number of clients in a slot is random, and some may be empty.
+
+    A data loader that shuffles is not this, whether it reuses its permutation or draws it afresh:
+    it deals records without replacement into batches of one size, so that the others' batches
+    tell a record's own (docs/which-guarantee.md; `EveryStep` of as many steps as it has epochs
+    holds).
+    """
+
+    window: int = count("steps an epoch")
+    epochs: int = count("epochs of the run, in each of which a client keeps its step")
+    probability: float = chance("chance of coming at all, in the whole run", 1.0)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.window * self.epochs
+
+    def form(self) -> Form:
+        """One block: a step of the window, kept in every epoch."""
+        return Form.of(Kept(OneOf(self.window, self.probability), self.epochs))

@@ -1,0 +1,23 @@
+"""Sampling without replacement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.schemes.normal_form import Cohort, Form
+from turnout.schemes.parameters import Checked, count
+from turnout.schemes.registry import participation_law
+
+
+@participation_law("fixed-size", "Each step serves ``size`` clients, a uniform subset.", rank=4)
+@dataclass(frozen=True, slots=True)
+class FixedSize(Checked):
+    """Guarantee: each step serves ``size`` of ``population`` clients, a uniform subset, afresh."""
+
+    size: int = count("clients a step", at_most="population")
+    population: int = count()
+    steps: int = count("steps of the run", repeats=True)
+
+    def form(self) -> Form:
+        """A uniform subset of the clients a step."""
+        return Form.of(Cohort(self.size, self.population), self.steps)

@@ -1,0 +1,35 @@
+"""Several steps of a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.schemes.normal_form import Form, KOf
+from turnout.schemes.parameters import Checked, count
+from turnout.schemes.registry import participation_law
+
+
+@participation_law(
+    "k-subset",
+    "In each window each client takes part in ``picks`` different steps, a uniform subset.",
+    question="k-subset",
+    rank=7,
+)
+@dataclass(frozen=True, slots=True)
+class KSubset(Checked):
+    """Guarantee: in each of ``windows`` windows of ``window`` steps each client takes part in
+    exactly ``picks`` different steps, a uniform subset.
+    """
+
+    window: int = count("steps a window")
+    picks: int = count("steps of a window in which a client takes part", at_most="window")
+    windows: int = count("windows of the run", 1, repeats=True)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.window * self.windows
+
+    def form(self) -> Form:
+        """So many steps of each window."""
+        return Form.of(KOf(self.window, self.picks), self.windows)

@@ -1,0 +1,30 @@
+"""Poisson sampling by the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.schemes.normal_form import Bernoulli, Form
+from turnout.schemes.parameters import Checked, chance, count
+from turnout.schemes.registry import participation_law
+
+
+@participation_law(
+    "poisson",
+    "In each step the server picks each client with probability ``rate``.",
+    question="poisson",
+    rank=2,
+)
+@dataclass(frozen=True, slots=True)
+class PoissonSampling(Checked):
+    """Guarantee: in each step each client takes part with probability ``rate``, independently.
+
+    The server draws who comes.
+    """
+
+    rate: float = chance("chance of a client in a step")
+    steps: int = count("steps of the run", repeats=True)
+
+    def form(self) -> Form:
+        """One Bernoulli draw of the server a step."""
+        return Form.of(Bernoulli(self.rate), self.steps)

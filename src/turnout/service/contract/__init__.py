@@ -1,0 +1,1 @@
+"""The contract of coordinator, device and verifier: messages, charter, computation, ledger."""

@@ -1,0 +1,241 @@
+"""The distinguishing game against a served task: its engine, storage, messages and restarts.
+
+A task of the plan's charter is created in a database of its own, and clients upload the bytes that
+devices upload. Many canaries share a task: each moves a coordinate that nobody else moves, so that
+each is a trial. In some steps, drawn by a coin, the coordinator dies between the first half of the
+uploads and the second, another one takes over its database, and every device sends again what it
+sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.auditing.canaries import require_independent
+from turnout.auditing.confidence import Statistics, merged_scores
+from turnout.auditing.releases import canary_steps, drawn_blocks, whole_noise
+from turnout.core.aggregates import Noise
+from turnout.core.arrays import FloatArray
+from turnout.core.errors import LocalProtocolError
+from turnout.participation.schedule import Schedule
+from turnout.protocol.lattice import Lattice
+from turnout.randomness import SimulationStreams, Source
+from turnout.schemes import Relation
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.wire import WireAnswer
+from turnout.service.coordinator import releases
+from turnout.service.coordinator.engine import Engine
+from turnout.service.coordinator.new_task import invite
+from turnout.service.coordinator.releases import Learner
+from turnout.service.storage.database import Storage
+from turnout.service.storage.opening import open_storage
+
+CANARIES = 512
+"""Trials that share a task."""
+_RESTARTED = 0.1
+"""The chance that the coordinator dies in a step."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServedGame:
+    """Runs of a served task with and without the canary.
+
+    Args:
+        charter: of the task: Gaussian noise of the coordinator, aggregated releases, and clients
+            whose draws are alike. Its noise, law, divisor, lattice and budget are what runs; its
+            model gets a coordinate for each canary.
+        engine: what decides; another one has a fault.
+        noise: what a generator's draws become.
+        tell: is told how many runs of a world were played since it was told before.
+
+    Raises:
+        UnsupportedError: another scheme.
+    """
+
+    charter: Charter
+    engine: type[Engine] = Engine
+    noise: Callable[[np.random.Generator], Noise] = whole_noise
+    tell: Callable[[int], None] = lambda played: None
+
+    def __post_init__(self) -> None:
+        require_independent(self.charter.scheme)
+
+    def scores(
+        self, world: int, trials: int, streams: SimulationStreams, *name: str | int
+    ) -> dict[str, FloatArray]:
+        """Statistics of so many runs, each of shape (trials,), by name; as of `Game`."""
+        return merged_scores(
+            self._group(world, min(CANARIES, trials - start), streams, (*name, world, start))
+            for start in range(0, trials, CANARIES)
+        )
+
+    def _group(
+        self, world: int, trials: int, streams: SimulationStreams, name: tuple[str | int, ...]
+    ) -> dict[str, FloatArray]:
+        """The statistics of one task's canaries."""
+        scheme, charter = self.charter.scheme, self._charter_for(trials)
+        source = streams.source("audit", "participation", *name)
+        noise = self.noise(streams.generator("audit", "noise", *name))
+        statistics = Statistics(scheme, trials)
+        there = world == 0 or scheme.relation is not Relation.ADD_REMOVE
+        sent = _sent(scheme.relation, world)
+        with _served(charter, self.engine, noise, source) as task:
+            for draw, block, first_step in drawn_blocks(scheme):
+                schedule = canary_steps(draw, trials, block, source, first_step)
+                steps = range(block.first_step, block.first_step + block.steps)
+                seen = [task.step(_came(schedule, step, there), sent) for step in steps]
+                statistics.add(draw, np.stack(seen))
+        self.tell(trials)
+        return statistics.by_name()
+
+    def _charter_for(self, canaries: int) -> Charter:
+        """The charter of a task whose model has a coordinate for each canary."""
+        lattice = self.charter.encoding
+        assert isinstance(lattice, Lattice)
+        return replace(
+            self.charter,
+            population=canaries,
+            encoding=replace(lattice, dimension=canaries),
+            initial_model=hashlib.sha256(_model(canaries)).digest(),
+        )
+
+
+def _sent(relation: Relation, world: int) -> float:
+    """The canary's update in units of C, where it comes."""
+    if world == 0:
+        return 1.0
+    return -1.0 if relation is Relation.REPLACE_ONE else 0.0
+
+
+def _came(schedule: Schedule, step: int, there: bool) -> NDArray[np.integer]:
+    """The canaries that come to a step."""
+    return schedule.at(step) if there else np.zeros(0, np.int64)
+
+
+def _model(canaries: int) -> bytes:
+    """A first model of zeros."""
+    return releases.to_bytes(np.zeros(canaries, np.float32))
+
+
+def _key(client: int) -> bytes:
+    """In place of a device's public key: nothing is signed here."""
+    return client.to_bytes(32, "little")
+
+
+class _Watching(Learner):
+    """A learner that leaves the model as it is, and tells the releases that it gets."""
+
+    def __init__(self) -> None:
+        self.direction: FloatArray | None = None
+
+    def init(self, parameters: NDArray[np.float32]) -> releases.State:
+        """No state."""
+        return {}
+
+    def moved(
+        self,
+        parameters: NDArray[np.float32],
+        state: releases.State,
+        direction: FloatArray,
+        move: int,
+    ) -> tuple[NDArray[np.float32], releases.State]:
+        """The same parameters."""
+        self.direction = direction
+        return parameters, state
+
+    def released(self, parameters: NDArray[np.float32], state: releases.State) -> Any:
+        """The same parameters."""
+        return parameters
+
+
+@contextmanager
+def _served(
+    charter: Charter, engine: type[Engine], noise: Noise, source: Source
+) -> Iterator[_Task]:
+    """A task in a database of its own, which is gone afterwards."""
+    with TemporaryDirectory(prefix="turnout-audit-") as folder:
+        task = _Task(charter, Path(folder) / "task.db", engine, noise, source)
+        try:
+            yield task
+        finally:
+            task.storage.close()
+
+
+class _Task:
+    """A served task and the devices of all canaries."""
+
+    def __init__(
+        self, charter: Charter, path: Path, engine: type[Engine], noise: Noise, source: Source
+    ) -> None:
+        self._charter, self._path, self._engine_class = charter, path, engine
+        self._noise, self._source, self._learner = noise, source, _Watching()
+        self.storage: Storage = open_storage(path, serving=True)
+        with self.storage.transaction() as tx:
+            tx.create_task(charter.canonical(), bytes(32), _model(charter.population))
+        self._engine = self._opened()
+        self._enrol()
+
+    def _opened(self) -> Engine:
+        """A coordinator with nothing but the database."""
+        return self._engine_class.open(
+            self.storage, lambda _: self._learner, source=self._source, noise=self._noise
+        )
+
+    def _enrol(self) -> None:
+        """Every canary uses an invitation."""
+        with self.storage.transaction() as tx:
+            for each in invite(tx, self._charter, self._charter.population):
+                self._engine.enrol(tx, each.client, each.secret, _key(each.client))
+
+    def _restart(self) -> None:
+        """Another coordinator takes over the database."""
+        self.storage.close()
+        self.storage = open_storage(self._path, serving=True)
+        self._engine = self._opened()
+
+    def step(self, came: NDArray[np.integer], sent: float) -> FloatArray:
+        """The release of a step, a coordinate a canary, in units of C, shape (canaries,).
+
+        Args:
+            came: who comes.
+            sent: the update of each, in units of C along its own coordinate.
+        """
+        step, half = self._engine.step, came.size // 2
+        self._upload(step, came[:half], sent)
+        if self._source.bernoulli(_RESTARTED, 1)[0]:
+            self._restart()
+            self._upload(step, came[:half], sent)
+        self._upload(step, came[half:], sent)
+        with self.storage.transaction() as tx:
+            self._engine.close_step(tx)
+        self._engine.publish()
+        return self._released()
+
+    def _upload(self, step: int, clients: NDArray[np.integer], sent: float) -> None:
+        """Uploads of clients, each of which has to be taken."""
+        encoding, length = self._charter.encoding, sent * self._charter.encoding.clip_norm
+        update = np.zeros(self._charter.population)
+        with self.storage.transaction() as tx:
+            for client in clients.tolist():
+                update[client] = length
+                upload = self._engine.inspect(encoding.packed(update, self._source))
+                update[client] = 0.0
+                receipt = self._engine.update(tx, client, step, upload)
+                if receipt.answer is not WireAnswer.ACCEPTED:
+                    raise LocalProtocolError(f"a canary is refused: {receipt.detail}")
+
+    def _released(self) -> FloatArray:
+        """The last release: the public divisor times the direction."""
+        direction, divisor = self._learner.direction, self._charter.expected_check_ins
+        assert direction is not None
+        assert divisor is not None
+        return direction * (divisor / self._charter.encoding.clip_norm)

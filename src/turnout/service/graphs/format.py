@@ -1,0 +1,387 @@
+"""Graphs in the ONNX format, read field by field: what is not known by number is refused.
+
+`read_graph` is the entry, `Graph` the result, `OPERATORS` the list of operators.
+
+A graph is the coordinator's, who must not run code on a device. Only plain tensors and operators of
+the list pass: no other domain, no functions, no graphs within graphs, no external files. Memory and
+time cannot be read off a graph; `turnout.service.graphs.sandbox` bounds them. Fields of protobuf
+messages are read so strictly that no two readers could disagree. Field numbers are those of
+onnx.proto3 (ONNX, IR version 10).
+
+Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
+never from values of its inputs, among which are the client's records.
+
+**Operators** are arithmetic of tensors and nothing else. Left out on purpose: what runs another
+graph (If, Loop, Scan, SequenceMap), what draws numbers (Random…, Bernoulli, Multinomial, Dropout),
+strings, sequences and optional values, what has a shape that depends on the data (NonZero, Unique,
+Compress), and every other domain than ONNX's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from turnout.core.errors import RemoteProtocolError
+
+VARINT, FIXED32, BYTES = 0, 5, 2
+"""Wire types that are read; others (64-bit numbers, groups) are refused."""
+
+MOST_FIELDS = 100_000
+"""In one message; more are no graph, and would cost a reader memory."""
+
+_MOST_PACKED = 64
+
+Value = int | bytes
+
+
+class MalformedError(ValueError):
+    """Bytes that are no message of the kind that was expected."""
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
+    """Number, wire type and value of each field, in the order of the message.
+
+    Raises:
+        MalformedError: (while iterating) cut off, too many, or a wire type that is not read.
+    """
+    at = count = 0
+    while at < len(data):
+        count += 1
+        if count > MOST_FIELDS:
+            raise MalformedError(f"a message has more than {MOST_FIELDS} fields")
+        key, at = varint(data, at)
+        number, kind = key >> 3, key & 7
+        if number == 0:
+            raise MalformedError("a field has the number 0")
+        if kind == VARINT:
+            value, at = varint(data, at)
+            yield number, kind, value
+            continue
+        if kind == BYTES:
+            size, at = varint(data, at)
+        elif kind == FIXED32:
+            size = 4
+        else:
+            raise MalformedError(f"field {number} has the wire type {kind}")
+        if size > len(data) - at:
+            raise MalformedError(f"field {number} is cut off")
+        yield number, kind, data[at : at + size]
+        at += size
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A whole number of at most 64 bits, and the place after it.
+
+    Raises:
+        MalformedError: cut off, or longer.
+    """
+    value = 0
+    for i in range(10):
+        if at + i >= len(data):
+            raise MalformedError("a number is cut off")
+        byte = data[at + i]
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            if value >= 1 << 64:
+                break
+            return value, at + i + 1
+    raise MalformedError("a number has more than 64 bits")
+
+
+def signed_number(value: int) -> int:
+    """The number that an int64 field means."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def whole_numbers(kind: int, value: Value) -> list[int]:
+    """The numbers of a repeated int64 field, packed or one at a time."""
+    if isinstance(value, int):
+        return [signed_number(value)]
+    if kind != BYTES or len(value) > 10 * _MOST_PACKED:
+        raise MalformedError("few whole numbers were expected")
+    numbers, at = [], 0
+    while at < len(value):
+        number, at = varint(value, at)
+        numbers.append(signed_number(number))
+    return numbers
+
+
+_LIST = """
+    Abs Add And ArgMax ArgMin AveragePool Cast CastLike Ceil Clip Concat Constant
+    ConstantOfShape Conv ConvTranspose Cos CumSum Div Einsum Elu Equal Erf Exp Expand Flatten
+    Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool Greater GreaterOrEqual
+    Identity InstanceNormalization LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+    MatMul Max MaxPool Mean Min Mod Mul Neg Not OneHot Or Pad Pow Range Reciprocal ReduceL2
+    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu
+    Reshape Round ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Softplus
+    Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Trilu Unsqueeze Where Xor
+"""
+
+OPERATORS = frozenset(_LIST.split())
+
+_REDUCTIONS = tuple(name for name in OPERATORS if name.startswith("Reduce"))
+
+SHAPING_INPUTS = dict.fromkeys(_REDUCTIONS, (1,)) | {
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+}
+"""Inputs, by their places, whose values are shapes, counts or axes.
+
+Every other operator of the list has an output whose shape follows from its inputs' shapes and its
+attributes alone.
+"""
+
+SHAPE_READERS = frozenset({"Shape", "Size"})
+"""Operators whose values depend on the shape of their input and not on its values."""
+
+
+IR_VERSIONS, OPSETS = range(8, 11), range(18, 22)
+MOST_NODES, MOST_NAMES, LONGEST_NAME, MOST_SIDES = 20_000, 64, 200, 8
+
+ELEMENT_BYTES = {1: 4, 2: 1, 3: 1, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
+"""Bytes of a number by ONNX's code of its type: floats, whole numbers, bool; no strings."""
+FLOAT, INT64, DOUBLE = 1, 7, 11
+
+_ATTRIBUTES = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
+"""The field that each type of attribute fills: a float, int, string, tensor, floats, ints."""
+
+Field = tuple[int, Value]
+"""Wire type and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or an output: its name, the code of its numbers' type, its sides.
+
+    A side is a number, or a name where it is known only when the graph runs.
+    """
+
+    name: str
+    type: int
+    sides: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The face of a graph that was read whole: what goes in, what comes out, what it does."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    operators: tuple[str, ...]
+
+
+def read_graph(data: bytes) -> Graph:
+    """The face of an ONNX model.
+
+    Raises:
+        RemoteProtocolError: anything but a flat graph of listed operators on plain tensors.
+    """
+    try:
+        return _model(data)
+    except (MalformedError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"a graph of the charter is refused: {error}") from None
+
+
+def _model(data: bytes) -> Graph:
+    message = _message(data, "the model", {1: VARINT, 7: BYTES, 8: BYTES})
+    if message.number(1) not in IR_VERSIONS:
+        raise MalformedError(f"IR version {message.number(1)}")
+    opset = _message(message.one(8), "its operator set", {1: BYTES, 2: VARINT}, {1})
+    if opset.text(1) not in ("", "ai.onnx") or opset.number(2) not in OPSETS:
+        raise MalformedError(f"operators of {opset.text(1)!r}, version {opset.number(2)}")
+    return _graph(message.one(7))
+
+
+def _graph(data: bytes) -> Graph:
+    repeated = {1: BYTES, 5: BYTES, 11: BYTES, 12: BYTES}
+    message = _message(data, "the graph", repeated | {2: BYTES}, {2}, repeated=set(repeated))
+    nodes, initializers = message.all(1), message.all(5)
+    if not 0 < len(nodes) <= MOST_NODES or len(initializers) > MOST_NODES:
+        raise MalformedError(f"{len(nodes)} nodes, where 1 to {MOST_NODES} are read")
+    inputs = tuple(_port(each) for each in message.all(11))
+    outputs = tuple(_port(each) for each in message.all(12))
+    fixed = [_tensor(each) for each in initializers]
+    known = [port.name for port in inputs] + fixed
+    values = _Values(set(known), set(fixed))
+    if len(values.defined) != len(known):
+        raise MalformedError("two values have one name")
+    operators = tuple(_node(each, values) for each in nodes)
+    for port in outputs:
+        values.require_defined(port.name)
+    return Graph(inputs, outputs, operators)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The names of values: all that are ``defined`` so far, and those that are ``fixed``.
+
+    A fixed value follows from initializers and shapes alone. A shape that follows from values of
+    an input would be another one for other records, and so would the time and memory it takes.
+    """
+
+    defined: set[str]
+    fixed: set[str]
+
+    def require_defined(self, name: str) -> None:
+        """Nothing where a value is computed before it is used."""
+        if name not in self.defined:
+            raise MalformedError(f"{name!r} is used before it is computed")
+
+    def require_fixed_shapes(self, operator: str, inputs: Sequence[str]) -> None:
+        """Nothing where the shape of what an operator computes follows from fixed values."""
+        for place in SHAPING_INPUTS.get(operator, ()):
+            name = inputs[place] if place < len(inputs) else ""
+            if name and name not in self.fixed:
+                raise MalformedError(
+                    f"the input {name!r} of {operator} sets a shape and depends on values; shapes "
+                    "follow from initializers and Shape alone"
+                )
+
+    def define(self, operator: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Note what an operator computes of its inputs."""
+        fixed = operator in SHAPE_READERS or all(not n or n in self.fixed for n in inputs)
+        for name in filter(None, outputs):
+            if name in self.defined:
+                raise MalformedError(f"{name!r} is computed twice")
+            self.defined.add(name)
+            if fixed:
+                self.fixed.add(name)
+
+
+def _node(data: bytes, values: _Values) -> str:
+    """Its operator; what it computes is defined afterwards."""
+    kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
+    message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
+    operator = message.text(4)
+    if operator not in OPERATORS:
+        raise MalformedError(f"the operator {operator!r} is not among those that a device runs")
+    inputs, outputs = message.texts(1), message.texts(2)
+    for name in filter(None, inputs):  # an optional input may be left out
+        values.require_defined(name)
+    values.require_fixed_shapes(operator, inputs)
+    values.define(operator, inputs, outputs)
+    for attribute in message.all(5):
+        _attribute(attribute)
+    return operator
+
+
+def _attribute(data: bytes) -> None:
+    """Nothing where it is plain data of the type that it says."""
+    kinds = {1: BYTES, 2: FIXED32, 3: VARINT, 4: BYTES, 5: BYTES, 7: None, 8: None, 20: VARINT}
+    message = _message(data, "an attribute", kinds, set(kinds) - {1, 20}, repeated={7, 8})
+    name, filled = message.text(1), _ATTRIBUTES.get(message.number(20))
+    if filled is None or any(
+        message.all(number) for number in _ATTRIBUTES.values() if number != filled
+    ):
+        raise MalformedError(f"the attribute {name!r} is not a number, a tensor or a word")
+    if filled == 5 and message.all(5):
+        _tensor(message.one(5))
+    if filled == 4:
+        message.text(4)
+
+
+def _tensor(data: bytes) -> str:
+    """Its name, where its numbers are all there as plain bytes."""
+    kinds = {1: None, 2: VARINT, 8: BYTES, 9: BYTES}
+    message = _message(data, "a tensor", kinds, {1, 8, 9}, repeated={1})
+    sides = [
+        side for kind, value in message.found.get(1, []) for side in whole_numbers(kind, value)
+    ]
+    size = ELEMENT_BYTES.get(message.number(2))
+    if size is None:
+        raise MalformedError(f"a tensor holds numbers of the type {message.number(2)}")
+    if len(sides) > MOST_SIDES or any(side < 0 for side in sides):
+        raise MalformedError("a tensor has no such shape")
+    held = len(message.one(9)) if message.found.get(9) else 0
+    if held != size * prod(sides):
+        raise MalformedError(f"a tensor of {sides} has {held} bytes")
+    return message.text(8) if message.found.get(8) else ""
+
+
+def _port(data: bytes) -> Port:
+    """An input or output with a type and a shape."""
+    message = _message(data, "an input or output", {1: BYTES, 2: BYTES})
+    kind = _message(message.one(2), "its type", {1: BYTES})
+    tensor = _message(kind.one(1), "its type", {1: VARINT, 2: BYTES})
+    shape = _message(tensor.one(2), "its shape", {1: BYTES}, {1}, repeated={1})
+    if tensor.number(1) not in ELEMENT_BYTES:
+        raise MalformedError(f"an input or output of the type {tensor.number(1)}")
+    return Port(message.text(1), tensor.number(1), tuple(_side(each) for each in shape.all(1)))
+
+
+def _side(data: bytes) -> int | str:
+    message = _message(data, "a side", {1: VARINT, 2: BYTES}, {1, 2})
+    return message.number(1) if message.found.get(1) else message.text(2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message's fields by number."""
+
+    what: str
+    found: Mapping[int, list[Field]]
+
+    def all(self, number: int) -> list[bytes]:
+        """The bytes of a repeated field."""
+        return [
+            value if isinstance(value, bytes) else b"" for _, value in self.found.get(number, [])
+        ]
+
+    def one(self, number: int) -> bytes:
+        """The bytes of a field that is there."""
+        return self.all(number)[0]
+
+    def number(self, number: int) -> int:
+        """The whole number of a field that is there."""
+        (_, value), *_ = self.found[number]
+        return value if isinstance(value, int) else -1
+
+    def texts(self, number: int) -> list[str]:
+        """The names of a repeated field."""
+        values = self.all(number)
+        if len(values) > MOST_NAMES or any(len(value) > LONGEST_NAME for value in values):
+            raise MalformedError(f"{self.what} has names that are too long, or too many")
+        return [value.decode("utf-8") for value in values]
+
+    def text(self, number: int) -> str:
+        """The name in a field; empty without one."""
+        return next(iter(self.texts(number)), "")
+
+
+def _message(
+    data: bytes,
+    what: str,
+    kinds: Mapping[int, int | None],
+    optional: set[int] | None = None,
+    *,
+    repeated: set[int] | None = None,
+) -> _Message:
+    """The fields of a message: of these numbers and wire types (None: any), none twice.
+
+    A repeated field may be missing, as may an optional one.
+    """
+    repeated, optional = repeated or set(), optional or set()
+    found: dict[int, list[Field]] = {}
+    for number, kind, value in fields(data):
+        if number not in kinds or kinds[number] not in (None, kind):
+            raise MalformedError(f"{what} has a field {number} that is not read")
+        if number in found and number not in repeated:
+            raise MalformedError(f"{what} has the field {number} twice")
+        found.setdefault(number, []).append((kind, value))
+    missing = set(kinds) - set(found) - optional - repeated
+    if missing:
+        raise MalformedError(f"{what} lacks the field {min(missing)}")
+    return _Message(what, found)

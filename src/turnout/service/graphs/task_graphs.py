@@ -1,0 +1,304 @@
+"""Contents that a charter names for a model that devices run as a graph; imports PyTorch.
+
+`as_graph` makes the graphs with their test vectors: known parameters and records, and their clipped
+update. With them a device in any language checks itself before it takes part
+(docs/device-protocol.md). Long vectors are given by a formula:
+vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from turnout.core.errors import NumericalError, RemoteProtocolError
+from turnout.learning.local_updates import LocalTraining
+from turnout.learning.models import Model
+from turnout.service.contract.computation import (
+    FEATURES_GRAPH,
+    LABELLED_GRAPH,
+    UPDATE_GRAPH,
+    Artefact,
+    Computation,
+    Labels,
+)
+from turnout.service.graphs.exporting import (
+    Loss,
+    cross_entropy,
+    features_graph,
+    update_function,
+    update_graph,
+)
+from turnout.service.graphs.format import read_graph
+
+FORMAT, LABELLED_FORMAT = "update-vectors-1", "update-vectors-2"
+"""Of classes; of other labels, each a list."""
+TOLERANCE = 1e-4
+"""Largest difference of two computations of an update, in units of its norm."""
+
+_MOST_CASES = 16
+
+Updates = Callable[[NDArray[np.float32], NDArray[Any], NDArray[Any], float], NDArray[Any]]
+"""The clipped update of parameters (d,), featured records (m, …), labels (m, …) and clip norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """One case.
+
+    Attributes:
+        parameters: formula of the parameters.
+        inputs: formulas or lists of the records' numbers as the model sees them.
+        shape: the shape of each.
+        labels: of the records: classes, or rows of numbers.
+        clip_norm: C.
+        every: the update's coordinates 0, every, 2·every, … are in ``update``.
+        update: those of the clipped update.
+        norm: ℓ2 norm of the whole clipped update.
+        form: of labels that are not classes.
+    """
+
+    parameters: dict[str, Any]
+    inputs: tuple[Any, ...]
+    shape: tuple[int, ...]
+    labels: tuple[Any, ...]
+    clip_norm: float
+    every: int
+    update: tuple[float, ...]
+    norm: float
+    form: Labels | None = None
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]:
+        """Parameters (d,), inputs (m, …) and labels, (m,) or (m, count)."""
+        rows = [filled(given).reshape(self.shape) for given in self.inputs]
+        kind = np.int64 if self.form is None else self.form.dtype
+        return filled(self.parameters), np.stack(rows), np.array(self.labels, kind)
+
+    def require_fit(self, dimension: int, shape: tuple[int, ...]) -> None:
+        """Nothing where its sizes are those of the model: only then is it made.
+
+        Raises:
+            ValueError: others.
+        """
+        sizes = [_length(given) for given in self.inputs]
+        few = 0 < len(sizes) == len(self.labels) <= _MOST_CASES
+        fits = _length(self.parameters) == dimension and set(sizes) <= {prod(shape)}
+        sides = () if self.form is None else (self.form.count,)
+        labelled = all(np.shape(label) == sides for label in self.labels)
+        if not (few and fits and labelled and self.shape == shape and self.every > 0):
+            raise ValueError("a vector is of another model")
+
+    def document(self) -> dict[str, Any]:
+        """Its part of the file."""
+        return {
+            "parameters": self.parameters,
+            "inputs": list(self.inputs),
+            "shape": list(self.shape),
+            "labels": list(self.labels),
+            "clip_norm": self.clip_norm.hex(),
+            "every": self.every,
+            "update": list(self.update),
+            "norm": self.norm,
+        }
+
+
+def formula(length: int, multiplier: int, modulus: int, scale: float) -> dict[str, Any]:
+    """A long vector in a few numbers."""
+    return {"length": length, "multiplier": multiplier, "modulus": modulus, "scale": scale}
+
+
+def _length(given: Any) -> int:
+    return len(given) if isinstance(given, list) else int(given["length"])
+
+
+def filled(given: Any) -> NDArray[np.float32]:
+    """The numbers of a list, or of a formula, flat; whole numbers stay whole."""
+    if isinstance(given, list):
+        numbers = np.array(given)
+        return numbers if numbers.dtype == np.int64 else numbers.astype(np.float32)
+    modulus = int(given["modulus"])
+    if modulus < 1:
+        raise ValueError("a formula has a modulus of at least 1")
+    i = np.arange(int(given["length"]), dtype=np.int64)
+    fractions = i * int(given["multiplier"]) % modulus / modulus
+    return (float(given["scale"]) * (fractions - 0.5)).astype(np.float32)
+
+
+def encoded(vectors: Sequence[Vector]) -> bytes:
+    """The file that the charter names."""
+    form = FORMAT if vectors[0].form is None else LABELLED_FORMAT
+    document = {"format": form, "vectors": [each.document() for each in vectors]}
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def decode_vectors(data: bytes, labels: Labels | None = None) -> list[Vector]:
+    """The vectors in a file, for such labels; None for classes.
+
+    Raises:
+        RemoteProtocolError: it holds something else.
+    """
+    try:
+        document, form = json.loads(data), FORMAT if labels is None else LABELLED_FORMAT
+        if document["format"] != form or not 0 < len(document["vectors"]) <= _MOST_CASES:
+            raise ValueError(f"not {form}")
+        return [_vector(each, labels) for each in document["vectors"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RemoteProtocolError(f"the charter's vectors are none: {error}") from None
+
+
+def _vector(fields: dict[str, Any], labels: Labels | None) -> Vector:
+    return Vector(
+        fields["parameters"],
+        tuple(fields["inputs"]),
+        tuple(int(side) for side in fields["shape"]),
+        tuple(int(each) if labels is None else list(each) for each in fields["labels"]),
+        float.fromhex(fields["clip_norm"]),
+        int(fields["every"]),
+        tuple(float(number) for number in fields["update"]),
+        float(fields["norm"]),
+        labels,
+    )
+
+
+def require_all(
+    vectors: Sequence[Vector], compute: Updates, dimension: int, shape: tuple[int, ...]
+) -> None:
+    """Nothing where the updates are those of the vectors, for records of that shape.
+
+    Raises:
+        RemoteProtocolError: one is not; nothing may be sent that is computed so.
+    """
+    for number, vector in enumerate(vectors):
+        try:
+            vector.require_fit(dimension, shape)
+            parameters, inputs, labels = vector.arrays()
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise RemoteProtocolError(f"the charter's vectors are none: {error}") from None
+        made = np.asarray(compute(parameters, inputs, labels, vector.clip_norm), np.float64)
+        told = np.array(vector.update)
+        room = TOLERANCE * max(vector.norm, 1e-12)
+        part = made[:: vector.every]
+        fits = part.shape == told.shape and bool(np.all(np.abs(part - told) <= room))
+        if not (fits and abs(float(np.linalg.norm(made)) - vector.norm) <= room):
+            raise RemoteProtocolError(
+                f"the charter's graph gives another update here than its vector {number} says"
+            )
+
+
+_NUMBERS_KEPT = 200
+"""Of each vector's update; more would tell no more."""
+
+
+def as_graph(
+    computation: Computation,
+    model: Model,
+    example: Tensor,
+    *,
+    loss: Loss = cross_entropy,
+    labels: Labels | None = None,
+    features: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Computation, list[bytes]]:
+    """The same computation with the model as a graph, and the contents to hand out.
+
+    Args:
+        computation: of a model by whatever name.
+        model: the model itself.
+        example: a record as the model sees it, float32 or int64; only type and shape count.
+        loss: of each record.
+        labels: what they are, where they are not classes.
+        features: a feature function that has no name, from float32 ``(n, *input_shape)``.
+
+    Raises:
+        UnsupportedError: a graph cannot say what the model or the features do.
+        NumericalError: no update is finite, so no vector can be given.
+    """
+    local = LocalTraining(computation.steps, computation.learning_rate)
+    blank = torch.zeros_like(example)
+    graph = update_graph(model, blank, local, loss, labels)
+    read_graph(graph)
+    function = update_function(model, local, loss, labels)
+    known = encoded(_vectors(model, blank, function, labels, computation.classes))
+    made = replace(
+        computation,
+        architecture=UPDATE_GRAPH if labels is None else LABELLED_GRAPH,
+        labels=labels,
+        update=Artefact.of(graph),
+        vectors=Artefact.of(known),
+    )
+    contents = [graph, known]
+    if features is not None:
+        mapped = features_graph(features, torch.zeros(computation.input_shape))
+        read_graph(mapped)
+        made = replace(made, features=FEATURES_GRAPH, feature_map=Artefact.of(mapped))
+        contents.append(mapped)
+    return made, contents
+
+
+def _vectors(
+    model: Model,
+    example: Tensor,
+    function: Callable[..., Tensor],
+    form: Labels | None,
+    classes: int,
+) -> list[Vector]:
+    """A vector that is clipped, and one of three records that is not."""
+    made = []
+    for records, clip_norm in ((1, 1e-3), (3, 1e6)):
+        parameters = formula(model.dimension, 7919, 10007, 0.2)
+        inputs = tuple(_input(example, 31 + 2 * i) for i in range(records))
+        labels = tuple(_label(form, i, classes) for i in range(records))
+        vector = Vector(
+            parameters,
+            inputs,
+            tuple(example.shape),
+            labels,
+            clip_norm,
+            ceil(model.dimension / _NUMBERS_KEPT),
+            (),
+            0.0,
+            form,
+        )
+        update = _computed(function, vector)
+        kept = tuple(float(number) for number in update[:: vector.every])
+        made.append(replace(vector, update=kept, norm=float(np.linalg.norm(update))))
+    return made
+
+
+def _label(form: Labels | None, i: int, outputs: int) -> int | list[float] | list[int]:
+    """The label of a vector's record."""
+    if form is None:
+        return (5 * i + 1) % outputs
+    if form.kind == "numbers":
+        return [(7 * (i + j) % 11) / 8 - 0.5 for j in range(form.count)]
+    if form.kind == "tags":
+        return [float((i + j) % 3 == 0) for j in range(form.count)]
+    return [(5 * (i + j) + 1) % (outputs + 1) - 1 for j in range(form.count)]
+
+
+def _input(example: Tensor, multiplier: int) -> object:
+    """A record of that shape."""
+    count = example.numel()
+    if example.dtype == torch.int64:
+        return [0] * count
+    return formula(count, multiplier, 257, 1.0)
+
+
+def _computed(function: Callable[..., Tensor], vector: Vector) -> np.ndarray:
+    """The clipped update, by PyTorch itself and not by the graph."""
+    parameters, inputs, labels = vector.arrays()
+    arguments = [torch.from_numpy(each) for each in (parameters, inputs, labels)]
+    weights = torch.full((len(labels),), 1 / len(labels))
+    bound = torch.tensor(vector.clip_norm, dtype=torch.float64)
+    update = function(*arguments, weights, bound)
+    made = update.detach().double().numpy()
+    if not np.isfinite(made).all():
+        raise NumericalError("the model's update is not finite for the vectors of a charter")
+    return made

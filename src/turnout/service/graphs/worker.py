@@ -1,0 +1,75 @@
+"""The process that runs a graph: it reads arrays and writes arrays, and may do nothing else.
+
+``python -m turnout.service.graphs.worker PARENT MEMORY_BYTES`` lets the system end it with the
+process PARENT that started it, reads the graph from its input, gives up files, processes and memory
+beyond the limit, and then answers one request after another: a line of JSON (name, type and shape
+of each array) and the arrays' bytes, both ways.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.service.processes import end_with
+
+
+def main() -> None:
+    """Serve requests until the input ends."""
+    end_with(int(sys.argv[1]))
+    import onnxruntime  # pyright: ignore[reportMissingImports]
+
+    memory_bytes = int(sys.argv[2])
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    graph = source.read(int(source.readline()))
+    _give_up(memory_bytes)
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    sink.write(b"ready\n")
+    sink.flush()
+    while line := source.readline():
+        (result,) = session.run(None, _arrays(source, json.loads(line)))
+        _write(sink, np.ascontiguousarray(result))
+
+
+def _give_up(memory_bytes: int) -> None:
+    """Drop all that arithmetic does not need: files, processes, core dumps, endless memory."""
+    import resource
+
+    for kind, limit in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_NOFILE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _arrays(source: BinaryIO, described: list[list[object]]) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a request by name."""
+    made: dict[str, NDArray[np.generic]] = {}
+    for name, kind, shape in described:
+        empty = np.empty(tuple(shape), np.dtype(str(kind)))  # type: ignore[arg-type]
+        data = source.read(empty.nbytes)
+        made[str(name)] = np.frombuffer(data, empty.dtype).reshape(empty.shape)
+    return made
+
+
+def _write(sink: BinaryIO, result: NDArray[np.generic]) -> None:
+    """An answer: type and shape in a line, then the bytes."""
+    sink.write(json.dumps([result.dtype.str, list(result.shape)]).encode() + b"\n")
+    sink.write(result.tobytes())
+    sink.flush()
+
+
+if __name__ == "__main__":
+    main()

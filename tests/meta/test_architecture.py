@@ -1,0 +1,64 @@
+"""docs/architecture.md is the tree and the contracts that are checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import re
+import tomllib
+
+import pytest
+from pages import ROOT
+
+import turnout
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CODE = re.compile(r"`([\w.]+)`")
+
+
+def rows(heading: str) -> list[tuple[list[str], list[str]]]:
+    """For each row below a heading: the names in its first cell, and those in its last one."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    return [(CODE.findall(first), CODE.findall(last)) for first, *_, last in cells]
+
+
+def named(heading: str) -> set[str]:
+    """All names in first cells below a heading."""
+    return {name for first, _ in rows(heading) for name in first}
+
+
+def layers(name: str) -> list[set[str]]:
+    """The layers of a contract, without the package's own name."""
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    (contract,) = (each for each in contracts if each["name"] == name)
+    return [
+        {part.strip().removeprefix("turnout.") for part in layer.split("|")} - {"_version"}
+        for layer in contract["layers"]
+    ]
+
+
+def test_the_page_has_the_packages_in_the_order_of_the_layers():
+    found = [set(first) for first, _ in rows("Packages")]
+    assert found == layers("imports point down the layers")
+
+
+def test_the_page_has_every_package():
+    found = {module.name for module in pkgutil.iter_modules(turnout.__path__)}
+    assert named("Packages") | {"testing"} == found - {"_version"}
+
+
+def test_where_to_start_reading_is_there():
+    for packages, places in rows("Packages"):
+        for place in places:
+            inside = place.partition(".")[0] in packages
+            name = f"turnout.{place}" if inside else f"turnout.{packages[0]}.{place}"
+            assert importlib.util.find_spec(name), place
+
+
+@pytest.mark.parametrize("package", ["accounting", "service"])
+def test_the_page_has_every_part_of(package):
+    heading = f"Inside {'the ' if package == 'service' else ''}{package}"
+    folder = ROOT / "src" / "turnout" / package
+    assert named(heading) == {module.name for module in pkgutil.iter_modules([str(folder)])}

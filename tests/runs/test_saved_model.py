@@ -1,0 +1,140 @@
+"""The model that a run leaves: saved, loaded, refused, predicted with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import turnout as tn
+from turnout import data as datasets
+from turnout.api.trained import _as_learned
+from turnout.cli.training import predict
+from turnout.core.errors import ParameterError, StorageError
+from turnout.runs.training import AVERAGED, CARD, LAST, MODEL
+
+TABLES = {
+    "data": {"name": "digits"},
+    "model": {"name": "logistic"},
+    "participation": {"law": "check-in", "window": 5, "windows": 2},
+    "privacy": {"relation": "add-remove", "delta": 1e-4, "noise_multiplier": 2.0},
+    "optimizer": {"learning_rate": 1.0, "averaging": "tail"},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return tn.train(TABLES, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_a_loaded_model_is_the_one_that_was_trained(run):
+    model = tn.load(run.folder)
+    test = datasets.load_images("digits").test
+    assert np.array_equal(model.parameters, run.parameters)
+    assert np.mean(model.predict(test.inputs) == test.labels) == pytest.approx(run.accuracy)
+    assert not np.array_equal(model.saved.parameters[LAST], model.saved.parameters[AVERAGED])
+
+
+def test_facts_and_card_say_the_guarantee(run):
+    model = tn.load(run.folder)
+    assert model.guarantee["epsilon"] == run.guarantee.epsilon.upper
+    assert model.guarantee["epsilon_lower"] == run.guarantee.epsilon.lower
+    assert (run.folder / CARD).read_text() == model.card
+    for said in ("add-remove", "client", "central", "1e-04", "clip norm", "Nothing is recorded"):
+        assert said.replace("1e-04", "0.0001") in model.card
+
+
+def test_without_an_average_the_last_iterate_stands_alone(tmp_path):
+    plan = TABLES | {"optimizer": {"learning_rate": 1.0}}
+    run = tn.train(plan, tmp_path / "run")
+    model = tn.load(tmp_path / "run")
+    assert set(model.saved.parameters) == {LAST}
+    assert np.array_equal(model.parameters, run.parameters)
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_flipped, "digest"),
+        (lambda data: data[:-40], "damaged"),
+        (lambda data: b"\x80\x04" + data, "damaged"),
+        (lambda data: data.replace(b"turnout model 1", b"turnout model 9"), "format"),
+        (lambda data: data.replace(b'"turnout":', b'"another":'), "not a model"),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused(run, tmp_path, change, said):
+    (tmp_path / MODEL).write_bytes(change((run.folder / MODEL).read_bytes()))
+    with pytest.raises(StorageError, match=said):
+        tn.load(tmp_path)
+
+
+def test_a_folder_without_a_model_says_how_to_get_one(tmp_path):
+    with pytest.raises(StorageError, match="no run"):
+        tn.load(tmp_path)
+    (tmp_path / "plan.toml").write_text("")
+    with pytest.raises(StorageError, match="turnout train --resume"):
+        tn.load(tmp_path)
+
+
+def test_inputs_that_do_not_fit_are_refused(run):
+    model = tn.load(run.folder)
+    inputs = datasets.load_images("digits").test.inputs[:3].astype(float)
+    inputs[1].flat[0] = np.nan
+    with pytest.raises(ParameterError, match="row 1"):
+        model.scores(inputs)
+    with pytest.raises(ParameterError, match="a shape"):
+        model.scores(np.zeros((2, 3)))
+    with pytest.raises(ParameterError, match="array of numbers"):
+        model.scores(inputs.astype(str))
+    with pytest.raises(ParameterError, match="array of numbers"):
+        model.scores(inputs.astype(object))
+    assert np.array_equal(model.scores(inputs > 0.5), model.scores(np.where(inputs > 0.5, 1, 0)))
+
+
+def test_whole_numbers_that_float32_makes_one_are_refused():
+    with pytest.raises(ParameterError, match="whole numbers that float32 holds"):
+        _as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
+    assert _as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
+
+
+def test_the_command_prints_or_writes_classes_and_scores(run, tmp_path):
+    inputs = datasets.load_images("digits").test.inputs[:4]
+    np.save(tmp_path / "inputs.npy", inputs)
+    answer = CliRunner().invoke(predict, [str(run.folder), str(tmp_path / "inputs.npy")])
+    rows = [line.split(",") for line in answer.stdout.splitlines()]
+    assert len(rows) == 5
+    model = tn.load(run.folder)
+    assert [int(row[0]) for row in rows[1:]] == model.predict(inputs).tolist()
+    out = tmp_path / "scores.npy"
+    CliRunner().invoke(predict, [str(run.folder), str(tmp_path / "inputs.npy"), "--out", str(out)])
+    assert np.array_equal(np.load(out), model.scores(inputs))
+
+
+def test_a_finished_run_of_an_earlier_version_gets_its_model_by_resuming(run):
+    before = (run.folder / MODEL).read_bytes()
+    (run.folder / MODEL).unlink()
+    tn.train(resume=run.folder)
+    assert (run.folder / MODEL).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("inputs", "refused"),
+    [
+        (np.array([[0.0, 255.0]]), True),
+        (np.array([[0, 256]]), True),
+        (np.array([[-1, 3]]), True),
+        (np.array([[0.0, 1.0]]), False),
+        (np.array([[0, 255]]), False),
+    ],
+)
+def test_another_scale_than_that_of_bytes_is_refused(inputs, refused):
+    if refused:
+        with pytest.raises(ParameterError, match="from 0 to 255"):
+            _as_learned(inputs, learned_from_bytes=True)
+    else:
+        kept = _as_learned(inputs, learned_from_bytes=True)
+        assert kept.dtype == (np.uint8 if inputs.dtype.kind == "i" else np.float32)
