@@ -121,7 +121,10 @@ class Device {
       this.memory.keep();
       const { terms } = this.link;
       const bound = terms.timing.compute_seconds;
-      this.#store(step, await computed(terms, this.model.bytes, this.records, bound));
+      const begun = now();
+      const body = await computed(terms, this.model.bytes, this.records, bound);
+      await this.pace.until(begun + bound); // nothing after this begins at a time of the records
+      this.#store(step, body);
     }
     if (this.due !== step) await this.#awaitMoment(status);
     return this.#send(step);

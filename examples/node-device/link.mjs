@@ -73,7 +73,7 @@ export class Pace {
 
   // What is prepared of the records takes a time that depends on them: nobody shall see it.
   async untilReady(since) {
-    const each = this.timing.compute_seconds;
+    const each = Math.max(this.timing.compute_seconds, 1);
     await this.until(since + each * Math.max(1, Math.ceil((now() - since) / each)));
   }
 

@@ -115,9 +115,10 @@ class Device:
         artefacts = [self.patiently(lambda each=each: self.link.artefact(each)) for each in named]
         heard = time.monotonic()
         self.update = Update(self.charter, artefacts, *self.records)
-        # How long that took follows from the records: it enrols when whole times are over.
-        times = math.ceil((time.monotonic() - heard) / self.seconds)
-        wait_until(heard + times * self.seconds)
+        # How long that took follows from the records: it enrols when whole fixed times are over.
+        unit = max(self.seconds, 1.0)
+        times = math.ceil((time.monotonic() - heard) / unit)
+        wait_until(heard + times * unit)
         self.patiently(self.enrol)
         while self.look():
             pass
@@ -203,14 +204,18 @@ class Device:
             # The moment is drawn, and stored, before the records are opened.
             fields["slots"][name], fields["moments"][name] = "answered", ends - spread(first, last)
             self.memory.keep()
-            self.store(name, computed(lambda: self.update.body(model), self.seconds))
+            begun = time.monotonic()
+            body = computed(lambda: self.update.body(model), self.seconds)
+            wait_until(begun + self.seconds)  # nothing after this begins at a time of the records
+            self.store(name, body)
         if self.due != name:
             self.wait(status)
         return self.send(status["step"])
 
     def store(self, name, body):
         """What leaves at the moment; the zero vector where there is no update."""
-        body = body or bytes(4 * self.update.d)
+        if body is None or len(body) != 4 * self.update.d:
+            body = bytes(4 * self.update.d)
         self.memory.fields["messages"][name] = body.hex()
         self.memory.keep()
 

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -98,6 +99,9 @@ def bytes_leave_at_a_moment_drawn_before(tmp_path):
         due, _ = seen(folder / "due", at_once, charter=charter, cover=cover)
         sent = sum(path.endswith(("updates", "covered")) for _, _, path, *_ in due)
         assert sent == (3 if cover else 1)
+        for before, (left, _, path, *_) in pairwise([(0.0, "", ""), *due]):
+            if path.endswith(("updates", "covered")):  # not when computing is over, which is later
+                assert left - before[0] > TIMING.compute_seconds + 0.9
         for name, workshop in WORKSHOPS.items():
             assert seen(folder / name, workshop, charter=charter, cover=cover)[0] == due, name
 

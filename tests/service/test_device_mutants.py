@@ -256,7 +256,7 @@ MUTANTS = {
         (turns.Turns, "_pretend", "await self._pace.until(moment)", "pass"),
     ),
     "draws the moment when it is done": (
-        moments.bytes_leave_at_a_moment_drawn_before,
+        moments.the_moment_is_stored_before_records_are_opened,
         (turns.Turns, "_await_moment", "status.phase_ends - memory.moments.get(step, np.inf)",
          "self._pace.moment(status.phase_ends)"),
     ),
@@ -266,7 +266,7 @@ MUTANTS = {
     ),
     "sends nothing where it cannot compute": (
         moments.bytes_leave_at_a_moment_drawn_before,
-        (turns.Turns, "_message", "return self._zeros()",
+        (turns.Turns, "_message", "body = self._zeros()",
          "from turnout.service.device.link import GoneError\n        raise GoneError('failed')"),
     ),
     "randomizes from a seed": (

@@ -21,6 +21,7 @@ from turnout.service.device.remote import CoordinatorStatus
 Sleep = Callable[[float], Awaitable[None]]
 """``await sleep(seconds)`` returns when so many seconds are over."""
 
+_LEAST_PREPARATION_SECONDS = 1.0
 _LONGEST_GAP_SECONDS, _LAST_PART = 1.0, 1 / 8
 
 
@@ -135,12 +136,14 @@ class Pace:
         await self._sleep(max(0.0, moment - self.now()))
 
     async def until_ready(self, since: float) -> None:
-        """Wait until a whole number of times as long as computing may take are over.
+        """Wait until a whole number of fixed times since a moment are over, at least one.
 
-        What is prepared of the records takes a time that depends on them: nobody shall see it.
+        What is prepared of the records takes a time that depends on them, and that must not show.
+        The fixed time is the bound on computing, and no charter makes it shorter than a second.
         """
-        times = ceil((self.now() - since) / self._compute_seconds) or 1
-        await self.until(since + times * self._compute_seconds)
+        unit = max(self._compute_seconds, _LEAST_PREPARATION_SECONDS)
+        times = ceil((self.now() - since) / unit) or 1
+        await self.until(since + times * unit)
 
     def _first_moment(self) -> float:
         """The end of all that is computed if that begins now; then nothing else runs."""

@@ -236,17 +236,24 @@ class Turns:
         self._store(step, await self._message(parameters))
 
     async def _message(self, parameters: NDArray[np.float32]) -> bytes:
-        """The bytes of the client's update, and of zeros where it cannot be computed."""
+        """The bytes of the client's update, and of zeros where it cannot be computed.
+
+        It returns when the bound on computing is over, however long computing took, so that
+        nothing that follows begins at a time that depends on the records.
+        """
         seconds = self._charter.timing.compute_seconds
         assert seconds is not None
+        begun = self._pace.now()
         compute = partial(self._trainer.update, parameters, self._diary.memory.client)
         try:
             update = await self._workshop(compute, seconds)
-            return self._charter.encoding.packed(update, self._source)
+            body = self._charter.encoding.packed(update, self._source)
         except Exception:  # whatever it is, it may follow from the records, and is not to be seen
             if isinstance(self._trainer, FetchingUpdates):
                 self._trainer.close()
-            return self._zeros()
+            body = self._zeros()
+        await self._pace.until(begun + seconds)
+        return body
 
     def _zeros(self) -> bytes:
         """The bytes of an update of zeros, randomized as any other."""
