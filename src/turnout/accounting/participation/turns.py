@@ -94,8 +94,11 @@ def _kept(draw: Kept, full: int, rest: int) -> list[Drawn]:
 
 
 def _staggered(draw: Staggered, full: int, rest: int) -> list[Drawn]:
-    sizes = (min(draw.steps, draw.window), full), (min(rest, draw.window), 1)
-    return [_one_in(n, n / draw.window, count) for n, count in sizes if n]
+    # The client with the most steps of a begun block need not have the most of the others: no lower
+    # end counts its turn there.
+    most, begun = min(draw.steps, draw.window), min(rest, draw.window)
+    last = [Drawn(1, begun / draw.window, 1, None, begun > 1)] if begun else []
+    return [*([_one_in(most, most / draw.window, full)] if most else []), *last]
 
 
 _TURNS: DrawTable[Callable[[Any, int, int], Sequence[Drawn]]] = DrawTable(
