@@ -1,5 +1,6 @@
 """Which dominating pair each release rule and relation uses, and what is refused."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,15 @@ import pytest
 from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
-from turnout.accounting.decomposition import decompose
+from turnout.accounting.decomposition import decompose, unhidden
 from turnout.accounting.divergence import composition
 from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.k_subset import SubsetBlock
 from turnout.accounting.participation.replace_one import Closeness, under_replacement
+from turnout.accounting.participation.turns import turns_of
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import (
@@ -33,6 +36,7 @@ from turnout.schemes import (
     SlidingWindow,
     TrustModel,
 )
+from turnout.schemes.normal_form import Form, Staggered
 
 SIGMA = 3.0
 WINDOW = CheckIn(10, 2, 0.5)
@@ -317,3 +321,41 @@ def test_a_single_block_is_priced_on_no_grid_of_losses(law, relation, release, m
     monkeypatch.setattr(composition, "_reach", None)
     found = epsilon_upper(whole, 1e-5, 1, shared=True)
     assert found == epsilon_upper(whole, 1e-5, 1) <= epsilon_upper(alone, 1e-5)
+
+
+def test_no_lower_end_counts_a_begun_sliding_window():
+    """Two sliding draws after one another, read two steps into the second.
+
+    The first clients of the second draw have two of its steps, but one step only of the first draw,
+    where they are absent with chance 1/2; client 40 and later have two steps of the first alone.
+    """
+    sigma, delta, samples = 0.1, 0.1, 40_000
+    first, second = Staggered(2, 3, 40), Staggered(2, 120, 1)
+    parts = (Form.of(first) + Form.of(second)).released(4)
+    drawn = [turns_of(part) for part in parts]
+    counted = [
+        [replace(d, log_sets=math.log(2.0)) if d.log_sets is None else d for d in part]
+        for part in drawn
+    ]
+    asked = scheme(SlidingWindow(2, 3), sigma=sigma)
+    below, above_the_truth = (
+        Unhidden(below=[each for part in some for each in unhidden(asked, part).below])
+        for some in (drawn, counted)
+    )
+    random = np.random.default_rng(1)
+
+    def ratio(noise, steps):  # log density ratios of these steps with the client's contribution
+        return (noise + steps - 0.5) / sigma**2
+
+    half = math.log(0.5)
+    noise, there = random.normal(size=(samples, 3)) * sigma, random.random(samples) < 0.5
+    slots = np.eye(2)[random.integers(0, 2, samples)]
+    early = np.logaddexp(half, half + ratio(noise[:, 0], there))
+    early += half + np.logaddexp(*ratio(noise[:, 1:], slots).T)
+    late = half + np.logaddexp(*ratio(noise[:, 1:], slots).T)
+
+    def most(epsilon: float) -> float:  # the largest δ(ε) of both clients
+        return max(-np.expm1(np.minimum(epsilon - r, 0.0)).mean() for r in (early, late))
+
+    assert most(below.lower(delta, certain=False)) > 0.95 * delta
+    assert most(above_the_truth.lower(delta, certain=False)) < 0.95 * delta
