@@ -35,7 +35,7 @@ export const now = () => performance.now() / 1000;
 
 const sleep = (seconds) => setTimeout(1000 * seconds);
 
-// A number between the two, by chance; it spreads devices, and no privacy rests on it.
+// A number drawn uniformly between the two, so that devices do not all ask at once.
 const spread = (low, high) =>
   low + ((high - low) * crypto.randomBytes(6).readUIntBE(0, 6)) / 2 ** 48;
 
