@@ -132,7 +132,7 @@ class SameSeed(MessageEncoding):
         return super().packed(update, SimulationStreams(4).source("message"))
 
 
-DRAWS = 4000
+DRAWS = 8_000
 
 
 def counts(encoding):
