@@ -137,6 +137,12 @@ def _print(plan: Path | None, example: str | None) -> int:
     return 0
 
 
+def _require_start_or_resume(plan: Path | None, out: Path | None, resume: Path | None) -> None:
+    """Refuses all but a plan with its folder, or a folder alone whose runs go on."""
+    if (plan is None) == (resume is None) or (plan is None) != (out is None):
+        raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
+
+
 @click.command(cls=Command)
 @click.argument("plan", required=False, type=PATH)
 @click.option("--out", metavar="DIR", type=PATH, help="Where the search goes.")
@@ -154,8 +160,7 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     public data set, the search is free. On the plan's own clients it has a price, which is within
     privacy.epsilon: DIR then holds the best run's model, and nothing of any other run.
     """
-    if (plan is None) == (resume is None) or (plan is None) != (out is None):
-        raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
+    _require_start_or_resume(plan, out, resume)
     require("train", what="turnout tune")
     from turnout.api import tuning
     from turnout.runs import InterruptedRunError
@@ -188,8 +193,7 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
 
     The report has the regret over all runs, and ε of one client's reward from both sides.
     """
-    if (plan is None) == (resume is None) or (plan is None) != (out is None):
-        raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
+    _require_start_or_resume(plan, out, resume)
     require("train", what="turnout bandit")
     from rich.console import Console
 
