@@ -28,7 +28,9 @@ def measured(plan_file: Path) -> tuple[int, float, float]:
     started = time.process_time()
     plan = Plan.from_toml(read_plan(plan_file), str(plan_file))
     workload = gather(plan, plan_file.parent)
-    simulation = ReadyRun.of(workload, prepare(plan, workload.population, workload.law)).simulation
+    simulation = ReadyRun.of(
+        workload, prepare(plan, workload.population, workload.participation)
+    ).simulation
     every = plan.run.checkpoint_every or evaluation_interval(plan, simulation.steps)
     with tempfile.TemporaryDirectory() as folder:
         store = FileCheckpoints(Path(folder) / "checkpoint.npz")

@@ -98,7 +98,7 @@ def excess(made: SupervisedTask, least: float, setting: tuple[int, int, float], 
     noise = math.sqrt(1 + code.worst_squared_error / sampled)
     optimizer = Projected(SGD(Falling(DIAMETER / noise)), DIAMETER / 2)
     run = tn.simulate(
-        shuffled(code.law, CLIENTS, rounds, sampled=sampled),
+        shuffled(code.priced_as, CLIENTS, rounds, sampled=sampled),
         algorithm=FedSGD(made, optimizer, 1.0),
         messages=code,
         seed=seed,

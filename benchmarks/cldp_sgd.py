@@ -116,7 +116,7 @@ def measured(made: SupervisedTask, figure: str, variant: Variant, seed: int) -> 
     randomizer = LInfRandomizer(made.dimension, study.epsilon0, CLIP, variant=variant)
 
     def rounds_of(count: int) -> tn.Scheme:
-        return shuffled(randomizer.law, CLIENTS, count, sampled=SAMPLED)
+        return shuffled(randomizer.priced_as, CLIENTS, count, sampled=SAMPLED)
 
     began, cpu = time.perf_counter(), time.process_time()
     run = tn.simulate(

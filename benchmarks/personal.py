@@ -194,14 +194,14 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
     if method == "alone":
         yield row(method, run(Alone(task, SGD(1.0), 1.0, settings.alone), tn.EveryStep(1)))
     elif method == "fedavg":
-        made = averaged(study.law)
+        made = averaged(study.participation)
         yield row(method, made)
         tuned = Alone(started(task, made.parameters), SGD(1.0), 1.0, settings.tuned)
         yield row("tuned", run(tuned, tn.EveryStep(1)))
     elif method == "adaped":
-        yield row(method, run(adaped(task, settings, settings.psi[0]), study.law))
+        yield row(method, run(adaped(task, settings, settings.psi[0]), study.participation))
     else:
-        before, after = parts(study.law)
+        before, after = parts(study.participation)
         begun = started(task, averaged(before).parameters)
         yield row(method, run(personal_after(method, begun, settings), after))
 
@@ -236,7 +236,7 @@ def parts(law: Any) -> tuple[Any, Any]:
 def noise_for(name: str, epsilon: float) -> float:
     """The noise multiplier; for Table 4.2 that of the printed ε's true noise."""
     target = true_epsilons(epsilon)["add-remove"] if name == "table-4-2" else epsilon
-    law = STUDIES[name].law
+    law = STUDIES[name].participation
     found = tn.calibrate(law, epsilon=target, delta=DELTA, relation="add-remove")
     return found.noise_multiplier
 

@@ -38,7 +38,7 @@ from turnout.schemes import (
     HadamardResponse,
     KaryResponse,
     NonAdaptiveRandomizer,
-    ParticipationLaw,
+    Participation,
     PureRandomizer,
     Randomizer,
     Relation,
@@ -61,7 +61,7 @@ class Case:
 
     name: str
     randomizer: Randomizer
-    law: ParticipationLaw
+    law: Participation
     clients: int
     delta: float
 
@@ -86,7 +86,7 @@ class Answer:
 
 def singles() -> list[Case]:
     """One round, by kind of question and number of clients."""
-    kinds: list[tuple[str, Randomizer, Callable[[int], ParticipationLaw]]] = [
+    kinds: list[tuple[str, Randomizer, Callable[[int], Participation]]] = [
         ("any randomizers, ε₀ = 1", PureRandomizer(1.0), _all),
         ("any randomizers, ε₀ = 4", PureRandomizer(4.0), _all),
         ("non-adaptive, ε₀ = 1", NonAdaptiveRandomizer(1.0), _all),
@@ -117,15 +117,15 @@ def composed() -> list[Case]:
     ]
 
 
-def _all(clients: int) -> ParticipationLaw:
+def _all(clients: int) -> Participation:
     return EveryStep(1)
 
 
-def _a_tenth(clients: int) -> ParticipationLaw:
+def _a_tenth(clients: int) -> Participation:
     return FixedSize(clients // 10, clients, 1)
 
 
-def _self_sampling(clients: int) -> ParticipationLaw:
+def _self_sampling(clients: int) -> Participation:
     return SelfSampling(0.1, 1)
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout.accounting.divergence.blocks import loss_law
+from turnout.accounting.divergence.blocks import loss_distribution
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, diluted
 from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
@@ -143,7 +143,7 @@ def test_two_windows_compose(direction):
         averages[average] = averages.get(average, Fraction(0)) + mass
     for side in Side:
         block = AllocationBlock(pair, window)
-        law = loss_law(block.curves(side, 1e-9, 0), direction, 0.005, 1e-9)
+        law = loss_distribution(block.curves(side, 1e-9, 0), direction, 0.005, 1e-9)
         hints = (1e-6, 1e-2, 0.3)
         curves = [ComposedCurve.of(side, [(law, 2)], hint).delta(RATIOS) for hint in hints]
         values = np.min(curves, axis=0) if side is Side.UPPER else np.max(curves, axis=0)

@@ -18,7 +18,7 @@ from turnout.randomness import SimulationStreams
 from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf
 from turnout.simulation.engine import Setup
 from turnout.testing.faults import FAULTS
-from turnout.testing.laws import client_law
+from turnout.testing.participations import client_distribution
 
 DELTA = 1e-4
 
@@ -55,7 +55,7 @@ def test_a_ratio_is_the_mean_over_the_law_of_the_sampler(draw, law):
     """Against the sampler's own law, enumerated."""
     a = np.random.default_rng(2).normal(0.0, 2.0, (law.steps, 6))
     expected = np.zeros(6)
-    for steps, chance in client_law(law, 1, 0).items():
+    for steps, chance in client_distribution(law, 1, 0).items():
         expected += float(chance) * np.exp(a[list(steps)].sum(axis=0))
     assert LOG_RATIOS[draw](draw, a) == pytest.approx(np.log(expected), abs=1e-12)
 

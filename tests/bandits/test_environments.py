@@ -20,7 +20,7 @@ from turnout.bandits import (
 )
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 from turnout.randomness import SimulationStreams
-from turnout.testing.frequencies import assert_mean, assert_rejects_law
+from turnout.testing.frequencies import assert_mean, assert_rejects
 
 ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]])
 
@@ -113,7 +113,7 @@ def test_a_log_is_replayed_client_by_client():
         assert_mean(values, rows[0])
 
     agrees(means)
-    assert_rejects_law(agrees, {"another action's": means + 0.2})
+    assert_rejects(agrees, {"another action's": means + 0.2})
     with pytest.raises(ParameterError, match="horizon"):
         environment.sums(BareSums(), run.batches[0], 3999, SimulationStreams(1).source("log"))
 

@@ -24,7 +24,7 @@ from turnout.randomizers.vectors import (
 )
 from turnout.randomizers.vectors.l2 import best_clip, clipping_error
 from turnout.randomness import SimulationStreams
-from turnout.testing import assert_binomial, assert_mean, assert_rejects_law
+from turnout.testing import assert_binomial, assert_mean, assert_rejects
 
 D, N = 300, 1000
 TARGETS = {1.0: (10, 12.6, 1.9), 4.0: (20, 2.4, 0.13), 8.0: (36, 1.2, 0.04)}
@@ -118,7 +118,7 @@ def test_estimates_are_unbiased_and_errors_are_the_formula(randomizer):
         assert squares.mean() > 0.8 * stated
     else:
         assert_mean(squares, stated)
-        assert_rejects_law(
+        assert_rejects(
             lambda wrong: assert_mean(*wrong),
             {
                 "a quarter less error": (squares, 0.75 * stated),
@@ -161,7 +161,7 @@ def test_privunit_is_as_private_as_it_says(epsilon):
     sent = randomizer.encode(np.tile(one, (20_000, 1)), source("cap"))
     inside = int(np.count_nonzero(sent @ one[0] >= randomizer.gamma))
     assert_binomial(inside, 20_000, float(p))
-    assert_rejects_law(
+    assert_rejects(
         lambda chance: assert_binomial(inside, 20_000, chance),
         {"q": float(q), "a fifth less outside": float(1 - 0.8 * (1 - p))},
     )

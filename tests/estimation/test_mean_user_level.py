@@ -16,7 +16,7 @@ from turnout.estimation.user_level_means import (
 )
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
-from turnout.testing import assert_binomial, assert_rejects_law
+from turnout.testing import assert_binomial, assert_rejects
 
 
 def source(name: str):
@@ -134,5 +134,5 @@ def test_binomial_controls_of_the_radius():
     out = int(np.count_nonzero(drawn > printed))
     chance = -math.expm1(1000 * math.log1p(-2 * stats.norm.sf(printed)))
     assert_binomial(out, 400, chance)
-    assert_rejects_law(lambda p: assert_binomial(out, 400, p), {"what was claimed": 0.01})
+    assert_rejects(lambda p: assert_binomial(out, 400, p), {"what was claimed": 0.01})
     assert np.count_nonzero(drawn > ours) <= 20

@@ -11,7 +11,7 @@ from turnout.estimation import FrequencyTally
 from turnout.estimation.prefix_search import PrefixSearch, _continued
 from turnout.randomizers import OneBitHadamard
 from turnout.randomness import SimulationStreams
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 
 def source(*name):
@@ -64,7 +64,7 @@ def test_a_client_pays_once_for_all_levels_together():
             messages = search.encode(np.array([item]), group, source)
             return int(group[0]), messages[int(group[0])], sum(map(len, messages))
 
-        return enumerate_law(client)
+        return enumerate_outputs(client)
 
     laws = [sent(item) for item in range(4)]
     assert ratio_of(laws) == search.randomizer(0).ratio  # exactly, the public parts included
@@ -77,7 +77,7 @@ def test_a_client_pays_once_for_all_levels_together():
             parts = (search.encode(np.array([item]), np.array([g]), source)[g] for g in (0, 1))
             return [tuple(part) for part in parts]
 
-        return enumerate_law(client)
+        return enumerate_outputs(client)
 
     assert ratio_of([everywhere(item) for item in (0, 3)]) == search.randomizer(0).ratio ** 2
 

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.integrations.assignment import Assignment, assignment_law, system_gaussian
+from turnout.integrations.assignment import Assignment, assigned_participation, system_gaussian
 from turnout.schemes import CheckIn, FixedAssignment, KSubset, PoissonSampling
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 
 def record_law(law, records, record):
@@ -24,7 +24,7 @@ def record_law(law, records, record):
         batches = [batch for _ in range(epochs) for batch in dealt.epoch()]
         return tuple(step for step, batch in enumerate(batches) if record in batch)
 
-    return enumerate_law(run)
+    return enumerate_outputs(run)
 
 
 def promised(law):
@@ -65,17 +65,17 @@ def test_two_records_are_independent():
         batches = list(Assignment(CheckIn(3), 2, source).epoch())
         return tuple(next(i for i, b in enumerate(batches) if r in b) for r in (0, 1))
 
-    assert enumerate_law(both) == {(a, b): Fraction(1, 9) for a in range(3) for b in range(3)}
+    assert enumerate_outputs(both) == {(a, b): Fraction(1, 9) for a in range(3) for b in range(3)}
 
 
 def test_the_choices_of_a_law():
-    assert assignment_law(40, 4) == CheckIn(40, 4)
-    assert assignment_law(40, 4, probability=0.5) == CheckIn(40, 4, 0.5)
-    assert assignment_law(40, 4, kept=True) == FixedAssignment(40, 4)
-    assert assignment_law(40, 4, picks=2) == KSubset(40, 2, 4)
+    assert assigned_participation(40, 4) == CheckIn(40, 4)
+    assert assigned_participation(40, 4, probability=0.5) == CheckIn(40, 4, 0.5)
+    assert assigned_participation(40, 4, kept=True) == FixedAssignment(40, 4)
+    assert assigned_participation(40, 4, picks=2) == KSubset(40, 2, 4)
     for wrong in ({"kept": True}, {"probability": 0.5}):
         with pytest.raises(ParameterError, match="picks = 2"):
-            assignment_law(40, 4, picks=2, **wrong)
+            assigned_participation(40, 4, picks=2, **wrong)
     with pytest.raises(UnsupportedError, match="not PoissonSampling"):
         Assignment(PoissonSampling(0.1, 10), 5)
 

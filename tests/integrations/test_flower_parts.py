@@ -23,14 +23,14 @@ from turnout.integrations.release_ledger import (
 )
 from turnout.randomness import OSRandomness
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, KSubset, Relation, Scheme
-from turnout.schemes.codec import law_to_dict
+from turnout.schemes.codec import participation_to_dict
 
 SCHEME = Scheme(GaussianNoise(1.0), CheckIn(5, 2), Relation.ZERO_OUT)
 DELTA, DIMENSION, NODES = 1e-5, 3, 50
 
 
 def terms(law=SCHEME.participation, task="a", **others) -> dict:
-    law = json.loads(json.dumps(law_to_dict(law)))
+    law = json.loads(json.dumps(participation_to_dict(law)))
     given = {"law": law, "noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": DIMENSION}
     return {"task": task, **given, **others}
 

@@ -57,7 +57,7 @@ PUBLIC = {
     "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
-    "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
+    "Participation PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RepeatedMessages RoundedGaussianNoise "
     "Scheme SelfSampling SlidingWindow SpeakingOrder TableRandomizer TrustModel",
     "runs": "Finished InterruptedRunError Unwatched Watcher resume train",

@@ -145,7 +145,8 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """What each step of each block prints, run in a folder of its own."""
     folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
-    registry.all_laws()  # loaded now, or those loaded by a page would be forgotten with its own
+    # Loaded now, or those loaded by a page would be forgotten with its own.
+    registry.all_participations()
     # A page's own laws stay on it, and so does what it lays out.
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
     with chdir(folder), patch.dict(registry._NAMES), patch.dict(os.environ, cache):

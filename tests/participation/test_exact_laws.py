@@ -20,7 +20,7 @@ from turnout.schemes import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 TRACE = np.array(
     [[1, 0, 1, 0, 1], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=np.bool_
@@ -134,7 +134,7 @@ LAWS = [
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
 def test_the_law_of_every_block_is_its_spec(law, population):
     for block in blocks(law):
-        enumerated = enumerate_law(
+        enumerated = enumerate_outputs(
             lambda source, block=block: steps_of_each(
                 draw(law, population, block, source), population
             )
@@ -150,7 +150,7 @@ def test_the_law_of_every_block_is_its_spec(law, population):
 def test_a_device_draws_its_own_client_with_the_same_law(law, population):
     for block in blocks(law):
         for client in range(population):
-            enumerated = enumerate_law(
+            enumerated = enumerate_outputs(
                 lambda source, block=block, client=client: steps_of_each(
                     draw(law, population, block, source, client=client), population
                 )[client]
@@ -172,14 +172,14 @@ def test_windows_are_drawn_afresh():
         return step, step + law.window
 
     spec = uniform(product(range(3), range(3, 6)))
-    assert enumerate_law(both) == spec
-    assert enumerate_law(drawn_once_and_kept) != spec
+    assert enumerate_outputs(both) == spec
+    assert enumerate_outputs(drawn_once_and_kept) != spec
 
 
 def test_clients_of_fixed_size_steps_are_not_independent():
     law = FixedSize(2, 4, 1)
     poisson = of_everybody(PoissonSampling(0.5, 1), 4, blocks(law)[0])
-    enumerated = enumerate_law(
+    enumerated = enumerate_outputs(
         lambda source: steps_of_each(draw(law, 4, blocks(law)[0], source), 4)
     )
     assert enumerated != poisson
@@ -196,7 +196,7 @@ WRONG_SLOTS = {
 def test_wrong_windows_have_another_law(wrong):
     law = CheckIn(window=4)
     spec = of_everybody(law, 1, blocks(law)[0])
-    assert enumerate_law(lambda source: ((wrong(source),),)) != spec
+    assert enumerate_outputs(lambda source: ((wrong(source),),)) != spec
 
 
 def with_repeats(source):
@@ -211,7 +211,7 @@ def shifted_repeats(source):
 @pytest.mark.parametrize("wrong", [with_repeats, shifted_repeats])
 def test_wrong_subsets_have_another_law(wrong):
     law = KSubset(window=4, picks=2)
-    assert enumerate_law(wrong) != of_one_client(law, blocks(law)[0], 0)
+    assert enumerate_outputs(wrong) != of_one_client(law, blocks(law)[0], 0)
 
 
 def test_drawing_a_slot_first_and_looking_for_availability_after_is_another_law():
@@ -223,7 +223,7 @@ def test_drawing_a_slot_first_and_looking_for_availability_after_is_another_law(
             slot = (slot + 1) % 5
         return (slot,)
 
-    assert enumerate_law(next_free_slot) != of_one_client(law, blocks(law)[0], 0)
+    assert enumerate_outputs(next_free_slot) != of_one_client(law, blocks(law)[0], 0)
 
 
 def test_sliding_windows_without_their_warm_up_are_another_law():
@@ -234,4 +234,4 @@ def test_sliding_windows_without_their_warm_up_are_another_law():
         slots = np.arange(3) + source.below(2, 3)
         return tuple((int(slot),) if slot < block.steps else () for slot in slots)
 
-    assert enumerate_law(no_warm_up) != of_everybody(law, 3, block)
+    assert enumerate_outputs(no_warm_up) != of_everybody(law, 3, block)

@@ -31,7 +31,7 @@ from turnout.schemes import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.testing import assert_mean, assert_rejects_law, enumerate_law
+from turnout.testing import assert_mean, assert_rejects, enumerate_outputs
 
 TRACE = np.array([[1, 0, 1, 0, 1], [0, 1, 0, 0, 0], [1, 1, 1, 0, 1]], dtype=np.bool_)
 LAWS = [
@@ -54,7 +54,7 @@ def enumerated_moments(law, population):
     """Exact mean count of every step, and exact mean number of empty steps."""
     means, empty = [], Fraction(0)
     for block in blocks(law):
-        counts = enumerate_law(
+        counts = enumerate_outputs(
             lambda source, block=block: draw(law, population, block, source).counts()
         )
         for i in range(block.steps):
@@ -93,7 +93,7 @@ def test_dummy_updates_of_a_fixed_window_are_those_of_proposition_3_4():
     assert exact < bound < 1.005 * exact
     empty = simulated_empty_steps(law, n)
     assert_mean(empty, exact)
-    assert_rejects_law(
+    assert_rejects(
         lambda expected: assert_mean(empty, expected),
         {
             "1.5 times the rate": expected_empty_steps(CheckIn(m, 2, 1.5 * c * m / n), n),
@@ -114,7 +114,7 @@ def test_dummy_updates_of_sliding_windows_are_those_of_proposition_4_4():
     empty = simulated_empty_steps(law, slots)
     assert_mean(empty, exact)
     early = [(1 - 1 / m) ** (slot + 1) for slot in range(m - 1)]
-    assert_rejects_law(
+    assert_rejects(
         lambda expected: assert_mean(empty, expected),
         {
             "the bound itself": bound,
@@ -169,7 +169,7 @@ def test_mean_check_ins_of_a_trace_match_their_simulation():
         assert_mean(counts[:, step], expected, 1e-9 / law.steps)
     assert_mean((counts == 0).sum(axis=1), expected_empty_steps(law, 300))
     whole_window = np.repeat(law.available.sum(axis=0).reshape(3, 8).mean(axis=1), 8) * 0.7 / 8
-    assert_rejects_law(
+    assert_rejects(
         lambda expected: [assert_mean(counts[:, s], e) for s, e in enumerate(expected)],
         {"windows as long for everybody": whole_window},
     )
@@ -194,7 +194,7 @@ def exact_turns(law, population, clients, steps):
     """Mean and variance of the turns that some clients draw in the first steps."""
     mean = variance = Fraction(0)
     for client, block in product(clients, blocks(law)):
-        counts = enumerate_law(
+        counts = enumerate_outputs(
             lambda source, c=client, b=block: tuple(
                 draw(law, population, b, source, client=c).slots()
             )

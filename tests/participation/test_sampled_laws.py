@@ -9,7 +9,7 @@ from scipy import stats
 from turnout.participation import drawing
 from turnout.participation.drawing import draw, draw_run
 from turnout.participation.schedule import blocks, joined_schedules
-from turnout.participation.traces import availability_law
+from turnout.participation.traces import availability_participation
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.schemes import (
     CheckIn,
@@ -19,7 +19,7 @@ from turnout.schemes import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.testing import assert_binomial, assert_frequencies, assert_rejects_law
+from turnout.testing import assert_binomial, assert_frequencies, assert_rejects
 
 STREAMS = SimulationStreams(2024)
 SOURCES = [OSRandomness(), STREAMS.source("tests")]
@@ -46,7 +46,7 @@ def test_check_in(source):
     keeps_law(slot_of_each(schedule, n))
     coins, uniform = source.bernoulli(p, n), source.below(m, n)
     rate, shorter = source.bernoulli(1.5 * p, n), source.below(m - 1, n)
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "1.5 times the rate": np.where(rate, uniform, m),
@@ -80,7 +80,7 @@ def test_two_windows_are_independent():
         assert_frequencies(cells, np.full(m * m, 1 / m**2))
 
     keeps_law((first, second))
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "drawn once and kept": (first, first),
@@ -98,7 +98,7 @@ def test_neighbouring_clients_are_independent():
     assert_frequencies(pairs, np.full(m * m, 1 / m**2))
     in_turn = np.arange(n) % m  # Uniform for each client, but dealt out.
     wrong = np.bincount(in_turn[::2] * m + in_turn[1::2], minlength=m * m)
-    assert_rejects_law(
+    assert_rejects(
         lambda cells: assert_frequencies(cells, np.full(m * m, 1 / m**2)), {"dealt out": wrong}
     )
 
@@ -123,7 +123,7 @@ def test_k_subset(source, window, picks, monkeypatch):
     kept = np.zeros((n, window), dtype=int)
     np.put_along_axis(kept, repeats, 1, axis=1)
     consecutive = (repeats[:, :1] + np.arange(picks)) % window
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "with replacement": kept @ 2 ** np.arange(window),
@@ -144,7 +144,7 @@ def test_coins_every_step(law):
     keeps_rate(schedule.participations)
     wrong = PoissonSampling(1.5 * law.rate, law.steps)
     more = joined_schedules(list(draw_run(wrong, n, STREAMS)))
-    assert_rejects_law(keeps_rate, {"1.5 times the rate": more.participations})
+    assert_rejects(keeps_rate, {"1.5 times the rate": more.participations})
 
     def varies_as_coins_do(counts):
         spread = np.sum((counts - n * law.rate) ** 2) / (n * law.rate * (1 - law.rate))
@@ -153,7 +153,7 @@ def test_coins_every_step(law):
 
     varies_as_coins_do(schedule.counts())
     constant = np.full(law.steps, round(n * law.rate))
-    assert_rejects_law(varies_as_coins_do, {"a fixed size": constant})
+    assert_rejects(varies_as_coins_do, {"a fixed size": constant})
     by_client = np.bincount(schedule.clients * 50 // n, minlength=50)
     assert_frequencies(by_client, np.full(50, 1 / 50))
 
@@ -173,7 +173,7 @@ def test_fixed_size(source):
     starts = source.below(5, 3000)
     neighbours = np.sort(np.stack([starts, (starts + 1) % 5], axis=1), axis=1)
     wrong = np.bincount([pairs[tuple(pair)] for pair in neighbours.tolist()], minlength=10)
-    assert_rejects_law(keeps_law, {"each equally often, but in pairs": wrong})
+    assert_rejects(keeps_law, {"each equally often, but in pairs": wrong})
 
 
 @by_source
@@ -201,7 +201,7 @@ def test_sliding_window(source):
         return np.where((steps >= 0) & (steps < law.steps), steps, law.steps)
 
     wakes = np.arange(n) // cps
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "starts a slot late": served(wakes + 1 + source.below(m, n)),
@@ -220,7 +220,7 @@ def test_availability(source):
     one = generator.choice([1.0, 0.0, np.nan], size=steps, p=[0.5, 0.3, 0.2])
     one[:window] = [1, np.nan, 0, 1, 1, np.nan, 1, 0]
     trace = np.tile(one, (n, 1))
-    law = availability_law(trace, window)
+    law = availability_participation(trace, window)
     free = np.flatnonzero(one[:window] == 1)
     probabilities = np.append(np.where(one[:window] == 1, 1 / len(free), 0), 0)
 
@@ -230,7 +230,7 @@ def test_availability(source):
     keeps_law(slot_of_each(draw(law, n, blocks(law)[0], source), n))
     known_or_not = np.flatnonzero(one[:window] != 0)
     slot = source.below(window, n)
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "NaN taken as available": known_or_not[source.below(len(known_or_not), n)],

@@ -9,7 +9,7 @@ from turnout import data as datasets
 from turnout.core.errors import ParameterError
 from turnout.participation.drawing import draw_run
 from turnout.participation.schedule import joined_schedules
-from turnout.participation.traces import availability_law, day_profile, trace_statistics
+from turnout.participation.traces import availability_participation, day_profile, trace_statistics
 from turnout.randomness import SimulationStreams
 
 U = np.nan
@@ -46,7 +46,7 @@ def test_a_time_of_day_without_knowledge_has_no_value():
 
 
 def test_the_law_draws_from_what_is_known_to_be_available():
-    law = availability_law(TRACE, window=3, probability=0.5)
+    law = availability_participation(TRACE, window=3, probability=0.5)
     assert law.available.tolist() == (TRACE == 1).tolist()
     assert (law.window, law.probability) == (3, 0.5)
     assert law.window_sizes().tolist() == [[1, 1], [0, 0], [0, 0], [2, 2]]
@@ -61,7 +61,7 @@ def test_the_law_draws_from_what_is_known_to_be_available():
 def test_nobody_comes_where_she_is_not_known_to_be_available(seed, clients, steps, window):
     generator = np.random.default_rng(seed)
     trace = generator.choice([1.0, 0.0, U], size=(clients, steps))
-    law = availability_law(trace, min(window, steps))
+    law = availability_participation(trace, min(window, steps))
     run = joined_schedules(list(draw_run(law, clients, SimulationStreams(seed))))
     assert np.all(trace[run.clients, run.slots()] == 1)
     free_windows = sum(
@@ -88,7 +88,7 @@ def test_participation_over_the_day():
 )
 def test_what_is_no_trace_is_refused(trace, message):
     with pytest.raises(ParameterError, match=message):
-        availability_law(trace, 1)
+        availability_participation(trace, 1)
     with pytest.raises(ParameterError, match=message):
         trace_statistics(trace, 2)
 
@@ -99,7 +99,7 @@ def test_what_is_no_trace_is_refused(trace, message):
 )
 def test_parameters_the_law_refuses_are_named(window, probability, message):
     with pytest.raises(ParameterError, match=message):
-        availability_law([[1.0, 0.0]], window, probability)
+        availability_participation([[1.0, 0.0]], window, probability)
 
 
 @pytest.mark.parametrize(("per_day", "first"), [(0, 0), (4, 4), (4, -1)])

@@ -38,10 +38,10 @@ def test_the_price_is_that_of_the_randomizer_s_own_law():
     built = prepared.messages(50)
     assert isinstance(built, SeededCode)
     assert (built.radius, built.epsilon0) == (0.5, prepared.epsilon0)
-    expected = tn.price(shuffled(built.law, CLIENTS, 5, sampled=400), delta=DELTA)
+    expected = tn.price(shuffled(built.priced_as, CLIENTS, 5, sampled=400), delta=DELTA)
     assert prepared.guarantee.epsilon == expected.epsilon
-    assert prepared.scheme.randomizer == built.law
-    assert isinstance(built.law, BoundedVariation)
+    assert prepared.scheme.randomizer == built.priced_as
+    assert isinstance(built.priced_as, BoundedVariation)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_law_is_the_same_in_every_dimension(norm, kind, dimension):
     section = RandomizerSection.model_validate({"norm": norm})
     built = section.build(dimension, 1.3, 0.2)
     assert isinstance(built, kind)
-    assert built.law == section.law(1.3)
+    assert built.priced_as == section.priced_as(1.3)
     assert built.message_bits <= 64
 
 

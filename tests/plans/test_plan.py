@@ -30,7 +30,7 @@ def test_a_small_plan_has_sensible_defaults(small_plan):
     assert plan.protocol.release is ReleaseRule.AGGREGATED
     assert plan.client.steps == 1
     assert plan.run.seed == 1
-    assert plan.law(1437) == CheckIn(10, 3)
+    assert plan.participation_for(1437) == CheckIn(10, 3)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_small_plan_has_sensible_defaults(small_plan):
 )
 def test_each_law_becomes_its_spec(small_plan, law, spec):
     text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', law)
-    assert Plan.from_toml(text).law(60) == spec
+    assert Plan.from_toml(text).participation_for(60) == spec
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_fault_gets_one_line(small_plan, before, after, line):
 def test_a_law_that_does_not_fit_the_population(small_plan, law, line):
     text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', law)
     with pytest.raises(ParameterError, match=re.escape(line)):
-        Plan.from_toml(text).law(60)
+        Plan.from_toml(text).participation_for(60)
 
 
 def test_every_key_says_what_it_is():

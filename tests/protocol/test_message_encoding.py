@@ -14,7 +14,7 @@ from turnout.protocol.randomized import HistogramEncoding, MessageEncoding, Rand
 from turnout.randomizers.interface import level_above
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law
+from turnout.testing import assert_frequencies, assert_rejects, enumerate_outputs
 
 KINDS = {
     "seeded-code": SeededCode(300, 2.0, 0.5),
@@ -103,12 +103,12 @@ def test_the_exact_law_of_the_bytes_has_the_level_of_the_scheme(dimension):
     randomizer = LInfRandomizer(dimension, 1.0, 0.5)
     encoding = MessageEncoding(randomizer)
     laws = [
-        enumerate_law(lambda source, x=x: encoding.packed(x, source))
+        enumerate_outputs(lambda source, x=x: encoding.packed(x, source))
         for x in (np.full(dimension, 9.0), np.full(dimension, -9.0))
     ]
     assert all(sum(law.values()) == 1 for law in laws)
     largest = max(laws[0][body] / laws[1][body] for body in laws[0])
-    assert level_above(largest) == randomizer.law.epsilon0
+    assert level_above(largest) == randomizer.priced_as.epsilon0
     bare = {body: Fraction(1, dimension) for body in list(laws[0])[:dimension]}
     assert set(bare) != set(laws[1])  # an update sent as it is tells all: some bytes are impossible
 
@@ -149,7 +149,7 @@ def test_what_leaves_a_device_has_the_law_of_the_clipped_update_and_no_other():
         assert_frequencies(seen, expected)
 
     keeps_law(counts(MessageEncoding(SMALL)))
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "the bit as it is": counts(MessageEncoding(Bare(2, 1.0, 0.5))),

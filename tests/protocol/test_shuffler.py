@@ -16,7 +16,7 @@ from turnout.protocol.randomized import HistogramEncoding, MessageEncoding, Shuf
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
 from turnout.schemes.scheme import shuffled
-from turnout.testing import assert_rejects_law
+from turnout.testing import assert_rejects
 from turnout.testing.frequencies import FALSE_ALARM
 
 RANDOMIZER = LInfRandomizer(1, 2.0)
@@ -63,7 +63,7 @@ def test_messages_that_came_together_leave_apart():
 # -- an audit: a proved lower bound on ε by attacks, against the price -------------------------
 
 CLIENTS, ROUNDS, DELTA, VICTIM = 100, 1000, 1e-2, 0
-PRICE = tn.price(shuffled(RANDOMIZER.law, CLIENTS, 1), delta=DELTA).epsilon.upper
+PRICE = tn.price(shuffled(RANDOMIZER.priced_as, CLIENTS, 1), delta=DELTA).epsilon.upper
 
 
 class Quick(MessageEncoding):
@@ -159,7 +159,7 @@ def keeps_its_price(seen):
 
 def test_a_shuffled_round_shows_no_more_than_its_price_and_without_a_shuffle_it_does():
     keeps_its_price(transcripts())
-    assert_rejects_law(
+    assert_rejects(
         keeps_its_price,
         {
             "no shuffle": transcripts(KeepsArrivals),

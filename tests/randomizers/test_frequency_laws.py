@@ -25,7 +25,7 @@ from turnout.randomizers.indexed import IndexedRandomizer
 from turnout.randomizers.interface import exponential_below, level_above, root_below
 from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law
+from turnout.testing import assert_frequencies, assert_rejects, enumerate_outputs
 
 SMALL = [
     KaryRandomizedResponse(1.0, 2),
@@ -202,7 +202,7 @@ def test_what_encode_does_has_the_stated_law(randomizer):
                 return number_of(randomizer.encode(values, source, questions)[0])
             return number_of(randomizer.encode(values, source)[0])
 
-        found = enumerate_law(client)
+        found = enumerate_outputs(client)
         law = {number: p for number, p in enumerate(randomizer.probabilities(item)) if p}
         assert found == law
 
@@ -218,7 +218,7 @@ def test_drawn_sets_have_the_stated_law(randomizer, source):
         assert_frequencies(counts, law)
         other = np.array([float(p) for p in randomizer.probabilities(1)])
         if randomizer.epsilon >= 1:
-            assert_rejects_law(
+            assert_rejects(
                 lambda counts, other=other: assert_frequencies(counts, other),
                 {"another item": counts},
             )

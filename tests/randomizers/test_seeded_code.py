@@ -13,7 +13,7 @@ from turnout.randomizers.vectors import SeededCode
 from turnout.randomizers.vectors.interface import mixed_words
 from turnout.randomizers.vectors.spherical_code import largest_normals, mean_length
 from turnout.randomness import SimulationStreams
-from turnout.testing import assert_frequencies, assert_mean, assert_rejects_law
+from turnout.testing import assert_frequencies, assert_mean, assert_rejects
 
 SMALL = [
     SeededCode(6, 1.5, 2.0, 4, 1, seed_bits=3),
@@ -46,7 +46,7 @@ def test_the_moments_are_those_of_all_messages(code, length):
 def test_a_vector_and_its_negative_are_as_far_apart_as_the_law_says(code):
     for value in code.radius * unit_vectors(code.dimension, 20):
         up, down = code.probabilities(value), code.probabilities(-value)
-        stated = getattr(code.law, "total_variation", math.tanh(code.epsilon0 / 2))
+        stated = getattr(code.priced_as, "total_variation", math.tanh(code.epsilon0 / 2))
         assert np.abs(up - down).sum() / 2 == pytest.approx(stated, rel=1e-9)
         others = [code.probabilities(other) for other in unit_vectors(code.dimension, 20, 1)]
         assert max(np.abs(up - other).sum() / 2 for other in others) <= stated * (1 + 1e-12)
@@ -61,7 +61,7 @@ def test_a_shorter_vector_s_messages_have_the_stated_law():
     seen = np.bincount(messages[:, 0] * 8 + messages[:, 1], minlength=64)
     up, down = code.probabilities(value), code.probabilities(-value)
     assert_frequencies(seen, (1 + length) / 2 * up + (1 - length) / 2 * down)
-    assert_rejects_law(
+    assert_rejects(
         lambda law: assert_frequencies(seen, law), {"the length dropped": up, "no length": down}
     )
 

@@ -19,7 +19,7 @@ from turnout.randomizers.vectors import (
     SphericalCode,
 )
 from turnout.randomness import SimulationStreams
-from turnout.testing import assert_frequencies, assert_rejects_law
+from turnout.testing import assert_frequencies, assert_rejects
 
 PUBLIC = 7
 """A seed under which client 0 reports no padding: a coordinate that is none costs nothing."""
@@ -162,7 +162,7 @@ def test_values_between_the_levels_are_rounded_by_chance(randomizer):
     other = LInfRandomizer(
         3, 2.7, 2.0, randomizer.samples, randomizer.levels, shared=randomizer.shared
     )
-    assert_rejects_law(
+    assert_rejects(
         lambda law: assert_frequencies(seen, law),
         {
             "another ε": other.probabilities(value),

@@ -30,7 +30,7 @@ from turnout.randomizers.vectors.rotations import level_of
 from turnout.randomizers.vectors.sampled_bits import bit_weights, printed_shares, water_filled
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.testing import assert_mean, assert_rejects_law
+from turnout.testing import assert_mean, assert_rejects
 
 ALL = [
     BinaryVectorRandomizer(20, 1.0, 3),
@@ -113,7 +113,7 @@ def test_public_normals_are_normal():
     assert_mean(drawn**2, 1.0)
     assert_mean(drawn**4, 3.0)
     assert_mean(drawn[::2] * drawn[1::2], 0.0)
-    assert_rejects_law(lambda wrong: assert_mean(wrong**2, 1.0), {"5 % too wide": 1.05 * drawn})
+    assert_rejects(lambda wrong: assert_mean(wrong**2, 1.0), {"5 % too wide": 1.05 * drawn})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 
 def all_messages(randomizer) -> np.ndarray:
@@ -24,7 +24,7 @@ def vectors_of_messages(randomizer) -> np.ndarray:
 def sampled_law(randomizer, value) -> np.ndarray:
     """The exact law of what `encode` does with one client's vector, as fractions."""
     vectors = np.atleast_2d(value)
-    law = enumerate_law(lambda source: tuple(randomizer.encode(vectors, source)[0]))
+    law = enumerate_outputs(lambda source: tuple(randomizer.encode(vectors, source)[0]))
     return np.array([law.get(tuple(row), 0) for row in all_messages(randomizer).tolist()])
 
 

@@ -17,7 +17,7 @@ from turnout.randomness import (
     rounded_gaussian,
     system_bytes,
 )
-from turnout.testing import assert_rejects_law
+from turnout.testing import assert_rejects
 
 DEVIATIONS = [0.3, 1.0, 30.7, 1e4]
 DRAWS = 2_000_000
@@ -50,7 +50,7 @@ def word_for(noise: int, s: float) -> int:
         return int((low + high) / 2 * 2**63) << 1 | (noise < 0)
 
 
-def assert_law(drawn: np.ndarray, s: float) -> None:
+def assert_participation(drawn: np.ndarray, s: float) -> None:
     """Chi-square over at most 32 cells of nearly equal probability."""
     edges = np.unique(np.rint(stats.norm.ppf(np.arange(1, 32) / 32) * s)) + 0.5
     if s < 2:
@@ -70,7 +70,7 @@ def assert_law(drawn: np.ndarray, s: float) -> None:
 def test_draws_fit_their_law_and_wrong_laws_do_not(s):
     drawn = rounded_gaussian(s, DRAWS)
     assert drawn.dtype == np.int64
-    assert_law(drawn, s)
+    assert_participation(drawn, s)
     normal = np.random.default_rng(3).normal(0, s, DRAWS)
     wrong = {
         "1 % more": rounded_gaussian(1.01 * s, DRAWS),
@@ -80,8 +80,8 @@ def test_draws_fit_their_law_and_wrong_laws_do_not(s):
     if s < 100:
         wrong["truncated, not rounded"] = np.trunc(normal).astype(np.int64)
         wrong["rounded down"] = np.floor(normal).astype(np.int64)
-    assert_rejects_law(lambda observed: assert_law(observed, s), wrong)
-    assert_law(np.rint(normal).astype(np.int64), s)
+    assert_rejects(lambda observed: assert_participation(observed, s), wrong)
+    assert_participation(np.rint(normal).astype(np.int64), s)
 
 
 def boundaries() -> list[tuple[float, int]]:

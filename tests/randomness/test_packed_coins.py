@@ -9,10 +9,10 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.randomness import OSRandomness, SimulationStreams, packed_coins
-from turnout.testing import assert_binomial, assert_rejects_law, enumerate_law
+from turnout.testing import assert_binomial, assert_rejects, enumerate_outputs
 
 
-def byte_of(law: packed_coins.ByteLaw, u: Fraction) -> int:
+def byte_of(law: packed_coins.ByteDistribution, u: Fraction) -> int:
     """The byte that U = u gives, from its definition."""
     return sum(Fraction(limit, 1 << law.unit_bits) <= u for limit in law.limits)
 
@@ -49,7 +49,7 @@ class Words:
         return np.array(answer, dtype=np.uint64)
 
 
-def drawn(law: packed_coins.ByteLaw, threshold: int, u: int) -> int:
+def drawn(law: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
     """The first byte of a word whose U for it begins with the bits of u (in units of 2⁻⁵¹²)."""
     first, more = u >> 496, u >> 450 & (2**46 - 1)
     told = int(law.table[0])  # The word's other bytes see U = 0.
@@ -98,14 +98,14 @@ def test_packed_coins_have_their_probability(source, p):
 def test_wrong_coins_are_rejected():
     source = SimulationStreams(3).source("wrong")
     count = int(np.bitwise_count(source.packed_bernoulli(0.27, 2000, 64)).sum())
-    assert_rejects_law(
+    assert_rejects(
         lambda p: assert_binomial(count, 128_000, p),
         {"a bit too few": 0.25, "complement": 0.73, "one more in a hundred": 0.29},
     )
 
 
 def test_a_source_without_words_packs_its_coins():
-    law = enumerate_law(lambda source: int(source.packed_bernoulli(Fraction(1, 4), 1, 3)[0, 0]))
+    law = enumerate_outputs(lambda source: int(source.packed_bernoulli(Fraction(1, 4), 1, 3)[0, 0]))
     assert law == {
         number: Fraction(1, 4) ** number.bit_count() * Fraction(3, 4) ** (3 - number.bit_count())
         for number in range(8)

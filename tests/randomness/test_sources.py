@@ -13,8 +13,8 @@ from turnout.randomness import OSRandomness, SimulationRandomness, SimulationStr
 from turnout.testing import (
     assert_binomial,
     assert_frequencies,
-    assert_rejects_law,
-    enumerate_law,
+    assert_rejects,
+    enumerate_outputs,
 )
 
 SOURCES = [OSRandomness(), SimulationStreams(11).source("tests")]
@@ -74,7 +74,7 @@ def test_below_each_is_uniform_below_every_limit(source):
     for limit in (1, 2, 5):
         counts = np.bincount(drawn[limits == limit], minlength=limit)
         assert_frequencies(counts, np.full(limit, 1 / limit))
-    assert_rejects_law(
+    assert_rejects(
         lambda counts: assert_frequencies(counts, np.full(5, 0.2)),
         {"one limit for all": np.bincount(source.below(4, 20_000), minlength=5)},
     )
@@ -82,7 +82,7 @@ def test_below_each_is_uniform_below_every_limit(source):
 
 
 def test_below_each_has_its_exact_law():
-    law = enumerate_law(lambda source: source.below_each(np.array([2, 1, 3])))
+    law = enumerate_outputs(lambda source: source.below_each(np.array([2, 1, 3])))
     assert law == {(a, 0, c): Fraction(1, 6) for a in range(2) for c in range(3)}
 
 
@@ -105,7 +105,7 @@ def test_coins_and_their_number_have_the_stated_rate(source):
     heads = int(np.count_nonzero(source.bernoulli(0.1, 50_000)))
     assert_binomial(heads, 50_000, 0.1)
     assert_binomial(source.binomial(50_000, 0.1), 50_000, 0.1)
-    assert_rejects_law(
+    assert_rejects(
         lambda count: assert_binomial(count, 50_000, 0.1),
         {"1.5 times the rate": source.binomial(50_000, 0.15)},
     )
@@ -119,7 +119,7 @@ def test_coins_and_their_number_have_the_stated_rate(source):
 
 @pytest.mark.parametrize(("n", "k"), [(4, 0), (4, 1), (4, 2), (5, 3), (3, 3), (0, 0)])
 def test_floyds_subset_is_exactly_uniform(n, k):
-    law = enumerate_law(lambda source: source.subset(n, k))
+    law = enumerate_outputs(lambda source: source.subset(n, k))
     assert law == {subset: Fraction(1, comb(n, k)) for subset in combinations(range(n), k)}
 
 
@@ -143,7 +143,7 @@ def test_subset_is_uniform(source, k):
         return sorted(chosen | set(sorted(set(range(n)) - chosen)[: k - len(chosen)]))
 
     wrong = pattern_counts(replacing_repeats_by_the_first_free_slot, n, k, trials)
-    assert_rejects_law(lambda counts: assert_frequencies(counts, law), {"repeats": wrong})
+    assert_rejects(lambda counts: assert_frequencies(counts, law), {"repeats": wrong})
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)

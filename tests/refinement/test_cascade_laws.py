@@ -12,7 +12,7 @@ import pytest
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.interface import exponential_below
 from turnout.refinement import Cascade, Direct, MultiLevel, OneBit, Step
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 EPSILONS = (2.0, 1.0, 0.5)
 SEED = bytes(range(32))
@@ -41,7 +41,7 @@ def law_of(levels, value):
         messages, keys = levels.encode([value], source, first=1)
         return (int(messages[0]), *(int(key[0]) for key in keys))
 
-    return enumerate_law(run)
+    return enumerate_outputs(run)
 
 
 def seen(levels, joint, level):

@@ -19,7 +19,7 @@ from turnout.refinement import (
     projective,
     spread,
 )
-from turnout.testing import assert_frequencies, assert_rejects_law
+from turnout.testing import assert_frequencies, assert_rejects
 
 SEED = bytes(range(32))
 EPSILONS = (2.0, 0.5)
@@ -151,7 +151,7 @@ def test_drawn_messages_have_their_level_law(mechanism):
             else [np.array([float(level.heavy), float(level.light)]) for level in levels.levels]
         )
         assert_frequencies(counts, laws[index])
-        assert_rejects_law(
+        assert_rejects(
             lambda law, counts=counts: assert_frequencies(counts, law),
             {"the other level": laws[1 - index]},
         )

@@ -42,7 +42,7 @@ def test_a_plan_and_python_run_the_same_messages(run, tmp_path):
     plan = Plan.from_mapping(TABLES)
     task = build_task(gather(plan, tmp_path))
     randomizer = LInfRandomizer(task.dimension, 3.0, 0.02)
-    scheme = shuffled(randomizer.law, 1437, STEPS, sampled=500)
+    scheme = shuffled(randomizer.priced_as, 1437, STEPS, sampled=500)
     algorithm = FedSGD(task, SGD(0.5), 0.02)
     other = tn.simulate(scheme, algorithm=algorithm, messages=randomizer, seed=1)
     assert np.array_equal(other.parameters, run.parameters)
@@ -110,7 +110,7 @@ def test_several_messages_of_drawn_records_are_a_plan(tmp_path):
     task = build_task(gather(plan, tmp_path))
     randomizer = LInfRandomizer(task.dimension, 3.0, 0.02)
     scheme = Scheme(
-        RepeatedMessages.of(randomizer.law, 3), tn.FixedSize(80, 200, STEPS), "replace-one",
+        RepeatedMessages.of(randomizer.priced_as, 3), tn.FixedSize(80, 200, STEPS), "replace-one",
         trust="shuffled", population=200,
     )  # fmt: skip
     algorithm = RecordSGD(task, SGD(0.5), 0.02)

@@ -40,7 +40,7 @@ def traced(**fields) -> dict:
 def test_each_record_is_a_client_unless_told_otherwise(tmp_path):
     workload = gather(plan(), tmp_path)
     assert workload.population == 1437
-    assert workload.law == CheckIn(5, 4)
+    assert workload.participation == CheckIn(5, 4)
     assert workload.trace is None
     few = gather(plan(data={"name": "digits", "clients": 100}), tmp_path)
     assert few.population == build_task(few).population == 100
@@ -61,7 +61,7 @@ def test_who_holds_what_depends_on_the_seed_alone(tmp_path):
 def test_a_trace_brings_its_clients_and_unknown_is_not_available(folder):
     workload = gather(plan(participation=traced()), folder)
     assert workload.population == 3
-    law = workload.law
+    law = workload.participation
     assert isinstance(law, AvailabilityCheckIn)
     assert law.available.astype(int).tolist() == [
         [1, 1, 1, 1, 1, 1],

@@ -111,7 +111,7 @@ def test_a_ledgers_terms_take_words_too():
 
 
 OPEN = (
-    "ParticipationLaw",
+    "Participation",
     "Randomizer",
     "SpeakingOrder",
     *(kind.__name__ for kind in CHOICES.values()),

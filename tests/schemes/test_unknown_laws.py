@@ -29,9 +29,9 @@ from turnout.schemes import (
     TrustModel,
     registry,
 )
-from turnout.schemes.codec import law_from_dict, scheme_from_dict, scheme_to_dict
+from turnout.schemes.codec import participation_from_dict, scheme_from_dict, scheme_to_dict
 from turnout.schemes.normal_form import DRAWS, Form, OneOf, normal_form
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 from turnout.verification import cost, document
 
 NOISE = GaussianNoise(1.0)
@@ -66,7 +66,7 @@ class Twice:
 def law():
     """A law of this draw, and nothing of it is left behind."""
 
-    @participation_law("weekly", "A law.")
+    @register_participation("weekly", "A law.")
     @dataclass(frozen=True)
     class Weekly:
         windows: int = 2
@@ -145,7 +145,7 @@ OTHERS = {
     "a ledger's windows": lambda law: window_steps(scheme(law)),
     "written": lambda law: scheme_to_dict(scheme(law)),
     "read": lambda law: scheme_from_dict(charter_of(law)),
-    "an invitation": lambda law: law_from_dict(charter_of(law)["participation"]),
+    "an invitation": lambda law: participation_from_dict(charter_of(law)["participation"]),
     "a plan": lambda law: Plan.from_toml(PLAN.format(type(law).__name__.lower())),
     "verified charter": lambda law: document._rebuilt(charter_of(law)),
 }
@@ -238,7 +238,7 @@ def test_an_object_that_is_no_registered_law_is_refused_by_all(reader):
 
 def test_a_law_that_is_known_is_read_by_all():
     plan = Plan.from_toml(PLAN.format("check-in"))
-    assert plan.law(POPULATION) == CheckIn(4)
+    assert plan.participation_for(POPULATION) == CheckIn(4)
     for reader in NEEDS:
         READERS[reader](CheckIn(4, 2, 0.5))
 
@@ -259,13 +259,13 @@ def test_a_name_is_taken_once():
     for name, word in (("CheckIn", "my-check-in"), ("MyCheckIn", "check-in")):
         mine = dataclass(frozen=True)(type(name, (), {"form": lambda self: None, "steps": 1}))
         with pytest.raises(ParameterError, match="a name that no other law has"):
-            participation_law(word, "A law.")(mine)
+            register_participation(word, "A law.")(mine)
     with pytest.raises(ParameterError, match="a frozen dataclass"):
-        participation_law("another", "A law.")(type("Another", (), {}))
+        register_participation("another", "A law.")(type("Another", (), {}))
 
 
 def test_a_law_that_contradicts_its_form_is_refused():
-    @participation_law("liar", "A law.")
+    @register_participation("liar", "A law.")
     @dataclass(frozen=True)
     class Liar:
         steps: int = 5

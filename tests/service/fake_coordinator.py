@@ -57,7 +57,7 @@ def charter_of(
     scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule)
     encoding = Lattice.for_noise(1.0, 0.5, dimension)
     if messages is not None:
-        scheme = Scheme(messages.law, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
+        scheme = Scheme(messages.priced_as, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
         encoding = MessageEncoding(messages)
     return Charter(
         plan=plan,

@@ -13,7 +13,7 @@ from turnout.service.storage.interface import (
     ConflictError,
     InvitationRow,
     LogEvent,
-    Participation,
+    ParticipationRow,
     ReleaseRow,
     Scored,
 )
@@ -221,4 +221,4 @@ class MemoryStorage:
         pass
 
 
-__all__ = ["MemoryStorage", "MemoryTransaction", "Participation", "Tables"]
+__all__ = ["MemoryStorage", "MemoryTransaction", "ParticipationRow", "Tables"]

@@ -11,7 +11,7 @@ import numpy as np
 from storage_samples import START, TASK, block_end, body, create_task, digest, key, release
 
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import LogEvent, Participation, Scored
+from turnout.service.storage.interface import LogEvent, ParticipationRow, Scored
 from turnout.service.storage.writes import Transaction
 
 QUOTA, BLOCK_STEPS = 2, 4
@@ -96,7 +96,7 @@ class Author:
         if self._rng.random() < 0.7:
             update = body(client, step, self._rng.choice((40, 3000, 20000, 50000)))
             self._answered.add(client)
-        participation = Participation(client, step, update and digest(update))
+        participation = ParticipationRow(client, step, update and digest(update))
         group.add(lambda tx: tx.check_in(participation, update, QUOTA))
         group.store(("in", client, step, participation.digest))
         self._here.append(client)

@@ -29,7 +29,7 @@ from turnout.service.contract.ledger import Head, require_chain
 from turnout.service.contract.wire import StepPhase, WireAnswer, WireReceipt
 from turnout.service.coordinator import releases as learning
 from turnout.service.coordinator.engine import Engine
-from turnout.service.storage.interface import Participation
+from turnout.service.storage.interface import ParticipationRow
 
 written = cache(Charter.canonical)
 
@@ -99,14 +99,14 @@ class World:
         self.dice = random.Random(seed)
         self.parts = parts
         scene = SCENES[self.dice.randrange(len(SCENES))]
-        self.law, rule, *_ = scene
+        self.participation, rule, *_ = scene
         self.charter = charter_of(*scene)
         self.asks_one = rule is ReleaseRule.ONE_CLIENT
         self.storage = parts.get("storage", MemoryStorage)()
         self.noise_drawn: list[np.ndarray] = []
         self.story: list[str] = []
         self.acknowledged: dict[tuple[int, int], bytes | None] = {}
-        self.came: list[Participation] = []  # as they were stored when their step was released
+        self.came: list[ParticipationRow] = []  # as they were stored when their step was released
         self.published: dict[int, tuple[bytes, bytes]] = {}
         self.network: list[Message] = []
         self.honest_bodies: dict[tuple[int, int], bytes] = {}
@@ -118,7 +118,10 @@ class World:
 
     def _drawn(self, client: int) -> tuple[int, ...]:
         source = SimulationRandomness(np.random.default_rng(self.dice.getrandbits(64)))
-        schedules = (draw(self.law, DEVICES, b, source, client=client) for b in blocks(self.law))
+        schedules = (
+            draw(self.participation, DEVICES, b, source, client=client)
+            for b in blocks(self.participation)
+        )
         return tuple(int(slot) for schedule in schedules for slot in schedule.slots())
 
     def noise(self, deviation: float, size: int) -> np.ndarray:
@@ -207,7 +210,7 @@ class World:
         """Another slot, another body, too large a body, an answer unasked."""
         if self.dice.random() > self.lying:
             return
-        step = self.dice.choice((self.dice.randrange(self.law.steps), self.engine.step))
+        step = self.dice.choice((self.dice.randrange(self.participation.steps), self.engine.step))
         kind = self.dice.choice(("update", "update", "check-in"))
         body = self.dice.choice((self.other_body(), self.body_of_nobody(), b"\x00" * 7))
         self.send(Message(kind, device.client, step, body))
@@ -292,7 +295,7 @@ class World:
             published = engine.publish()
             self.see(published.head, published.parameters)
 
-    def released(self, came: list[Participation]) -> None:
+    def released(self, came: list[ParticipationRow]) -> None:
         """Keep what a test may know of a step that was just released, and the storage may not."""
         with self.storage.snapshot(whole=True) as view:
             last = view.last_release()
@@ -313,7 +316,7 @@ class World:
             while tx.reclaim(3):
                 pass
         with self.storage.snapshot(whole=True) as view:
-            releases = [view.release_at(step) for step in range(self.law.steps)]
+            releases = [view.release_at(step) for step in range(self.participation.steps)]
             promise(not view.turns()[0].size, "turns outlive the task")
         everybody = self.came
         promise(all(r is not None for r in releases), "a step was not released")
@@ -329,9 +332,9 @@ class World:
             promise(row is not None, f"an acknowledged check-in of {client} at {step} is lost")
             digest = self.acknowledged[client, step]
             promise(digest is None or row.digest == digest, "an acknowledged update is another")
-        quota = {KSubset: 2, FixedAssignment: 2}.get(type(self.law), 1)
+        quota = {KSubset: 2, FixedAssignment: 2}.get(type(self.participation), 1)
         taken: dict[tuple[int, int], int] = {}
-        length = blocks(self.law)[0].steps
+        length = blocks(self.participation)[0].steps
         for row in everybody:
             place = row.client, row.step // length
             taken[place] = taken.get(place, 0) + 1
@@ -350,7 +353,9 @@ class World:
             seen = self.published.get(step + 1)
             stored = (record.digest, release.parameters)
             promise(seen in (None, stored), "a model was seen that is not stored")
-        promise(self.published[self.law.steps][0] == head.digest, "the end was not published")
+        promise(
+            self.published[self.participation.steps][0] == head.digest, "the end was not published"
+        )
 
     def check_sums(self, releases, everybody) -> None:
         """Every release is the exact sum of stored updates plus a draw that no other has."""
@@ -394,7 +399,7 @@ class World:
         self.check_models(releases, sums)
 
     def check_asked(self, everybody) -> None:
-        for step in range(self.law.steps):
+        for step in range(self.participation.steps):
             answered = [r for r in everybody if r.step == step and r.digest is not None]
             promise(not self.asks_one or len(answered) <= 1, "two clients answered in one step")
 

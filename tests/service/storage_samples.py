@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout.service.contract.ledger import Head, Record
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Participation, ReleaseRow
+from turnout.service.storage.interface import ParticipationRow, ReleaseRow
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.writes import Transaction
 
@@ -41,8 +41,8 @@ def create_task(tx: Transaction, clients: int = 8) -> None:
         tx.enrol(client, key(client))
 
 
-def with_update(client: int, step: int) -> Participation:
-    return Participation(client, step, digest(body(client, step)))
+def with_update(client: int, step: int) -> ParticipationRow:
+    return ParticipationRow(client, step, digest(body(client, step)))
 
 
 def check_in(tx: Transaction, client: int, step: int, *, quota: int = 1) -> None:

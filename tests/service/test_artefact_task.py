@@ -108,7 +108,7 @@ def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
     assert _task(workload, new.charter).dimension == 650
     other = Plan.from_toml(PLAN.replace("standardized", "pixels"))
     with pytest.raises(ParameterError, match="features"):
-        _task(type(workload)(other, workload.data, 40, workload.law), new.charter)
+        _task(type(workload)(other, workload.data, 40, workload.participation), new.charter)
 
 
 def test_features_of_ones_own_are_a_graph_too(tmp_path, simulated):

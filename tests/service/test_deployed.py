@@ -57,7 +57,7 @@ def simulated_accuracies(text: str) -> np.ndarray:
 
     plan = Plan.from_toml(text)
     workload = gather(plan, Path())
-    prepared = prepare(plan, workload.population, workload.law)
+    prepared = prepare(plan, workload.population, workload.participation)
     algorithm = build_algorithm(workload)
     accuracies = []
     for seed in SEEDS:
@@ -65,7 +65,7 @@ def simulated_accuracies(text: str) -> np.ndarray:
             prepared.scheme,
             algorithm,
             seed=seed,
-            evaluate_every=workload.law.steps,
+            evaluate_every=workload.participation.steps,
         )
         accuracies.append(simulation.run().history.metrics["accuracy"][-1])
     return np.array(accuracies)

@@ -10,7 +10,7 @@ from fake_coordinator import charter_of, invitation
 from turnout.randomness import OSRandomness
 from turnout.schemes import CheckIn, FixedAssignment, KSubset, SlidingWindow
 from turnout.service.device import Memory, drawn_slots
-from turnout.testing import assert_frequencies, assert_rejects_law
+from turnout.testing import assert_frequencies, assert_rejects
 
 DEVICES = 2000
 SOURCE = OSRandomness()
@@ -39,7 +39,7 @@ def test_a_slot_of_each_window_uniform_and_independent():
     below = SOURCE.below
     pairs = np.stack([below(4, DEVICES), below(4, DEVICES)], axis=1)
     rarely_last = np.where(pairs == 3, below(4, 2 * DEVICES).reshape(-1, 2), pairs)
-    assert_rejects_law(
+    assert_rejects(
         keeps_law,
         {
             "one draw for all windows": [(i, 4 + i) for i in pairs[:, 0].tolist()],
@@ -60,7 +60,7 @@ def test_who_stays_away_draws_no_slot():
         assert_frequencies([counts[cell] for cell in cells], [0.4, 0.2, 0.2, 0.2])
 
     keeps_law(drawn(charter_of(CheckIn(3, 1, 0.6))))
-    assert_rejects_law(keeps_law, {"everybody comes": drawn(charter_of(CheckIn(3)))})
+    assert_rejects(keeps_law, {"everybody comes": drawn(charter_of(CheckIn(3)))})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_other_laws_of_one_device(law, client, cells):
     slots = drawn(charter_of(law), client=client)
     keeps_law(slots)
     skewed = [cells[0] if i % 6 == 0 else slot for i, slot in enumerate(slots)]
-    assert_rejects_law(keeps_law, {"the first one a sixth too often": skewed})
+    assert_rejects(keeps_law, {"the first one a sixth too often": skewed})
 
 
 def test_what_is_stored_is_what_was_drawn():
@@ -106,4 +106,4 @@ def test_steps_in_which_devices_come_follow_the_law(tmp_path):
     right = arrived("right", OSRandomness())
     assert len(right) == 75
     keeps_law(right)
-    assert_rejects_law(keeps_law, {"never the last slot": arrived("wrong", NeverLast())})
+    assert_rejects(keeps_law, {"never the last slot": arrived("wrong", NeverLast())})

@@ -125,7 +125,7 @@ def test_noise_with_a_memory_needs_no_more_than_its_own_class(monkeypatch, resta
     """The engine serves it, and a restart in every step changes nothing."""
     charter = charter_of(CheckIn(3, 2), ReleaseRule.AGGREGATED, 1)
     plain = charter.mechanism
-    correlated = Aggregated(plain.law, plain.bound, plain.expected_check_ins, Differences())
+    correlated = Aggregated(plain.priced_as, plain.bound, plain.expected_check_ins, Differences())
     monkeypatch.setattr(Charter, "mechanism", correlated)
     storage, draws = MemoryStorage(), iter(np.arange(12, dtype=np.int64).reshape(6, 2) ** 3)
 

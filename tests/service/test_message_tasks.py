@@ -303,7 +303,7 @@ def test_a_device_works_its_price_out_itself():
 def test_an_honest_price_is_never_refused(norm):
     """Two proved bounds: no tolerance is needed, however long the run is."""
     charter = task(norm).charter
-    message = replace(charter.encoding.randomizer, epsilon=0.3).law
+    message = replace(charter.encoding.randomizer, epsilon=0.3).priced_as
     for law in (CheckIn(9, 8, 0.3), EveryStep(25), KSubset(4, 2, 3)):
         scheme = replace(charter.scheme, randomizer=message, participation=law)
         charged = price(scheme, charter.delta).epsilon.upper

@@ -18,7 +18,7 @@ from turnout.schemes import CheckIn
 from turnout.service.contract.wire import WireAnswer
 from turnout.service.coordinator.engine import Upload
 from turnout.service.storage import sqlite
-from turnout.service.storage.interface import Participation
+from turnout.service.storage.interface import ParticipationRow
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.heads import HeadFile
 
@@ -170,7 +170,7 @@ def test_no_byte_of_a_released_step_is_left_in_any_file(tmp_path, clients):
     for first in range(0, clients, 20):
         with storage.transaction() as tx:
             for client in came[first : first + 20]:
-                tx.check_in(Participation(client, 0, digests[client]), b"update", 1)
+                tx.check_in(ParticipationRow(client, 0, digests[client]), b"update", 1)
     key_of_step = storage._write.value("SELECT key FROM step_keys")
     before = bytes_of(tmp_path)
     assert all(name in before for name in (*digests, key_of_step))  # one can see them until then

@@ -15,7 +15,7 @@ from turnout.protocol.messages import CheckIns, Verdict
 from turnout.service.contract.wire import StepPhase, WireAnswer, WireReceipt
 from turnout.service.coordinator.engine import Engine, Upload
 from turnout.service.coordinator.releases import Releases
-from turnout.service.storage.interface import Participation
+from turnout.service.storage.interface import ParticipationRow
 
 ENOUGH = 400
 """Worlds in which a mutant must be noticed; nearly all are within the first twenty.
@@ -47,7 +47,7 @@ class TakesLateUpdates(Engine):
 class TakesEarlyUpdates(Engine):
     def update(self, tx, client, step, upload):
         if step > self._step and not self._asks_one:
-            tx.check_in(Participation(client, step, upload.digest), upload.body, self._quota)
+            tx.check_in(ParticipationRow(client, step, upload.digest), upload.body, self._quota)
             return WireReceipt(WireAnswer.ACCEPTED, self.task, client, step, upload.digest)
         return super().update(tx, client, step, upload)
 
@@ -91,7 +91,7 @@ class AdmitsTwice(Engine):
 
     def _admit(self, tx, client, step, upload):
         digest, body = (upload.digest, upload.body) if upload else (None, None)
-        tx.check_in(Participation(client, step, digest), body, 10**4)
+        tx.check_in(ParticipationRow(client, step, digest), body, 10**4)
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
 

@@ -26,7 +26,7 @@ from turnout.service.storage.interface import (
     ConflictError,
     InvitationRow,
     LogEvent,
-    Participation,
+    ParticipationRow,
     ReleaseRow,
     Scored,
     WitnessReceipt,
@@ -118,7 +118,7 @@ def test_a_conflict_leaves_the_transaction_as_it_was(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         with pytest.raises(ConflictError):
-            tx.check_in(Participation(1, 0, digest(b"x")), b"x", 9)
+            tx.check_in(ParticipationRow(1, 0, digest(b"x")), b"x", 9)
         check_in(tx, 2, 0)
     with storage.snapshot() as reads:
         assert reads.arrived(0).tolist() == [1, 2]
@@ -138,7 +138,7 @@ def test_only_who_enrolled_checks_in(storage):
 def test_an_update_and_its_digest_come_together(storage):
     for participation, update in [
         (with_update(1, 0), None),
-        (Participation(1, 0, None), b""),
+        (ParticipationRow(1, 0, None), b""),
     ]:
         with pytest.raises(StorageError, match="together"), storage.transaction() as tx:
             tx.check_in(participation, update, 1)
@@ -147,14 +147,14 @@ def test_an_update_and_its_digest_come_together(storage):
 def test_an_answer_is_stored_once_and_only_of_who_checked_in(storage):
     with storage.transaction() as tx:
         for client in (1, 2):
-            tx.check_in(Participation(client, 0, None), None, 1)
+            tx.check_in(ParticipationRow(client, 0, None), None, 1)
         check_in(tx, 3, 0)
         tx.answer(1, 0, digest(b"mine"), b"mine")
         for client, step in ((1, 0), (3, 0), (4, 0), (1, 4)):
             with pytest.raises(ConflictError, match=r"stored.*check in"):
                 tx.answer(client, step, digest(b"other"), b"other")
-        assert tx.participation_at(1, 0) == Participation(1, 0, digest(b"mine"))
-        assert tx.participation_at(2, 0) == Participation(2, 0, None)
+        assert tx.participation_at(1, 0) == ParticipationRow(1, 0, digest(b"mine"))
+        assert tx.participation_at(2, 0) == ParticipationRow(2, 0, None)
         assert dict(tx.bodies(0)) == {1: b"mine", 3: body(3, 0)}
 
 
@@ -188,9 +188,9 @@ def test_who_came_is_by_client(storage, monkeypatch):
     with storage.transaction() as tx:
         for client in (5, 0, 7, 3, 4):
             check_in(tx, client, 0)
-        tx.check_in(Participation(2, 0, None), None, 1)
+        tx.check_in(ParticipationRow(2, 0, None), None, 1)
         assert [found.client for found in tx.participations(0)] == came
-        assert list(tx.participations(0))[:2] == [with_update(0, 0), Participation(2, 0, None)]
+        assert list(tx.participations(0))[:2] == [with_update(0, 0), ParticipationRow(2, 0, None)]
         assert tx.arrived(0).tolist() == came
         assert list(tx.participations(1)) == tx.arrived(1).tolist() == []
 
@@ -299,7 +299,7 @@ def test_what_does_not_belong_into_the_ledger_is_refused(storage):
 
 def test_nothing_is_added_to_a_released_step(storage):
     with storage.transaction() as tx:
-        tx.check_in(Participation(1, 0, None), None, 1)
+        tx.check_in(ParticipationRow(1, 0, None), None, 1)
         released(tx, 1)
     for other in (
         lambda tx: check_in(tx, 2, 0),

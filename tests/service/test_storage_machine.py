@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage_samples import START, block_end, body, create_task, digest, key, release, served
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.interface import ConflictError, Participation
+from turnout.service.storage.interface import ConflictError, ParticipationRow
 
 CLIENTS, BLOCK_STEPS, STEPS_AHEAD = 6, 3, 2
 clients, ahead = st.integers(0, CLIENTS - 1), st.sampled_from((0, 0, 0, 1, STEPS_AHEAD))
@@ -30,7 +30,7 @@ class StorageMachine(RuleBasedStateMachine):
         with self.storage.transaction() as tx:
             create_task(tx, CLIENTS)
         self.invited: dict[int, bytes | None] = {c: key(c) for c in range(CLIENTS)}
-        self.here: dict[int, Participation] = {}
+        self.here: dict[int, ParticipationRow] = {}
         self.turns: dict[int, int] = {}
         self.bodies: dict[int, bytes] = {}
         self.unread = 0
@@ -46,7 +46,7 @@ class StorageMachine(RuleBasedStateMachine):
     def check_in(self, client: int, ahead: int, quota: int, answers: bool) -> None:
         step = self.head.steps + ahead
         update = body(client, step) if answers else None
-        new = Participation(client, step, update and digest(update))
+        new = ParticipationRow(client, step, update and digest(update))
         taken = client in self.here or self.turns.get(client, 0) >= quota
         try:
             with self.storage.transaction() as tx:
@@ -77,7 +77,7 @@ class StorageMachine(RuleBasedStateMachine):
             except ConflictError:
                 assert not fits
         if fits:
-            self.here[client] = Participation(client, step, digest(update))
+            self.here[client] = ParticipationRow(client, step, digest(update))
             self.bodies[client] = update
 
     @rule(who=st.sets(clients))
@@ -168,7 +168,7 @@ class StorageMachine(RuleBasedStateMachine):
                 if not caught:
                     raise ZeroDivisionError
                 with suppress(StorageError):
-                    tx.check_in(Participation(client, -1, None), None, 9)
+                    tx.check_in(ParticipationRow(client, -1, None), None, 9)
             raise AssertionError("a broken transaction was committed")
         except (ZeroDivisionError, StorageError):
             pass

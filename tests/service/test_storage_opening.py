@@ -17,7 +17,7 @@ from turnout.core.errors import MissingExtraError, StorageError
 from turnout.core.installation import install_line
 from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.database import Storage, migrations, pending
-from turnout.service.storage.interface import LogEvent, Participation, Scored, WitnessReceipt
+from turnout.service.storage.interface import LogEvent, ParticipationRow, Scored, WitnessReceipt
 from turnout.service.storage.opening import open_storage
 
 FOR_EVER = ("task", "invitations", "enrolments", "releases", "models", "counts", "scores")
@@ -44,7 +44,7 @@ def filled(url: str) -> Storage:
         create_task(tx)
         check_in(tx, 1, 0)
         released(tx, 1)
-        tx.check_in(Participation(2, 1, None), None, 1)
+        tx.check_in(ParticipationRow(2, 1, None), None, 1)
         tx.answer(2, 1, bytes(32), b"x")
         tx.request(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))

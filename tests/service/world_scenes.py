@@ -40,7 +40,7 @@ def charter_of(law, rule, minibatch, messages=None) -> Charter:
     steps = law.steps
     scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule)
     if messages is not None:
-        scheme = Scheme(messages.law, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
+        scheme = Scheme(messages.priced_as, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
     return Charter(
         plan="",
         population=DEVICES,

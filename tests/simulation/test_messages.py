@@ -58,7 +58,7 @@ def learned(radius: float, holdings: Holdings | None = None) -> FedSGD:
 
 
 def scheme(randomizer: VectorRandomizer, rounds: int = 1) -> Scheme:
-    return shuffled(randomizer.law, CLIENTS, rounds)
+    return shuffled(randomizer.priced_as, CLIENTS, rounds)
 
 
 def simulation(randomizer: VectorRandomizer, rounds: int = 4, **changes: Any) -> Simulation:
@@ -295,11 +295,15 @@ def test_several_messages_have_their_mean_and_less_variance(of):
     ids = np.arange(algorithm.population)
     spread = {}
     for messages in (1, 4):
-        law = RepeatedMessages.of(randomizer.law, messages) if messages > 1 else randomizer.law
+        law = (
+            RepeatedMessages.of(randomizer.priced_as, messages)
+            if messages > 1
+            else randomizer.priced_as
+        )
         scheme = shuffled(law, algorithm.population, 1)
         clients = MessagingClients.of(algorithm, scheme, randomizer, SimulationStreams(1))
         mechanism = Randomized(randomizer, ids.size, messages)
-        assert mechanism.law == law
+        assert mechanism.priced_as == law
         sums = np.array(
             [
                 mechanism.release(clients.updates(sent, ids, k, {})[0], {}, k, no_noise)[
@@ -317,7 +321,7 @@ def test_several_messages_have_their_mean_and_less_variance(of):
 
 def test_a_run_of_several_messages_goes_on_in_the_same_bits(tmp_path):
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
-    law = RepeatedMessages.of(randomizer.law, 2)
+    law = RepeatedMessages.of(randomizer.priced_as, 2)
     settings = {"scheme": shuffled(law, CLIENTS // 4, 4), "algorithm": of_records(0.2)}
     store = FileCheckpoints(tmp_path / "run")
     whole = simulation(randomizer, **settings).run()
@@ -329,13 +333,13 @@ def test_a_run_of_several_messages_goes_on_in_the_same_bits(tmp_path):
     simulation(randomizer, **settings).run(checkpoints=store, on_progress=stop)
     again = simulation(randomizer, **settings).run(from_checkpoint=store.load())
     assert np.array_equal(again.parameters, whole.parameters)
-    fewer = settings | {"scheme": shuffled(randomizer.law, CLIENTS // 4, 4)}
+    fewer = settings | {"scheme": shuffled(randomizer.priced_as, CLIENTS // 4, 4)}
     with pytest.raises(StorageError):
         simulation(randomizer, **fewer).run(from_checkpoint=store.load())
 
 
 def test_records_that_a_client_does_not_hold_are_refused():
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
-    scheme = shuffled(RepeatedMessages.of(randomizer.law, 5), CLIENTS // 4, 1)
+    scheme = shuffled(RepeatedMessages.of(randomizer.priced_as, 5), CLIENTS // 4, 1)
     with pytest.raises(ParameterError, match="at most 4, the records of the client"):
         simulation(randomizer, scheme=scheme, algorithm=of_records(0.2))

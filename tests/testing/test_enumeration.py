@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 
 def test_a_sum_of_two_dice():
-    law = enumerate_law(lambda source: int(source.below(6, 2).sum()))
+    law = enumerate_outputs(lambda source: int(source.below(6, 2).sum()))
     assert law == {s: Fraction(6 - abs(s - 5), 36) for s in range(11)}
 
 
 def test_coins_count_at_their_exact_probability():
-    law = enumerate_law(lambda source: source.bernoulli(0.1, 2))
+    law = enumerate_outputs(lambda source: source.bernoulli(0.1, 2))
     p = Fraction(0.1)
     assert law[(True, True)] == p * p
     assert law[(False, True)] == p * (1 - p)
@@ -23,31 +23,31 @@ def test_coins_count_at_their_exact_probability():
 
 @pytest.mark.parametrize(("p", "expected"), [(0.0, 0), (1.0, 3)])
 def test_impossible_branches_are_not_taken(p, expected):
-    assert enumerate_law(lambda source: source.binomial(3, p)) == {expected: 1}
+    assert enumerate_outputs(lambda source: source.binomial(3, p)) == {expected: 1}
     coins = (expected > 0,) * 3
-    assert enumerate_law(lambda source: source.bernoulli(p, 3)) == {coins: 1}
+    assert enumerate_outputs(lambda source: source.bernoulli(p, 3)) == {coins: 1}
 
 
 def test_the_number_of_draws_may_depend_on_earlier_ones():
-    law = enumerate_law(lambda source: tuple(source.below(2, int(source.below(3, 1)[0]))))
+    law = enumerate_outputs(lambda source: tuple(source.below(2, int(source.below(3, 1)[0]))))
     assert law[()] == Fraction(1, 3)
     assert law[(1,)] == Fraction(1, 6)
     assert law[(0, 1)] == Fraction(1, 12)
 
 
 def test_binomial_has_its_exact_law():
-    law = enumerate_law(lambda source: source.binomial(3, 0.25))
+    law = enumerate_outputs(lambda source: source.binomial(3, 0.25))
     assert law == {0: Fraction(27, 64), 1: Fraction(27, 64), 2: Fraction(9, 64), 3: Fraction(1, 64)}
 
 
 def test_arrays_and_lists_become_tuples():
-    law = enumerate_law(lambda source: [source.below(1, 2), np.float64(0.5)])
+    law = enumerate_outputs(lambda source: [source.below(1, 2), np.float64(0.5)])
     assert law == {((0, 0), 0.5): 1}
 
 
 def test_an_outcome_that_cannot_be_compared_is_refused():
     with pytest.raises(UnsupportedError, match="type dict cannot be compared"):
-        enumerate_law(lambda source: {})
+        enumerate_outputs(lambda source: {})
 
 
 def test_a_sampler_with_rejection_is_refused():
@@ -56,12 +56,12 @@ def test_a_sampler_with_rejection_is_refused():
             pass
 
     with pytest.raises(UnsupportedError, match="more than 50 sequences"):
-        enumerate_law(rejecting, max_paths=50)
+        enumerate_outputs(rejecting, max_paths=50)
 
 
 def test_a_draw_from_a_huge_range_is_refused():
     with pytest.raises(UnsupportedError, match="too large to enumerate"):
-        enumerate_law(lambda source: source.below(2**62, 1))
+        enumerate_outputs(lambda source: source.below(2**62, 1))
 
 
 def test_a_sampler_with_hidden_state_is_refused():
@@ -72,4 +72,4 @@ def test_a_sampler_with_hidden_state_is_refused():
         return source.below(2 + len(calls) % 2, 2)
 
     with pytest.raises(NumericalError, match="not a function of its draws alone"):
-        enumerate_law(forgetful)
+        enumerate_outputs(forgetful)

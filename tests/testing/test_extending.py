@@ -116,13 +116,13 @@ def test_a_plan_with_it_is_trained(folder):
 SERVED = """
 import numpy as np
 from turnout.randomness import OSRandomness
-from turnout.schemes.codec import law_from_dict
+from turnout.schemes.codec import participation_from_dict
 from turnout.schemes import GaussianNoise, Scheme
 from turnout.participation.schedule import blocks
 from turnout.participation.drawing import draw
 from turnout.protocol.coordinator import Admissions
 from turnout.verification.document import _rebuilt
-law = law_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
+law = participation_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
 slots = [s for block in blocks(law)
          for s in draw(law, 5, block, OSRandomness(), client=2).slots().tolist()]
 record = Admissions(law, 5)

@@ -8,7 +8,7 @@ from turnout.testing import (
     assert_binomial,
     assert_frequencies,
     assert_mean,
-    assert_rejects_law,
+    assert_rejects,
 )
 
 
@@ -37,7 +37,7 @@ def test_one_wrong_cell_a_drift_and_an_impossible_cell_are_seen():
     one_cell[7] += 300
     drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
     assert_frequencies(np.full(cells, draws // cells), law)
-    assert_rejects_law(
+    assert_rejects(
         lambda counts: assert_frequencies(counts, law), {"one cell": one_cell, "drift": drift}
     )
     with pytest.raises(
@@ -76,7 +76,7 @@ def test_mean_keeps_the_right_value_and_sees_a_wrong_one():
     values = np.random.default_rng(2).exponential(size=4000)
     assert_mean(values, 1.0)
     assert_mean(np.full(10, 0.1), 0.1)
-    assert_rejects_law(
+    assert_rejects(
         lambda sample: assert_mean(sample, 1.0),
         {"a fifth more": 1.2 * values, "not a number": values * np.nan},
     )
@@ -84,7 +84,7 @@ def test_mean_keeps_the_right_value_and_sees_a_wrong_one():
 
 def test_an_accepted_wrong_law_is_named():
     with pytest.raises(AssertionError, match="wrong laws were accepted: harmless"):
-        assert_rejects_law(
+        assert_rejects(
             lambda counts: assert_frequencies(counts, [0.5, 0.5]),
             {"biased": [1000, 0], "harmless": [500, 500]},
         )
@@ -92,9 +92,9 @@ def test_an_accepted_wrong_law_is_named():
 
 def test_no_wrong_law_at_all_is_refused():
     with pytest.raises(ParameterError, match="at least one wrong law"):
-        assert_rejects_law(lambda counts: None, {})
+        assert_rejects(lambda counts: None, {})
 
 
 def test_an_error_in_the_assertion_itself_is_no_rejection():
     with pytest.raises(ParameterError, match="counts"):
-        assert_rejects_law(lambda counts: assert_frequencies(counts, [1.0]), {"wrong": [1, 2]})
+        assert_rejects(lambda counts: assert_frequencies(counts, [1.0]), {"wrong": [1, 2]})

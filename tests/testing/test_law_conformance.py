@@ -21,14 +21,14 @@ from turnout.schemes import (
     FixedAssignment,
     FixedSize,
     KSubset,
-    ParticipationLaw,
+    Participation,
     PoissonSampling,
     SelfSampling,
     SlidingWindow,
 )
 from turnout.schemes.normal_form import KOf, OneOf
-from turnout.schemes.registry import all_laws
-from turnout.testing import assert_law, client_law
+from turnout.schemes.registry import all_participations
+from turnout.testing import assert_participation, client_distribution
 from turnout.verification import cost
 
 TRACE = np.array([[1, 0, 1, 1], [0, 1, 0, 0]], dtype=np.bool_)
@@ -47,26 +47,26 @@ LAWS = [
 
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
 def test_our_laws_conform(law, population):
-    assert_law(law, population)
+    assert_participation(law, population)
 
 
 def test_all_laws_are_tried():
-    ours = {kind for kind in all_laws() if kind.__module__.startswith("turnout.")}
+    ours = {kind for kind in all_participations() if kind.__module__.startswith("turnout.")}
     assert {type(law) for law, _ in LAWS} == ours
 
 
 def test_a_sampled_law_is_the_whole_runs():
     pairs = {(a, 2 + b): Fraction(1, 4) for a in (0, 1) for b in (0, 1)}
-    assert client_law(CheckIn(2, 2), 1, 0) == pairs
+    assert client_distribution(CheckIn(2, 2), 1, 0) == pairs
     subsets = {tuple(each): Fraction(1, 3) for each in combinations(range(3), 2)}
-    assert client_law(KSubset(3, 2), 2, 1) == subsets
+    assert client_distribution(KSubset(3, 2), 2, 1) == subsets
 
 
 def test_another_promise_is_refused():
     kept = {(a, 2 + a): Fraction(1, 2) for a in (0, 1)}
-    assert_law(FixedAssignment(2, 2), 1, lambda client: kept)
+    assert_participation(FixedAssignment(2, 2), 1, lambda client: kept)
     with pytest.raises(AssertionError, match="client 0 is drawn by"):
-        assert_law(CheckIn(2, 2), 1, lambda client: kept)
+        assert_participation(CheckIn(2, 2), 1, lambda client: kept)
 
 
 def test_a_sampler_that_errs_is_noticed(monkeypatch):
@@ -77,7 +77,7 @@ def test_a_sampler_that_errs_is_noticed(monkeypatch):
     monkeypatch.setitem(drawing.SAMPLERS.rows, OneOf, short)
     window = {(step,): Fraction(1, 3) for step in range(3)}
     with pytest.raises(AssertionError, match="client 0 is drawn by"):
-        assert_law(CheckIn(3), 2, lambda client: window)
+        assert_participation(CheckIn(3), 2, lambda client: window)
 
 
 class _Given:
@@ -147,9 +147,9 @@ MUTANTS = {
 
 
 @cache
-def assert_conforms(law: ParticipationLaw) -> None:
-    """`assert_law`, before anything is changed; once for all mutants of a law."""
-    assert_law(law, 2)
+def assert_conforms(law: Participation) -> None:
+    """`assert_participation`, before anything is changed; once for all mutants of a law."""
+    assert_participation(law, 2)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -158,4 +158,4 @@ def test_a_reader_that_errs_is_noticed(name, monkeypatch):
     assert_conforms(law)
     mutate(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_law(law, 2)
+        assert_participation(law, 2)

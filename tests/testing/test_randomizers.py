@@ -59,7 +59,7 @@ class Response(KaryRandomizedResponse):
 
 class WrongLevel(Response):
     @property
-    def private_law(self):
+    def private_priced_as(self):
         return KaryResponse(0.9 * self.epsilon0, self.items)
 
 
@@ -69,19 +69,19 @@ class HiddenLevel(WrongLevel):
         return 0.9 * super().epsilon0
 
     @property
-    def private_law(self):
+    def private_priced_as(self):
         return NonAdaptiveRandomizer(self.epsilon0)
 
 
 class WrongCategories(Response):
     @property
-    def private_law(self):
+    def private_priced_as(self):
         return KaryResponse(self.epsilon0, 2 * self.items)
 
 
 class WrongVariation(Response):
     @property
-    def private_law(self):
+    def private_priced_as(self):
         return BoundedVariation(self.epsilon0, 0.5 * float(1 - self.blanket))
 
 

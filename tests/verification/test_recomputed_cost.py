@@ -32,8 +32,8 @@ from turnout.schemes import (
 from turnout.verification import windows
 from turnout.verification.cost import least, recomputed
 from turnout.verification.windows import (
-    Law,
     OrderSide,
+    RatioDistribution,
     added,
     epsilon_of_windows,
     multiplied,
@@ -220,13 +220,13 @@ atoms = st.lists(
 ).filter(lambda pairs: any(value > 0 for value, _ in pairs))
 
 
-def law_of(pairs) -> Law:
+def law_of(pairs) -> RatioDistribution:
     values, masses = (np.array(column) for column in zip(*sorted(pairs), strict=True))
     masses = masses / masses.sum()
-    return Law(values, masses)
+    return RatioDistribution(values, masses)
 
 
-def prices(law: Law, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def prices(law: RatioDistribution, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E[(v − k)₊] with what tells for sure, and E[(k − v)₊]."""
     gaps = law.values[:, None] - thresholds
     return law.masses @ np.maximum(gaps, 0) + law.infinity_mass, law.masses @ np.maximum(-gaps, 0)
@@ -234,7 +234,7 @@ def prices(law: Law, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderSide.UPPER) -> bool:
     values = operation.outer(one.values, other.values).ravel()
-    truth = Law(values, np.multiply.outer(one.masses, other.masses).ravel())
+    truth = RatioDistribution(values, np.multiply.outer(one.masses, other.masses).ravel())
     thresholds = np.linspace(0, values.max() + 1, 97)
     below, above = (joined(one, other, side, 1e-3) for side in (lower, upper))
     true = prices(truth, thresholds)

@@ -107,7 +107,7 @@ def test_what_has_no_analysis_is_refused():
 
 
 def told(randomizer, law=WINDOWS, **changes):
-    given = scheme(randomizer.law, law)
+    given = scheme(randomizer.priced_as, law)
     encoding = MessageEncoding(randomizer)
     steps = (0, 4, 8, 12)
     return charter(given, charged_steps=steps, encoding=encoding, **changes)

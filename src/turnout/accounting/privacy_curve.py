@@ -20,10 +20,10 @@ from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.divergence.blocks import (
     CurvePair,
     Decomposition,
-    LossLaw,
+    LossDistribution,
     NeighbourBound,
     joined_decompositions,
-    loss_law,
+    loss_distribution,
     reach_of,
 )
 from turnout.accounting.divergence.composition import run_curve
@@ -55,7 +55,7 @@ _BEYOND = 500.0  # an ε at which only the infinity mass is left
 class LossCurve:
     """δ(K) of a given privacy loss distribution, such as an imported one."""
 
-    law: LossLaw
+    law: LossDistribution
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -82,8 +82,8 @@ class LossCurve:
 class LossBlock:
     """A mechanism by its loss distributions in both directions; compared by identity."""
 
-    remove: LossLaw
-    add: LossLaw
+    remove: LossDistribution
+    add: LossDistribution
 
     @property
     def loss_deviation(self) -> float:
@@ -294,7 +294,10 @@ class PrivacyCurve:
         if 2.0 * reach / gap > _MOST_LOSSES:
             least = f"at least {2.0 * reach / _MOST_LOSSES:.1e}, which is {_MOST_LOSSES:,} losses"
             raise ParameterError("discretization", gap, least)
-        laws = [loss_law(pair, direction, gap, tail).to_dp_accounting() for direction in Direction]
+        laws = [
+            loss_distribution(pair, direction, gap, tail).to_dp_accounting()
+            for direction in Direction
+        ]
         return PrivacyLossDistribution(*laws)
 
 
@@ -320,6 +323,8 @@ def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> Los
             raise ParameterError(name, "a distribution", f"one with {side} estimates")
         masses = np.asarray(dense._probs, dtype=float)
         laws.append(
-            LossLaw(dense._discretization, dense._lower_loss, masses, float(dense._infinity_mass))
+            LossDistribution(
+                dense._discretization, dense._lower_loss, masses, float(dense._infinity_mass)
+            )
         )
     return LossBlock(*laws)

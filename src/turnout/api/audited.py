@@ -171,7 +171,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     if not isinstance(plan, Plan):
         plan = Plan.from_toml(read_plan(plan), str(plan))
     workload = gather(plan, place)
-    prepared = prepare(plan, workload.population, workload.law)
+    prepared = prepare(plan, workload.population, workload.participation)
     scheme = prepared.scheme
     _require_central(scheme)
     stated = stated_by(prepared.guarantee)
@@ -343,5 +343,7 @@ def _of_message(randomizer: Any, delta: float | None) -> Statement:
     level = float(randomizer.epsilon0)
     if level < float("inf"):
         return Statement({"replace": Bounds(0.0, level)}, delta or 0.0, terms)
-    scheme = Scheme(randomizer.law, EveryStep(1), Relation.REPLACE_ONE, trust=TrustModel.LOCAL)
+    scheme = Scheme(
+        randomizer.priced_as, EveryStep(1), Relation.REPLACE_ONE, trust=TrustModel.LOCAL
+    )
     return stated_by(price(scheme, given("delta", delta)))

@@ -18,7 +18,7 @@ from turnout.core.errors import ParameterError
 from turnout.schemes import (
     FixedSize,
     GaussianNoise,
-    ParticipationLaw,
+    Participation,
     Randomizer,
     Relation,
     Scheme,
@@ -185,7 +185,7 @@ class CalibratedPrice(Price):
 
 
 def calibrate(
-    scheme: Scheme | ParticipationLaw | SchemeOf,
+    scheme: Scheme | Participation | SchemeOf,
     *,
     epsilon: float,
     delta: float | None = None,
@@ -238,7 +238,7 @@ def calibrate(
 
 
 def _asked(
-    scheme: Scheme | ParticipationLaw | SchemeOf, relation: Relation | str | None, solve_for: str
+    scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
     """A scheme to read limits from, the unknown's name, and the scheme as a function of it."""
     if callable(scheme):

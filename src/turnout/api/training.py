@@ -15,7 +15,7 @@ from turnout.api.prices import Result
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
-from turnout.schemes import ParticipationLaw, Scheme
+from turnout.schemes import Participation, Scheme
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -216,7 +216,7 @@ class SimulatedRun(Result):
         parameters: of the final model, shape (dimension,); None without an algorithm.
     """
 
-    law: ParticipationLaw
+    participation: Participation
     clients: int
     seed: int
     check_ins: NDArray[np.int64]
@@ -233,7 +233,7 @@ class SimulatedRun(Result):
     def to_dict(self) -> dict[str, Any]:
         """Everything but the model and running times, as JSON-ready values."""
         record = {
-            "law": repr(self.law),
+            "law": repr(self.participation),
             "clients": self.clients,
             "randomness": f"simulation only (seed {self.seed})",
             "steps": self.check_ins.size,
@@ -254,7 +254,7 @@ class SimulatedRun(Result):
         from rich.table import Table
 
         rows = {
-            "who takes part when": f"{self.law}, {self.clients:,} clients",
+            "who takes part when": f"{self.participation}, {self.clients:,} clients",
             "check-ins": f"{self.check_ins.sum():,} in {self.check_ins.size:,} steps; "
             f"{self.expected_check_ins.sum():,.0f} expected",
             "a step": f"{self.check_ins.min():,} to {self.check_ins.max():,}; "
@@ -289,13 +289,14 @@ class SimulatedRun(Result):
 
     def __repr__(self) -> str:
         return (
-            f"SimulatedRun({self.law}, {self.clients:,} clients: {self.check_ins.sum():,} "
-            f"check-ins, nobody came at {self.empty_steps:,} of {self.check_ins.size:,} steps)"
+            f"SimulatedRun({self.participation}, {self.clients:,} clients: "
+            f"{self.check_ins.sum():,} check-ins, nobody came at {self.empty_steps:,} of "
+            f"{self.check_ins.size:,} steps)"
         )
 
 
 def simulate(
-    scheme: Scheme | ParticipationLaw,
+    scheme: Scheme | Participation,
     *,
     clients: int | None = None,
     algorithm: Algorithm | None = None,

@@ -255,7 +255,7 @@ class CentralSums(BatchMechanism):
         return laplace_noise(self.epsilon_asked, _SENSITIVITY)
 
     @property
-    def law(self) -> PureRandomizer:
+    def priced_as(self) -> PureRandomizer:
         """The law that prices the release of a batch."""
         return PureRandomizer(self.noise.epsilon)
 
@@ -277,7 +277,7 @@ class CentralSums(BatchMechanism):
         del batches
         t, s = self.noise.scale
         return Bounds(
-            min(_SENSITIVITY * s / t, self.noise.epsilon) * (1 - 1e-15), self.law.epsilon0
+            min(_SENSITIVITY * s / t, self.noise.epsilon) * (1 - 1e-15), self.priced_as.epsilon0
         )
 
 
@@ -300,9 +300,9 @@ class LocalBits(BatchMechanism):
         check_level(self.epsilon_asked)
 
     @property
-    def law(self) -> KaryResponse:
+    def priced_as(self) -> KaryResponse:
         """The law that prices a message."""
-        return bit_randomizer(self.epsilon_asked).private_law
+        return bit_randomizer(self.epsilon_asked).private_priced_as
 
     def channels(self, pulls: IntArray) -> Channels:
         """Attenuated bits."""
@@ -319,7 +319,7 @@ class LocalBits(BatchMechanism):
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
         """ε₀, attained by either bit."""
         del batches
-        return Bounds(self.law.epsilon0 * (1 - 1e-15), self.law.epsilon0)
+        return Bounds(self.priced_as.epsilon0 * (1 - 1e-15), self.priced_as.epsilon0)
 
 
 @dataclass(frozen=True)

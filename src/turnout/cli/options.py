@@ -142,9 +142,9 @@ Said = dict[str, dict[str, list[str]]]
 
 def _law_options() -> list[click.Option]:
     """``--scheme``, and an option for each parameter that a law of a question has."""
-    from turnout.schemes.registry import all_laws
+    from turnout.schemes.registry import all_participations
 
-    laws = {names.question: kind for kind, names in all_laws().items() if names.question}
+    laws = {names.question: kind for kind, names in all_participations().items() if names.question}
     scheme = (
         f"Who takes part when: {', '.join(laws)}; or whose messages are shuffled: shuffle, "
         "subsampled-shuffle or self-sampling-shuffle (local messages that a shuffler mixes, not "

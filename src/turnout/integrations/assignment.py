@@ -17,18 +17,18 @@ from turnout.core.optional import unavailable
 from turnout.participation.drawing import check_population, draw
 from turnout.participation.schedule import Schedule, blocks
 from turnout.randomness import OSRandomness, Source
-from turnout.schemes import CheckIn, FixedAssignment, KSubset, ParticipationLaw
-from turnout.schemes.codec import law_to_dict
+from turnout.schemes import CheckIn, FixedAssignment, KSubset, Participation
+from turnout.schemes.codec import participation_to_dict
 
-AssignmentLaw = CheckIn | FixedAssignment | KSubset
+AssignedParticipation = CheckIn | FixedAssignment | KSubset
 """Laws under which each record draws its own batches of an epoch."""
 
 _RESOLUTION = 2**53
 
 
-def assignment_law(
+def assigned_participation(
     batches: int, epochs: int, *, kept: bool = False, picks: int = 1, probability: float = 1.0
-) -> AssignmentLaw:
+) -> AssignedParticipation:
     """The law of an independent assignment.
 
     Args:
@@ -69,14 +69,14 @@ class Assignment:
         UnsupportedError: a law under which records do not draw their own batches of an epoch.
     """
 
-    def __init__(self, law: ParticipationLaw, records: int, source: Source | None = None) -> None:
-        if not isinstance(law, AssignmentLaw):
+    def __init__(self, law: Participation, records: int, source: Source | None = None) -> None:
+        if not isinstance(law, AssignedParticipation):
             raise UnsupportedError(
                 "batches are dealt by CheckIn, FixedAssignment or KSubset, "
                 f"not {type(law).__name__}"
             )
         check_population(law, records)
-        self.law, self.records, self.batches = law, int(records), law.window
+        self.participation, self.records, self.batches = law, int(records), law.window
         self.source = OSRandomness() if source is None else source
         self.dealt = self.used = self.ahead = 0
         self.followed = False
@@ -86,9 +86,9 @@ class Assignment:
     @property
     def expected_batch_size(self) -> float:
         """Mean number of records in a batch: what a sum is divided by, whoever came."""
-        if isinstance(self.law, KSubset):
-            return self.records * self.law.picks / self.batches
-        return self.records * self.law.probability / self.batches
+        if isinstance(self.participation, KSubset):
+            return self.records * self.participation.picks / self.batches
+        return self.records * self.participation.probability / self.batches
 
     def epoch(self) -> Iterator[NDArray[np.integer]]:
         """The batches that are left of the epoch, ascending record numbers, some of them empty.
@@ -99,9 +99,9 @@ class Assignment:
         Raises:
             UnsupportedError: all epochs of the law are over.
         """
-        if self.dealt == self.law.steps:
+        if self.dealt == self.participation.steps:
             raise UnsupportedError(
-                f"all {self.law.steps // self.batches} epochs of the run are over: "
+                f"all {self.participation.steps // self.batches} epochs of the run are over: "
                 "its price covers no further batch"
             )
         if self.on_pass is not None:
@@ -132,15 +132,21 @@ class Assignment:
         self.used += 1
 
     def _schedule_at(self, step: int) -> Schedule:
-        index = 0 if isinstance(self.law, FixedAssignment) else step // self.batches
+        index = 0 if isinstance(self.participation, FixedAssignment) else step // self.batches
         if self._schedule is None or index != self._block:
-            block = blocks(self.law)[index]
-            self._block, self._schedule = index, draw(self.law, self.records, block, self.source)
+            block = blocks(self.participation)[index]
+            self._block, self._schedule = (
+                index,
+                draw(self.participation, self.records, block, self.source),
+            )
         return self._schedule
 
     def state_dict(self) -> dict[str, Any]:
         """All that goes on after a restart; it says who is where: as secret as the data."""
-        state: dict[str, Any] = {"law": law_to_dict(self.law), "records": self.records}
+        state: dict[str, Any] = {
+            "law": participation_to_dict(self.participation),
+            "records": self.records,
+        }
         state |= {"used": self.used, "block": self._block}
         if self._schedule is not None:
             drawn = self._schedule
@@ -154,17 +160,21 @@ class Assignment:
             ParameterError: the state of another law or number of records, or of a time before
                 this assignment's own: its batches would be released twice and paid once.
         """
-        mine = {"law": law_to_dict(self.law), "records": self.records}
+        mine = {"law": participation_to_dict(self.participation), "records": self.records}
         theirs = {"law": state.get("law"), "records": state.get("records")}
         if theirs != mine:
-            raise ParameterError("state", theirs, f"that of {self.law} over {self.records} records")
+            raise ParameterError(
+                "state", theirs, f"that of {self.participation} over {self.records} records"
+            )
         used = state.get("used")
-        if not isinstance(used, int) or not self.used <= used <= self.law.steps:
-            raise ParameterError("used", used, f"from {self.used} to {self.law.steps} steps")
+        if not isinstance(used, int) or not self.used <= used <= self.participation.steps:
+            raise ParameterError(
+                "used", used, f"from {self.used} to {self.participation.steps} steps"
+            )
         self.dealt, self.used, self.ahead = used, used, 0
         self._block, self._schedule = int(state["block"]), None
         if "offsets" in state:
-            first = blocks(self.law)[self._block].first_step
+            first = blocks(self.participation)[self._block].first_step
             self._schedule = Schedule(first, state["offsets"], state["clients"])
 
 
@@ -199,13 +209,13 @@ class AssignedBatches(Sampler[list[int]]):
         assignment: the batches, and how many were dealt and used.
 
     >>> batches = AssignedBatches.of(2000, batches=40, epochs=4)
-    >>> batches.law
+    >>> batches.participation
     CheckIn(window=40, windows=4, probability=1.0)
     >>> len(batches), sum(len(batch) for batch in batches)
     (40, 2000)
     """
 
-    def __init__(self, law: ParticipationLaw, records: int, source: Source | None = None) -> None:
+    def __init__(self, law: Participation, records: int, source: Source | None = None) -> None:
         self.assignment = Assignment(law, records, source)
 
     @classmethod
@@ -220,14 +230,16 @@ class AssignedBatches(Sampler[list[int]]):
         probability: float = 1.0,
         source: Source | None = None,
     ) -> Self:
-        """The batches of `assignment_law`, drawn from the operating system's randomness."""
-        law = assignment_law(batches, epochs, kept=kept, picks=picks, probability=probability)
+        """The batches of `assigned_participation`, drawn from the operating system's randomness."""
+        law = assigned_participation(
+            batches, epochs, kept=kept, picks=picks, probability=probability
+        )
         return cls(law, records, source)
 
     @property
-    def law(self) -> ParticipationLaw:
+    def participation(self) -> Participation:
         """The law that the sampler deals by and `turnout.price` prices."""
-        return self.assignment.law
+        return self.assignment.participation
 
     @property
     def expected_batch_size(self) -> float:

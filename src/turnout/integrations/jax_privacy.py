@@ -21,7 +21,7 @@ from turnout.schemes import (
     FixedAssignment,
     FixedSize,
     GaussianNoise,
-    ParticipationLaw,
+    Participation,
     PoissonSampling,
     PrivacyUnit,
     Relation,
@@ -31,7 +31,7 @@ from turnout.schemes import (
 
 def participation(
     strategy: Any, relation: Relation | str, num_examples: int | None = None
-) -> ParticipationLaw:
+) -> Participation:
     """A law that costs no less than the strategy, and as much wherever one of ours is the same.
 
     Costs more than the strategy: a cycle that does not divide T, of which the last one counts as
@@ -99,7 +99,7 @@ def epsilon(
     return price(scheme(strategy, noise_multiplier, relation, num_examples), delta).epsilon.upper
 
 
-def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> ParticipationLaw:
+def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Participation:
     """Poisson sampling of one group in every c-th iteration."""
     _refuse_truncated(strategy)
     steps, cycle, rate = strategy.iterations, strategy.cycle_length, strategy.sampling_prob
@@ -119,13 +119,13 @@ def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Partici
     return EveryStep(rounds) if rate == 1.0 else PoissonSampling(rate, rounds)
 
 
-def _balls_in_bins(strategy: Any, _: Relation, __: int | None) -> ParticipationLaw:
+def _balls_in_bins(strategy: Any, _: Relation, __: int | None) -> Participation:
     """Each record in the iterations of a bin that it draws once."""
     checks.count(iterations=strategy.iterations, cycle_length=strategy.cycle_length)
     return _kept(strategy.iterations, strategy.cycle_length)
 
 
-def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> ParticipationLaw:
+def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Participation:
     """A batch of a public size, drawn without replacement."""
     if strategy.replace:
         raise UnsupportedError("batches drawn with replacement have no price here")
@@ -134,7 +134,7 @@ def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Partic
     return FixedSize(strategy.batch_size, num_examples, strategy.iterations)
 
 
-def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> ParticipationLaw:
+def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
     """With p = 1 a record is in every ``min_sep``-th iteration, from a uniform one or the first."""
     _refuse_truncated(strategy)
     if strategy.sampling_prob != 1.0:
@@ -148,7 +148,7 @@ def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> ParticipationLaw:
     return EveryStep(math.ceil(strategy.iterations / strategy.min_sep))
 
 
-def _kept(steps: int, cycle: int) -> ParticipationLaw:
+def _kept(steps: int, cycle: int) -> Participation:
     """One of ``cycle`` bins, drawn once and kept; of fewer iterations than bins, at most one."""
     if cycle == 1:
         return EveryStep(steps)
@@ -169,7 +169,7 @@ def _refuse_truncated(strategy: Any) -> None:
         )
 
 
-_LAWS: dict[str, Callable[[Any, Relation, int | None], ParticipationLaw]] = {
+_LAWS: dict[str, Callable[[Any, Relation, int | None], Participation]] = {
     "CyclicPoissonSampling": _cyclic_poisson,
     "BallsInBinsSampling": _balls_in_bins,
     "FixedBatchSampling": _fixed_batch,

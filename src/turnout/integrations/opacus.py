@@ -60,8 +60,10 @@ class AssignmentAccountant(IAccountant):
             ParameterError: it is dealt by another law.
             UnsupportedError: batches of it were handed out, or are counted by another accountant.
         """
-        if assignment.law != scheme.participation:
-            raise ParameterError("assignment", assignment.law, f"dealt by {scheme.participation}")
+        if assignment.participation != scheme.participation:
+            raise ParameterError(
+                "assignment", assignment.participation, f"dealt by {scheme.participation}"
+            )
         if assignment.followed or assignment.dealt:
             raise UnsupportedError(
                 "these batches were used before or have an accountant, which would not count "
@@ -268,7 +270,7 @@ def make_private_with_epsilon(
 
 def _scheme(noise_multiplier: float, batches: AssignedBatches, relation: Relation | str) -> Scheme:
     noise = GaussianNoise(noise_multiplier)
-    return Scheme(noise, batches.law, relation, unit=PrivacyUnit.EXAMPLE)
+    return Scheme(noise, batches.participation, relation, unit=PrivacyUnit.EXAMPLE)
 
 
 def _assigned(loader: DataLoader[Any]) -> AssignedBatches:

@@ -34,14 +34,14 @@ from turnout.core.errors import (
     UnsupportedError,
 )
 from turnout.core.files import locked, replace_file
-from turnout.integrations.assignment import AssignmentLaw
+from turnout.integrations.assignment import AssignedParticipation
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.protocol.lattice import Lattice, LatticeUpdate
 from turnout.protocol.mechanisms import Clipping, mechanism_for, public_divisor
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.schemes import GaussianNoise, PrivacyUnit, ReleaseRule, Scheme, TrustModel
-from turnout.schemes.codec import law_from_dict, law_to_dict, scheme_to_dict
+from turnout.schemes.codec import participation_from_dict, participation_to_dict, scheme_to_dict
 
 Terms = Mapping[str, Any]
 """The terms of a task, JSON-ready: "task", "law", "noise_multiplier", "clip_norm", "dimension"."""
@@ -134,19 +134,19 @@ class NodeTurns:
         replace_file(self._path, lambda file: file.write(text), "the node's turns", 0o600)
 
 
-def _law(terms: Terms) -> AssignmentLaw:
+def _law(terms: Terms) -> AssignedParticipation:
     """The law of a task, under which clients draw their own steps."""
     lattice_of(terms)
     try:
-        law = law_from_dict(terms["law"])
+        law = participation_from_dict(terms["law"])
     except (TurnoutError, KeyError, TypeError, ValueError):
         raise ParameterError("law", terms["law"], "a participation law") from None
-    if not isinstance(law, AssignmentLaw):
+    if not isinstance(law, AssignedParticipation):
         raise ParameterError("law", law, "CheckIn, FixedAssignment or KSubset")
     return law
 
 
-def drawn_steps(law: AssignmentLaw, source: Source) -> list[int]:
+def drawn_steps(law: AssignedParticipation, source: Source) -> list[int]:
     """The steps in which one client takes part, ascending."""
     steps: list[int] = []
     for block in blocks(law):
@@ -195,7 +195,7 @@ class ReleaseLedger:
         checks.open_unit(delta=delta)
         checks.count(nodes=nodes)
         law, randomizer = scheme.participation, scheme.randomizer
-        if not isinstance(law, AssignmentLaw) or not isinstance(randomizer, GaussianNoise):
+        if not isinstance(law, AssignedParticipation) or not isinstance(randomizer, GaussianNoise):
             raise UnsupportedError(
                 "nodes draw their own steps by CheckIn, FixedAssignment or KSubset, and noise is "
                 f"Gaussian: not {type(law).__name__} with {type(randomizer).__name__}"
@@ -205,7 +205,7 @@ class ReleaseLedger:
             raise UnsupportedError("a federation's rounds are aggregated, central, and of clients")
         self.scheme, self.delta, self._path, self._noise = scheme, delta, path, noise
         terms = {
-            "law": law_to_dict(law),
+            "law": participation_to_dict(law),
             "noise_multiplier": randomizer.noise_multiplier,
             "clip_norm": float(clip_norm),
             "dimension": dimension,

@@ -27,7 +27,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.schedule import Schedule, ScheduleBlock, blocks, grouped, numbered
 from turnout.randomness import Source
-from turnout.schemes import ParticipationLaw
+from turnout.schemes import Participation
 from turnout.schemes.normal_form import (
     Always,
     Bernoulli,
@@ -210,7 +210,7 @@ SAMPLERS: DrawTable[Callable[[Any, range, ScheduleBlock, Source, int], Schedule]
 
 
 def draw(
-    law: ParticipationLaw,
+    law: Participation,
     population: int,
     block: ScheduleBlock,
     source: Source,
@@ -256,7 +256,7 @@ def draw(
 
 
 def draw_run(
-    law: ParticipationLaw, population: int, streams: SimulationStreams, first_block: int = 0
+    law: Participation, population: int, streams: SimulationStreams, first_block: int = 0
 ) -> Iterator[Schedule]:
     """The schedules of a simulated run, block after block, from ``first_block`` on.
 
@@ -268,14 +268,14 @@ def draw_run(
         yield draw(law, population, cut[index], streams.source("participation", index))
 
 
-def check_population(law: ParticipationLaw, population: int) -> Form:
+def check_population(law: Participation, population: int) -> Form:
     """The normal form; refuses a population below 1, or another one than the law's own."""
     form = normal_form(law)
     form.check_population(population)
     return form
 
 
-def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.float64]:
+def expected_check_ins(law: Participation, population: int) -> NDArray[np.float64]:
     """The expected number of clients who come at each step, exact up to rounding.
 
     Raises:
@@ -291,7 +291,7 @@ def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.flo
     return means[0] if len(means) == 1 else np.concatenate(means)
 
 
-def expected_empty_steps(law: ParticipationLaw, population: int) -> float:
+def expected_empty_steps(law: Participation, population: int) -> float:
     """The expected number of steps in which nobody comes, exact up to rounding.
 
     Source: the proofs of Propositions 3.4 (`CheckIn`) and 4.4 (`SlidingWindow`) of the
@@ -333,7 +333,7 @@ def is_far_below(count: float, expected: float, variance: float) -> bool:
 
 
 def expected_turns(
-    law: ParticipationLaw, population: int, clients: Sequence[int], steps: int
+    law: Participation, population: int, clients: Sequence[int], steps: int
 ) -> tuple[float, float]:
     """Expected turns of some clients in the first steps of a run, and a bound on their variance.
 

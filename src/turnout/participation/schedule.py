@@ -14,7 +14,7 @@ from scipy import sparse
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.showing import shows_shapes
-from turnout.schemes import ParticipationLaw
+from turnout.schemes import Participation
 from turnout.schemes.normal_form import Form, normal_form
 
 
@@ -52,7 +52,7 @@ class Blocks(Sequence[ScheduleBlock]):
         return ScheduleBlock(positions, *self._form.block(positions))
 
 
-def blocks(law: ParticipationLaw) -> Sequence[ScheduleBlock]:
+def blocks(law: Participation) -> Sequence[ScheduleBlock]:
     """The blocks of a law, in order; together they cover steps 0 … ``law.steps − 1``.
 
     They are those of its normal form: one a window of check-ins or of k-subsets; one for the whole

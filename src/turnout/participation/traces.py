@@ -35,7 +35,7 @@ class TraceStatistics:
     day_profile: NDArray[np.float64]
 
 
-def availability_law(
+def availability_participation(
     trace: ArrayLike, window: int, probability: float = 1.0
 ) -> AvailabilityCheckIn:
     """The participation law in which clients draw among the slots of a trace.

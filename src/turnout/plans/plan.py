@@ -40,7 +40,7 @@ from turnout.plans.sections import (
 from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.schemes import (
     NonAdaptiveRandomizer,
-    ParticipationLaw,
+    Participation,
     Relation,
     ReleaseRule,
     RepeatedMessages,
@@ -107,9 +107,9 @@ class RandomizerSection(Section):
             raise ParameterError("epsilon0", self.epsilon0, expected)
         return self
 
-    def law(self, epsilon0: float) -> NonAdaptiveRandomizer:
+    def priced_as(self, epsilon0: float) -> NonAdaptiveRandomizer:
         """The law of a step's messages of a level each, whatever the model's dimension."""
-        law = self._made(_ANY_DIMENSION, epsilon0, 1.0).law
+        law = self._made(_ANY_DIMENSION, epsilon0, 1.0).priced_as
         assert isinstance(law, NonAdaptiveRandomizer)
         return law if self.messages == 1 else RepeatedMessages.of(law, self.messages)
 
@@ -330,7 +330,7 @@ class Plan(TomlPlan):
     ... [optimizer]
     ... learning_rate = 0.5
     ... ''')
-    >>> plan.law(1437)
+    >>> plan.participation_for(1437)
     CheckIn(window=10, windows=1, probability=1.0)
     """
 
@@ -377,7 +377,7 @@ class Plan(TomlPlan):
             return None
         return self.randomizer or RandomizerSection.model_validate({})
 
-    def law(self, population: int) -> ParticipationLaw:
+    def participation_for(self, population: int) -> Participation:
         """The participation law, for a number of clients.
 
         Raises:

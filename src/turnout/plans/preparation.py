@@ -17,7 +17,7 @@ from turnout.schemes import (
     AvailabilityCheckIn,
     GaussianNoise,
     NonAdaptiveRandomizer,
-    ParticipationLaw,
+    Participation,
     ReleaseRule,
     RepeatedMessages,
     Scheme,
@@ -76,7 +76,7 @@ class PreparedPlan:
         return section.build(dimension, epsilon0, self.plan.privacy.clip_norm)
 
 
-def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) -> PreparedPlan:
+def prepare(plan: Plan, population: int, law: Participation | None = None) -> PreparedPlan:
     """The plan with its noise calibrated (or checked) and its guarantee.
 
     A law that needs a trace file (``law = "availability"``) is built by whoever reads files; any
@@ -89,7 +89,7 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
         NumericalError: nothing can be certified.
     """
     privacy = plan.privacy
-    chosen = plan.law(population) if law is None else law
+    chosen = plan.participation_for(population) if law is None else law
     if chosen.steps > MOST_STEPS:
         raise ParameterError("participation.steps", chosen.steps, f"at most {MOST_STEPS:,} in all")
 
@@ -110,7 +110,7 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
 
 
 def _prepared_messages(
-    plan: Plan, section: RandomizerSection, population: int, chosen: ParticipationLaw
+    plan: Plan, section: RandomizerSection, population: int, chosen: Participation
 ) -> PreparedPlan:
     """The plan with the ε₀ of its clients' messages."""
     from turnout.accounting import price
@@ -118,7 +118,7 @@ def _prepared_messages(
     privacy = plan.privacy
 
     def scheme_for(epsilon0: float) -> Scheme:
-        law = section.law(epsilon0)
+        law = section.priced_as(epsilon0)
         return Scheme(
             law, chosen, privacy.relation, ReleaseRule.AGGREGATED, privacy.unit, privacy.trust,
             population=population,
@@ -148,7 +148,7 @@ def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySec
     return calibrate(scheme_for, unknown, privacy.epsilon, privacy.delta).value
 
 
-def _in_its_place(plan: Plan, population: int, chosen: ParticipationLaw) -> str:
+def _in_its_place(plan: Plan, population: int, chosen: Participation) -> str:
     """What local trust has to say where no shuffle has an analysis."""
     local = plan.privacy.model_copy(update={"trust": TrustModel.LOCAL})
     try:

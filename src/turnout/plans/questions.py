@@ -43,7 +43,12 @@ from turnout.schemes import (
     TableRandomizer,
 )
 from turnout.schemes.parameters import Domain, parameters
-from turnout.schemes.registry import all_laws, asked_randomizers, law_names, shuffled_randomizers
+from turnout.schemes.registry import (
+    all_participations,
+    asked_randomizers,
+    participation_names,
+    shuffled_randomizers,
+)
 from turnout.schemes.scheme import RELATION, shuffled
 
 if TYPE_CHECKING:
@@ -253,10 +258,10 @@ def _inferred(given: dict[str, object], unknown: str | None) -> str:
     return "pure"
 
 
-_CHECK_IN = law_names(CheckIn).plan
+_CHECK_IN = participation_names(CheckIn).plan
 _LAWS = {
     names.question: names.plan
-    for names in all_laws().values()
+    for names in all_participations().values()
     if names.question is not None and names.plan in SECTIONS
 }
 SCHEMES = _LAWS | {name: name for name in SHUFFLED}

@@ -25,9 +25,9 @@ from pydantic import (
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.feature_expressions import feature_stages
-from turnout.schemes import ParticipationLaw, PrivacyUnit, Relation, ReleaseRule, TrustModel
+from turnout.schemes import Participation, PrivacyUnit, Relation, ReleaseRule, TrustModel
 from turnout.schemes.parameters import Domain, Parameter, check_of, parameters
-from turnout.schemes.registry import all_laws, law_names
+from turnout.schemes.registry import all_participations, participation_names
 
 
 class Section(BaseModel):
@@ -121,14 +121,14 @@ class LawSection(Section):
         """Those that are keys."""
         return (each for each in parameters(cls.kind) if each.public)
 
-    def spec(self, population: int) -> ParticipationLaw:
+    def spec(self, population: int) -> Participation:
         """The law, for a number of clients."""
         if hasattr(self.kind, "planned"):
             return self.kind.planned(population, **self._values())
         known = {each.name for each in fields(self.kind)} & {"population"}
         return self.kind(**self._values(), **dict.fromkeys(known, population))
 
-    def asked(self) -> ParticipationLaw:
+    def asked(self) -> Participation:
         """The law of a question, in which nobody says how many clients there are."""
         if hasattr(self.kind, "asked"):
             return self.kind.asked(**self._values())
@@ -141,7 +141,7 @@ class LawSection(Section):
 @cache
 def section_of(kind: type[Any]) -> type[LawSection]:
     """The section of a law's class, made of what it says of its parameters."""
-    names = law_names(kind)
+    names = participation_names(kind)
     keys = {"law": (Literal[names.plan], Field(description=LAW)), **section_keys(kind)}
     section: type[LawSection] = create_model(f"{kind.__name__}Section", __base__=LawSection, **keys)
     section.kind, section.__doc__ = kind, names.summary
@@ -163,13 +163,13 @@ class AvailabilitySection(Section):
     steps_per_day: Count = Field(48, description="steps a day, for the daily profile")
     first_slot: CountFromZero = Field(0, description="time of day of step 0, in steps")
 
-    def spec(self, population: int) -> ParticipationLaw:
+    def spec(self, population: int) -> Participation:
         """Never: the law needs the trace, which is a file."""
         raise ParameterError("participation.law", self.law, "a law that needs no trace file here")
 
 
 def _builders() -> Iterator[tuple[str, Callable[[], type[Section]]]]:
-    for kind, names in all_laws().items():
+    for kind, names in all_participations().items():
         planned = hasattr(kind, "planned") or all(
             each.name in {own.name for own in parameters(kind)} for each in fields(kind)
         )

@@ -38,7 +38,7 @@ from turnout.protocol.messages import (
     next_state,
 )
 from turnout.randomness import Source
-from turnout.schemes import ParticipationLaw
+from turnout.schemes import Participation
 from turnout.schemes.normal_form import (
     Always,
     Bernoulli,
@@ -76,7 +76,7 @@ class Admissions:
         UnsupportedError: an unknown law or draw.
     """
 
-    def __init__(self, law: ParticipationLaw, capacity: int) -> None:
+    def __init__(self, law: Participation, capacity: int) -> None:
         checks.count(capacity=capacity)
         self._spans = _enforced(law)
         self._span = self._spans[0]
@@ -167,7 +167,7 @@ class _Enforced(NamedTuple):
     eligible: Callable[[Any, ClientIds, int], NDArray[np.bool_]] | None
 
 
-def _enforced(law: ParticipationLaw) -> list[_Enforced]:
+def _enforced(law: Participation) -> list[_Enforced]:
     """The spans of a law in their order."""
     spans, first_step, stamp = [], 0, 1
     for span in normal_form(law).spans:
@@ -178,7 +178,7 @@ def _enforced(law: ParticipationLaw) -> list[_Enforced]:
     return spans
 
 
-def quota(law: ParticipationLaw) -> int:
+def quota(law: Participation) -> int:
     """Most check-ins of a client in one block of a law.
 
     Raises:
@@ -269,7 +269,7 @@ class Coordinator:
 
     def __init__(
         self,
-        participation: ParticipationLaw,
+        participation: Participation,
         mechanism: Mechanism,
         *,
         capacity: int,

@@ -180,7 +180,7 @@ class Mechanism(Protocol):
     """
 
     @property
-    def law(self) -> Randomizer:
+    def priced_as(self) -> Randomizer:
         """The randomizer of the scheme, which accounting prices."""
         ...
 
@@ -245,13 +245,13 @@ class GaussianMechanism:
     """The client's half, the check of a sum, and the deviation of the noise.
 
     Attributes:
-        law: σ.
+        priced_as: σ.
         bound: C, and what sums are made of.
     """
 
     client_noise_allowed: ClassVar[bool] = True
 
-    law: GaussianNoise
+    priced_as: GaussianNoise
     bound: SensitivityBound
 
     @property
@@ -262,7 +262,7 @@ class GaussianMechanism:
     @property
     def deviation(self) -> float:
         """σC in the units of the sums."""
-        return self.bound.noise_deviation(self.law.noise_multiplier)
+        return self.bound.noise_deviation(self.priced_as.noise_multiplier)
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
         """One client's update, bounded; the noise is the coordinator's."""

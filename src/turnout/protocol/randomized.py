@@ -64,9 +64,9 @@ class Randomized:
         checks.count(messages=self.messages)
 
     @property
-    def law(self) -> Randomizer:
+    def priced_as(self) -> Randomizer:
         """The law of a client's messages in a step."""
-        law = self.randomizer.law
+        law = self.randomizer.priced_as
         if self.messages == 1:
             return law
         assert isinstance(law, NonAdaptiveRandomizer)
@@ -126,12 +126,12 @@ def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
         expected = "'local' or 'shuffled' with messages, which clients randomize themselves"
         raise ParameterError("trust", scheme.trust.value, expected)
     law = scheme.randomizer
-    if (law.each if isinstance(law, RepeatedMessages) else law) != randomizer.law:
-        expected = f"{randomizer.law}, the law of {type(randomizer).__name__}"
+    if (law.each if isinstance(law, RepeatedMessages) else law) != randomizer.priced_as:
+        expected = f"{randomizer.priced_as}, the law of {type(randomizer).__name__}"
         raise ParameterError("randomizer", scheme.randomizer, expected)
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(f"messages of clients are not released by {scheme.release.value}")
-    fixed = isinstance(randomizer.law, NonAdaptiveRandomizer)
+    fixed = isinstance(randomizer.priced_as, NonAdaptiveRandomizer)
     if randomizer.public_randomness != "none" and not fixed:
         raise UnsupportedError(
             f"{type(randomizer).__name__}'s public randomness ({randomizer.public_randomness}) "

@@ -60,7 +60,7 @@ class OneBitHadamard(IndexedRandomizer):
         return parity(questions & values)
 
     @property
-    def private_law(self) -> NonAdaptiveRandomizer:
+    def private_priced_as(self) -> NonAdaptiveRandomizer:
         """Of 2K messages K are likely, and columns of two items agree in K/2 rows."""
         return spec.HadamardResponse(self.epsilon0)
 
@@ -148,10 +148,10 @@ class HadamardRandomizer(IndexedRandomizer):
         return block * self.block_rows + row
 
     @property
-    def private_law(self) -> NonAdaptiveRandomizer:
+    def private_priced_as(self) -> NonAdaptiveRandomizer:
         """In one block as above; items of two blocks share no likely message."""
         one = self.blocks == 1
-        return spec.HadamardResponse(self.epsilon0) if one else super().private_law
+        return spec.HadamardResponse(self.epsilon0) if one else super().private_priced_as
 
     @property
     def offset(self) -> Fraction:

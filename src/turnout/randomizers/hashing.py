@@ -87,7 +87,7 @@ class LocalHashing(IndexedRandomizer):
         return total % g
 
     @property
-    def private_law(self) -> NonAdaptiveRandomizer:
+    def private_priced_as(self) -> NonAdaptiveRandomizer:
         """Under one of g hash functions two items are told the same way."""
         return law_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 

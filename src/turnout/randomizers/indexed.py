@@ -112,13 +112,13 @@ class IndexedRandomizer(FrequencyRandomizer):
         return bits_for(self.reply_count if self.public else self.message_count)
 
     @property
-    def law(self) -> PureRandomizer:
-        """`private_law`; of public questions, which tell clients apart, ε₀ alone."""
+    def priced_as(self) -> PureRandomizer:
+        """`private_priced_as`; of public questions, which tell clients apart, ε₀ alone."""
         asked = self.public and self.index_count > 1
-        return PureRandomizer(self.epsilon0) if asked else self.private_law
+        return PureRandomizer(self.epsilon0) if asked else self.private_priced_as
 
     @property
-    def private_law(self) -> NonAdaptiveRandomizer:
+    def private_priced_as(self) -> NonAdaptiveRandomizer:
         """Laws of two items agree but for the 1 − a who answer for their item."""
         return law_within(self.epsilon0, 1 - self.blanket)
 
@@ -220,7 +220,7 @@ class KaryRandomizedResponse(IndexedRandomizer):
         return values
 
     @property
-    def private_law(self) -> KaryResponse:
+    def private_priced_as(self) -> KaryResponse:
         """Known altogether."""
         return KaryResponse(self.epsilon0, self.items)
 

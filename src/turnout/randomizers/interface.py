@@ -170,7 +170,7 @@ class FrequencyRandomizer(ABC):
 
     @property
     @abstractmethod
-    def law(self) -> PureRandomizer:
+    def priced_as(self) -> PureRandomizer:
         """The law that prices a message; `PureRandomizer` where questions tell clients apart."""
 
     @abstractmethod

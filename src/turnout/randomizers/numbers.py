@@ -153,7 +153,7 @@ class GaussianRandomizer(NoisyNumber):
         return math.inf
 
     @property
-    def law(self) -> GaussianNoise:
+    def priced_as(self) -> GaussianNoise:
         """The law that prices the message."""
         return GaussianNoise(self.noise_multiplier)
 
@@ -246,7 +246,7 @@ class LaplaceRandomizer(NoisyNumber):
         return level_above(self.ratio)
 
     @property
-    def law(self) -> NonAdaptiveRandomizer:
+    def priced_as(self) -> NonAdaptiveRandomizer:
         """The law that prices the message."""
         return NonAdaptiveRandomizer(self.epsilon0)
 

@@ -54,7 +54,7 @@ class BitmapRandomizer(FrequencyRandomizer):
         """Probability that a message supports another item."""
 
     @property
-    def law(self) -> NonAdaptiveRandomizer:
+    def priced_as(self) -> NonAdaptiveRandomizer:
         """Two items move two bits only; what they move is `own` − `other`."""
         return law_within(self.epsilon0, self.own - self.other)
 

@@ -66,7 +66,7 @@ def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[
 
 
 @dataclass(frozen=True, eq=False)
-class ByteLaw:
+class ByteDistribution:
     """The law of eight coins, for inversion.
 
     Attributes:
@@ -90,7 +90,7 @@ class ByteLaw:
 
 
 @lru_cache(maxsize=16)
-def byte_law(threshold: int, bits: int) -> ByteLaw:
+def byte_law(threshold: int, bits: int) -> ByteDistribution:
     """The law of eight coins of probability ``threshold`` / 2^``bits``."""
     unit_bits = max(8 * bits, _FINE)
     scale = 1 << (unit_bits - 8 * bits)
@@ -107,10 +107,10 @@ def byte_law(threshold: int, bits: int) -> ByteLaw:
     low = np.searchsorted(ceilings, starts, side="right")
     high = np.searchsorted(floors, ends, side="right")
     table = np.where(low == high, low, _OPEN).astype(np.uint16)
-    return ByteLaw(limits, unit_bits, floors, ceilings, table)
+    return ByteDistribution(limits, unit_bits, floors, ceilings, table)
 
 
-def _finished(words: Words, law: ByteLaw, first: NDArray[np.uint16]) -> NDArray[np.intp]:
+def _finished(words: Words, law: ByteDistribution, first: NDArray[np.uint16]) -> NDArray[np.intp]:
     """The bytes of U's that begin with these sixteen bits."""
     rest = _FINE - _FIRST
     more = words(len(first)) >> np.uint64(WORD_BITS - rest)

@@ -1,7 +1,7 @@
 """The one uniform primitive, and the exact samplers that need nothing else.
 
 Whatever privacy rests on is drawn through `Source.below`. Replacing that one method replays
-every draw (`turnout.testing.enumerate_law`), so the law of a small sampler is an equality to
+every draw (`turnout.testing.enumerate_outputs`), so the law of a small sampler is an equality to
 check and not a frequency to estimate.
 """
 

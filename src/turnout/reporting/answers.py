@@ -30,7 +30,7 @@ from turnout.schemes import (
     TrustModel,
 )
 from turnout.schemes.parameters import Domain, parameters
-from turnout.schemes.registry import asked_randomizers, law_names
+from turnout.schemes.registry import asked_randomizers, participation_names
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -195,7 +195,7 @@ def law_words(scheme: Scheme) -> dict[str, Any]:
     if scheme.trust is TrustModel.SHUFFLED:
         words = _shuffle_words(scheme)
     else:
-        names = law_names(type(law))
+        names = participation_names(type(law))
         words = {"name": names.question or names.plan, **_values(law, named=names.question)}
         if scheme.population is not None:
             words["clients"] = scheme.population
@@ -227,7 +227,7 @@ def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
         return {"name": "subsampled-shuffle", "sampled": law.size, **ends}
     if isinstance(law, SelfSampling):
         return {"name": "self-sampling-shuffle", "rate": law.rate, **ends}
-    return {"name": law_names(type(law)).plan, **_values(law), "clients": clients}
+    return {"name": participation_names(type(law)).plan, **_values(law), "clients": clients}
 
 
 def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:

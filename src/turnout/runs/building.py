@@ -41,7 +41,7 @@ def build_algorithm(
             "an engine computes sums of clipped updates; messages of clients "
             "(privacy.trust) and personal models (client.rule) are computed in this process"
         )
-    moves = workload.law.steps // plan.protocol.minibatch
+    moves = workload.participation.steps // plan.protocol.minibatch
     optimizer = build_optimizer_of(plan.optimizer, moves)
     task, clip_norm = build_task(workload, module, phase), plan.privacy.clip_norm
     if plan.client.rule in ("fedsgd", "fedavg"):

@@ -77,8 +77,8 @@ class HeldOut:
         train = workload.data.train
         test = Records(train.inputs[theirs.records], train.labels[theirs.records])
         data = replace(workload.data, test=test, holdings=ours)
-        law = workload.plan.law(kept.size)
-        left = replace(workload, data=data, population=kept.size, law=law)
+        law = workload.plan.participation_for(kept.size)
+        left = replace(workload, data=data, population=kept.size, participation=law)
         owners = np.repeat(np.arange(held.size), np.diff(theirs.offsets))
         return cls(left, held.size, owners)
 
@@ -137,7 +137,7 @@ def search_price(
     """
     from turnout.accounting import calibrate_selection, price, selected
 
-    privacy, law = plan.privacy, held.workload.law
+    privacy, law = plan.privacy, held.workload.participation
     if law.steps > MOST_STEPS:
         raise ParameterError("participation.steps", law.steps, f"at most {MOST_STEPS:,} in all")
     stopping = stopping_law(section)

@@ -153,7 +153,7 @@ def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseli
         workload = gathered(phase)
     plan = workload.plan
     with watcher.phase("checking the privacy budget"):
-        prepared = prepare(plan, workload.population, workload.law)
+        prepared = prepare(plan, workload.population, workload.participation)
     with watcher.phase("building the model and the clients") as phase:
         run = ReadyRun.of(workload, prepared, phase)
         bare = BaselineRun.of(workload, prepared, phase) if baseline else None

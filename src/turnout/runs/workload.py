@@ -21,11 +21,11 @@ from turnout.core.showing import shows_shapes
 from turnout.data import ClientData, MissingFileError, Records, own_data
 from turnout.data.layout import Allocate, Shelf, ShelfContents
 from turnout.learning.features import FeatureMap, apply_features, first_features
-from turnout.participation.traces import availability_law
+from turnout.participation.traces import availability_participation
 from turnout.plans import AvailabilitySection, Plan
 from turnout.plans.data_sections import DataSection
 from turnout.plans.refusals import MISSING
-from turnout.schemes import ParticipationLaw, PrivacyUnit
+from turnout.schemes import Participation, PrivacyUnit
 
 if TYPE_CHECKING:
     from turnout.learning.tasks import Executor
@@ -34,7 +34,7 @@ BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
 
 
-@shows_shapes("population", "law")
+@shows_shapes("population", "participation")
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
     """A plan with its data at hand.
@@ -48,7 +48,7 @@ class Workload:
     plan: Plan
     data: ClientData
     population: int
-    law: ParticipationLaw
+    participation: Participation
     trace: NDArray[np.float64] | None = None
     folder: Path = Path()
     module: Any = None
@@ -88,12 +88,14 @@ def gather(
     section = plan.participation
     if not isinstance(section, AvailabilitySection):
         population = _population(plan, data, held, held)
-        return Workload(plan, data, population, plan.law(population), folder=own_folder)
+        return Workload(
+            plan, data, population, plan.participation_for(population), folder=own_folder
+        )
     trace = _trace(section, folder)
     population = _population(plan, data, held, len(trace))
     if population != len(trace):
         raise ParameterError("data.clients", population, f"{len(trace)}, as in the trace")
-    law = availability_law(trace, section.window, section.probability)
+    law = availability_participation(trace, section.window, section.probability)
     return Workload(plan, data, population, law, trace, own_folder)
 
 

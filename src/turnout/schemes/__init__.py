@@ -20,7 +20,7 @@ from turnout.schemes.randomizers import (
     SampledBitResponse,
     TableRandomizer,
 )
-from turnout.schemes.registry import ParticipationLaw, law_class
+from turnout.schemes.registry import Participation, participation_class
 from turnout.schemes.scheme import (
     PrivacyUnit,
     Relation,
@@ -58,7 +58,7 @@ __all__ = [
     "LaplaceNoise",
     "NonAdaptiveRandomizer",
     "PairRandomizer",
-    "ParticipationLaw",
+    "Participation",
     "PoissonSampling",
     "PrivacyUnit",
     "PureRandomizer",
@@ -79,7 +79,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A participation law, whose file is loaded once it is asked for."""
-    law = law_class(name)
+    law = participation_class(name)
     if law is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = law

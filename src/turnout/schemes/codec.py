@@ -14,8 +14,8 @@ import numpy as np
 
 from turnout import schemes as spec
 from turnout.core.errors import ParameterError
-from turnout.schemes import ParticipationLaw, Scheme
-from turnout.schemes.registry import is_registered, law_class
+from turnout.schemes import Participation, Scheme
+from turnout.schemes.registry import is_registered, participation_class
 
 _CLASSES: Mapping[str, type] = {
     name: value
@@ -50,20 +50,20 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
     return scheme
 
 
-def law_to_dict(law: ParticipationLaw) -> dict[str, Any]:
+def participation_to_dict(law: Participation) -> dict[str, Any]:
     """A participation law as it stands in the dictionary of its scheme."""
     return _to_plain(law)
 
 
-def law_from_dict(data: Mapping[str, Any]) -> ParticipationLaw:
-    """The law that `law_to_dict` wrote.
+def participation_from_dict(data: Mapping[str, Any]) -> Participation:
+    """The law that `participation_to_dict` wrote.
 
     Raises:
         ParameterError: none of turnout's laws, or one with a value outside its domain.
     """
     law = _from_plain(data)
     if not is_registered(type(law)):
-        raise ParameterError("participation", data, "a law written by law_to_dict")
+        raise ParameterError("participation", data, "a law written by participation_to_dict")
     return law
 
 
@@ -102,7 +102,7 @@ def _from_plain(data: Any) -> Any:
     if kind == "tuple" and set(content) == {"values"} and isinstance(content["values"], list):
         return tuple(_from_plain(item) for item in content["values"])
     name = _EARLIER_NAMES.get(kind, kind) if isinstance(kind, str) else None
-    known = (_CLASSES.get(name) or law_class(name)) if name is not None else None
+    known = (_CLASSES.get(name) or participation_class(name)) if name is not None else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.schemes")
     inner = {name: _from_plain(value) for name, value in content.items()}

@@ -1,8 +1,9 @@
 """Names of participations and randomizers, for plans, questions and charters.
 
 Each participation is one file of `turnout.schemes.participation`, or a user's own module.
-`participation_law` registers a class, `all_laws` and `law_class` find it; `asked_randomizer` lets
-questions ask about a randomizer. Plans, the command line and the codec read these names.
+`register_participation` registers a class, `all_participations` and `participation_class` find it;
+`asked_randomizer` lets questions ask about a randomizer. Plans, the command line and the codec read
+these names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Law = TypeVar("Law", bound=type)
 
 
-class ParticipationLaw(Protocol):
+class Participation(Protocol):
     """A participation law: a frozen dataclass that has a normal form.
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
@@ -43,7 +44,7 @@ class ParticipationLaw(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A law's names, as `participation_law` takes them."""
+    """A law's names, as `register_participation` takes them."""
 
     plan: str
     question: str | None
@@ -76,7 +77,7 @@ def close(*classes: type[Any]) -> None:
 _NAMES: dict[type, Names] = {}
 
 
-def participation_law(
+def register_participation(
     plan: str, summary: str, *, question: str | None = None, rank: int = 100
 ) -> Callable[[Law], Law]:
     """A decorator that registers a frozen dataclass as a participation law.
@@ -113,12 +114,12 @@ def is_registered(kind: type) -> bool:
     return kind in _NAMES
 
 
-def law_names(kind: type) -> Names:
+def participation_names(kind: type) -> Names:
     """The names of a law's class."""
     return _NAMES[kind]
 
 
-def law_class(name: str) -> type[Any] | None:
+def participation_class(name: str) -> type[Any] | None:
     """The class of a law by its own name, its file loaded if need be; None for other names."""
     module = _modules().get(name)
     if module is not None:
@@ -126,7 +127,7 @@ def law_class(name: str) -> type[Any] | None:
     return next((kind for kind in _NAMES if kind.__name__ == name), None)
 
 
-def all_laws() -> Mapping[type[Any], Names]:
+def all_participations() -> Mapping[type[Any], Names]:
     """Every law that is known, those of `turnout.schemes.participation` all loaded."""
     for module in _modules().values():
         import_module(module)

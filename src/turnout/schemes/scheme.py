@@ -16,7 +16,7 @@ from turnout.core.errors import ParameterError
 from turnout.schemes.normal_form import normal_form
 from turnout.schemes.parameters import hold_members, plain_numbers
 from turnout.schemes.randomizers import FIXED_RANDOMIZERS, Randomizer, is_adaptive
-from turnout.schemes.registry import ParticipationLaw, all_laws, is_registered
+from turnout.schemes.registry import Participation, all_participations, is_registered
 
 
 class Relation(StrEnum):
@@ -121,7 +121,7 @@ class Scheme:
     """
 
     randomizer: Randomizer
-    participation: ParticipationLaw
+    participation: Participation
     relation: Relation
     release: ReleaseRule = ReleaseRule.AGGREGATED
     unit: PrivacyUnit = PrivacyUnit.CLIENT
@@ -134,7 +134,7 @@ class Scheme:
         def __init__(  # noqa: PLR0917
             self,
             randomizer: Randomizer,
-            participation: ParticipationLaw,
+            participation: Participation,
             relation: Relation | str,
             release: ReleaseRule | str = ReleaseRule.AGGREGATED,
             unit: PrivacyUnit | str = PrivacyUnit.CLIENT,
@@ -147,7 +147,7 @@ class Scheme:
         if type(self.randomizer) not in _RANDOMIZERS:
             raise _of_no("randomizer", self.randomizer, _RANDOMIZERS)
         if not is_registered(type(self.participation)):
-            raise _of_no("participation", self.participation, all_laws())
+            raise _of_no("participation", self.participation, all_participations())
         hold_members(
             self, relation=Relation, release=ReleaseRule, unit=PrivacyUnit, trust=TrustModel
         )
@@ -208,7 +208,7 @@ def shuffled(
     )
 
 
-def _law(clients: int, rounds: int, sampled: int | None, rate: float | None) -> ParticipationLaw:
+def _law(clients: int, rounds: int, sampled: int | None, rate: float | None) -> Participation:
     """The law of who sends in which round; the files of the other laws stay unloaded."""
     if sampled is not None and rate is not None:
         raise ParameterError("rate", rate, "nothing beside sampled")

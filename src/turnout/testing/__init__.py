@@ -3,25 +3,29 @@ conformance.
 """
 
 from turnout.testing.algorithms import assert_algorithm
-from turnout.testing.enumeration import enumerate_law
+from turnout.testing.enumeration import enumerate_outputs
 from turnout.testing.frequencies import (
     assert_binomial,
     assert_frequencies,
     assert_mean,
-    assert_rejects_law,
+    assert_rejects,
 )
-from turnout.testing.laws import ClientLaw, assert_law, client_law
+from turnout.testing.participations import (
+    ClientDistribution,
+    assert_participation,
+    client_distribution,
+)
 from turnout.testing.randomizers import assert_randomizer
 
 __all__ = [
-    "ClientLaw",
+    "ClientDistribution",
     "assert_algorithm",
     "assert_binomial",
     "assert_frequencies",
-    "assert_law",
     "assert_mean",
+    "assert_participation",
     "assert_randomizer",
-    "assert_rejects_law",
-    "client_law",
-    "enumerate_law",
+    "assert_rejects",
+    "client_distribution",
+    "enumerate_outputs",
 ]

@@ -19,7 +19,7 @@ _MAX_PATHS = 1_000_000
 _MAX_DRAWS = 1000  # of one run; a sampler with rejection may go on forever
 
 
-def enumerate_law(
+def enumerate_outputs(
     sampler: Callable[[Source], object], max_paths: int = _MAX_PATHS
 ) -> dict[Hashable, Fraction]:
     """The exact probability of every outcome of ``sampler``.
@@ -40,7 +40,7 @@ def enumerate_law(
             infinitely many).
         NumericalError: the sampler drew differently when its draws were replayed.
 
-    >>> enumerate_law(lambda source: int(source.below(3, 1)[0]) == 0)
+    >>> enumerate_outputs(lambda source: int(source.below(3, 1)[0]) == 0)
     {True: Fraction(1, 3), False: Fraction(2, 3)}
     """
     law: defaultdict[Hashable, Fraction] = defaultdict(Fraction)

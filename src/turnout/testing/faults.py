@@ -32,9 +32,9 @@ class Faulty:
     right: Any
 
     @property
-    def law(self) -> Randomizer:
+    def priced_as(self) -> Randomizer:
         """The randomizer that was priced."""
-        return self.right.law
+        return self.right.priced_as
 
     @property
     def clip_norm(self) -> float:

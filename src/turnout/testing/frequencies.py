@@ -1,6 +1,6 @@
 """Statistical assertions with a stated chance of a false alarm, and their negative controls.
 
-A test that only accepts the right law proves little: `assert_rejects_law` demands that named
+A test that only accepts the right law proves little: `assert_rejects` demands that named
 wrong laws *fail* the same assertion.
 """
 
@@ -92,7 +92,7 @@ def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_A
         raise AssertionError(f"mean {mean:.8g} ± {error:.2g} where {expected:.8g} is expected")
 
 
-def assert_rejects_law(
+def assert_rejects(
     assertion: Callable[[Observed], object], wrong_laws: Mapping[str, Observed]
 ) -> None:
     """Fails unless ``assertion`` fails on what each wrong law gave: the negative controls.
@@ -101,7 +101,7 @@ def assert_rejects_law(
         assertion: called with each observation; must raise AssertionError.
         wrong_laws: name of a wrong law → what was observed under it. At least one.
 
-    >>> assert_rejects_law(
+    >>> assert_rejects(
     ...     lambda counts: assert_frequencies(counts, [0.5, 0.5]), {"biased": [900, 100]}
     ... )
     """

@@ -26,9 +26,9 @@ from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, Scheme
 from turnout.schemes.participation.every_step import EveryStep
-from turnout.testing.enumeration import enumerate_law
+from turnout.testing.enumeration import enumerate_outputs
 
-MessageLaw = dict[int, Fraction]
+MessageDistribution = dict[int, Fraction]
 """Exact probabilities of messages by their numbers."""
 
 _MOST_PATHS, _MOST_MESSAGES = 20_000, 1024
@@ -59,17 +59,17 @@ def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> N
     _assert_written(randomizer, held)
     for value, law in zip(held, laws, strict=True):
         _assert_unbiased(randomizer, value, law)
-    _assert_priced(randomizer.law, laws)
+    _assert_priced(randomizer.priced_as, laws)
 
 
-def _law(randomizer: Any, value: Any) -> MessageLaw:
+def _law(randomizer: Any, value: Any) -> MessageDistribution:
     """The exact law of the sampler; the stated one where the sampler's cannot be enumerated."""
-    stated: MessageLaw | None = None
+    stated: MessageDistribution | None = None
     if hasattr(randomizer, "probabilities"):
         chances = enumerate(map(Fraction, randomizer.probabilities(value)))
         stated = {number: chance for number, chance in chances if chance}
     try:
-        sampled = enumerate_law(
+        sampled = enumerate_outputs(
             lambda source: _numbers(randomizer, [value], source)[0], _MOST_PATHS
         )
     except UnsupportedError:
@@ -112,11 +112,11 @@ def _message(randomizer: Any, number: int) -> NDArray:
     return np.array([number], dtype=np.int64)
 
 
-def _assert_level(randomizer: Any, laws: Sequence[MessageLaw]) -> None:
+def _assert_level(randomizer: Any, laws: Sequence[MessageDistribution]) -> None:
     """The law's ε₀ is the randomizer's own, and the largest ratio's at least."""
-    if not isinstance(randomizer.law, PureRandomizer):
+    if not isinstance(randomizer.priced_as, PureRandomizer):
         return
-    level = randomizer.law.epsilon0
+    level = randomizer.priced_as.epsilon0
     assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0} is priced as {level}"
     for one, other in permutations(laws, 2):
         for number, chance in one.items():
@@ -141,7 +141,7 @@ def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
     assert np.array_equal(read, messages), "other messages are read than were written"
 
 
-def _assert_unbiased(randomizer: Any, value: Any, law: MessageLaw) -> None:
+def _assert_unbiased(randomizer: Any, value: Any, law: MessageDistribution) -> None:
     """The estimate's mean is what is held, and its squared error as small as is said."""
     truth = np.asarray(value, dtype=np.float64)
     if isinstance(randomizer, FrequencyRandomizer):
@@ -166,7 +166,7 @@ def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
     return randomizer.decode(message)[0]
 
 
-def _assert_priced(law: Any, laws: Sequence[MessageLaw]) -> None:
+def _assert_priced(law: Any, laws: Sequence[MessageDistribution]) -> None:
     """No pair of values costs more than the law, alone or behind one other client's message."""
     known = sorted({number for each in laws for number in each})
     rows = np.array([[float(each.get(number, 0)) for number in known] for each in laws])

@@ -54,7 +54,7 @@ from turnout.verification.windows import (
     SeenMessage,
     Window,
     epsilon_of_windows,
-    run_law,
+    run_distribution,
     two_bound_epsilon,
 )
 
@@ -184,7 +184,7 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
 def least(scheme: Scheme, steps: int, delta: float) -> float:
     """The lower of the two bounds alone; raises as `recomputed`."""
     bounds = [
-        epsilon_of_windows(run_law(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
+        epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
         for run in analysis(scheme, steps).lowers
         if run
     ]
@@ -203,7 +203,7 @@ def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
         raise UnsupportedError("two runs bound this scheme's epsilon, one after the other")
     run = found.bounds[0]
     return (
-        epsilon_of_windows(run_law(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
+        epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
         if run
         else 0.0
     )
@@ -212,7 +212,7 @@ def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
 def _most(found: Analysis, delta: float) -> float:
     if not found.bounds[0]:
         return 0.0
-    uppers = {run: run_law(run, OrderSide.UPPER, delta) for run in set(found.bounds)}
+    uppers = {run: run_distribution(run, OrderSide.UPPER, delta) for run in set(found.bounds)}
     if len(found.bounds) == 1:
         return epsilon_of_windows(uppers[found.bounds[0]], OrderSide.UPPER, delta)
     first, second = (uppers[run] for run in found.bounds)

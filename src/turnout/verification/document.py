@@ -22,7 +22,7 @@ import numpy as np
 from turnout import schemes as spec
 from turnout.core.errors import ParameterError
 from turnout.schemes import Scheme, TrustModel
-from turnout.schemes.registry import law_class
+from turnout.schemes.registry import participation_class
 
 
 class VerificationOutcome(Enum):
@@ -434,7 +434,7 @@ def _rebuilt(value: Any) -> Any:
         return _array(content)
     if name == "tuple":
         return tuple(_rebuilt(item) for item in content["values"])
-    known = (_CLASSES.get(name) or law_class(name)) if isinstance(name, str) else None
+    known = (_CLASSES.get(name) or participation_class(name)) if isinstance(name, str) else None
     if known is None:
         raise ValueError(f"{name!r} is nothing that a scheme consists of")
     # A scheme would take a bare word for its member; a charter has each with its kind.

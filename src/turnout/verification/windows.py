@@ -1,7 +1,7 @@
-"""ε of a row of independent windows, by laws of a likelihood ratio L in convex order.
+"""ε of a row of independent windows, by distributions of a likelihood ratio L in convex order.
 
-`run_law` composes windows, `epsilon_of_windows` and `two_bound_epsilon` bound ε; `Law` holds L,
-kept below or above the true one.
+`run_distribution` composes windows, `epsilon_of_windows` and `two_bound_epsilon` bound ε;
+`RatioDistribution` holds L, kept below or above the true one.
 
 L is how much likelier the adversary's view is with the client than without; all expectations here
 are without the client, where E L = 1. At ratio k an attack gains two convex expectations:
@@ -18,13 +18,13 @@ A law is a list of atoms; when there are too many, values are cut into cells, an
 
 * a *lower* law puts a cell's mass at its mean (Jensen);
 * an *upper* law splits it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
-  beyond the last end b is cut to b, and E[(L − b)₊] is kept as `Law.infinity_mass`: as if that much
-  certainty were given away. Cutting only raises E[(1 − k·L)₊].
+  beyond the last end b is cut to b, and E[(L − b)₊] is kept as `RatioDistribution.infinity_mass`:
+  as if that much certainty were given away. Cutting only raises E[(1 − k·L)₊].
 
 Where the cells lie decides how close the bounds are, never whether they hold. Both miss by the
 square of a cell's width. Nothing is subtracted but in places where the result is one of two
 weights of the same atom, so rounding is a relative error of values and masses; it is counted
-(`Law.value_error`, `Law.mass_error`) and charged to the bound.
+(`RatioDistribution.value_error`, `RatioDistribution.mass_error`) and charged to the bound.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OrderSide(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class RatioDistribution:
     """Atoms of a ratio, or of a sum of ratios.
 
     Attributes:
@@ -84,11 +84,11 @@ class Law:
         if not (np.isfinite(self.values).all() and np.isfinite(self.masses).all()):
             raise NumericalError("a likelihood ratio is too large for float64")
 
-    def mixed(self, share: float, total: float) -> Law:
+    def mixed(self, share: float, total: float) -> RatioDistribution:
         """The law of 1 − share + share·S/total, S having this law and mean ``total``."""
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
-        return Law(
+        return RatioDistribution(
             values, self.masses, infinity_mass, self.value_error + _ROUNDING, self.mass_error
         )
 
@@ -113,12 +113,12 @@ class AtomCells:
         infinity_mass: float,
         value_error: float = 0.0,
         mass_error: float = 0.0,
-    ) -> Law:
+    ) -> RatioDistribution:
         """A law with one atom a cell (lower) or one an end (upper)."""
         errors = value_error + _ROUNDING, mass_error + _ROUNDING
         if side is OrderSide.LOWER:
             kept = self.masses > 0
-            return Law(
+            return RatioDistribution(
                 self.means[kept] / self.masses[kept], self.masses[kept], infinity_mass, *errors
             )
         below, mean = self.masses[:-1], self.means[:-1]
@@ -129,10 +129,10 @@ class AtomCells:
         masses[1:] += share
         infinity_mass += max(float(self.means[-1] - self.edges[-1] * self.masses[-1]), 0.0)
         kept = masses > 0
-        return Law(self.edges[kept], masses[kept], infinity_mass, *errors)
+        return RatioDistribution(self.edges[kept], masses[kept], infinity_mass, *errors)
 
 
-def gaussian(noise: float, side: OrderSide) -> Law:
+def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
     """The ratio of one step: the client moves it by 1, its noise has standard deviation ``noise``.
 
     X = e^{z/σ − 1/(2σ²)}, z standard normal without the client and shifted by 1/σ with it.
@@ -147,7 +147,7 @@ def gaussian(noise: float, side: OrderSide) -> Law:
     return AtomCells(edges, _normal_cells(z), _normal_cells(z - shift)).settled(side, 0.0)
 
 
-def opposed(noise: float, probability: float, side: OrderSide) -> Law:
+def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribution:
     """The ratio of one step between two records that move it by +1 and by −1.
 
     In both worlds the client takes the step with the given probability. The ratio rises with what
@@ -170,7 +170,7 @@ def opposed(noise: float, probability: float, side: OrderSide) -> Law:
     return AtomCells(np.append(0.0, here / there), masses, means).settled(side, 0.0)
 
 
-def message(epsilon0: float, total_variation: float, probability: float) -> Law:
+def message(epsilon0: float, total_variation: float, probability: float) -> RatioDistribution:
     """The ratio of one message that is sent with a probability; `seen_messages` says why.
 
     Raises:
@@ -182,7 +182,7 @@ def message(epsilon0: float, total_variation: float, probability: float) -> Law:
     low = high * math.exp(epsilon0)
     values = np.array([math.exp(-epsilon0), 1.0, math.exp(epsilon0)])
     masses = np.array([low, max(1.0 - low - high, 0.0), high])
-    return Law(values, masses, 0.0, _ROUNDING, _ROUNDING)
+    return RatioDistribution(values, masses, 0.0, _ROUNDING, _ROUNDING)
 
 
 def _require_noise(noise: float, log_ratio: float) -> None:
@@ -196,21 +196,31 @@ def _normal_cells(edges: Floats) -> Floats:
     return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
 
-def added(one: Law, other: Law, side: OrderSide, cut: float) -> Law:
+def added(
+    one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
+) -> RatioDistribution:
     """The sum of two independent laws; tails of probability below ``cut`` get one cell each."""
     value_error = max(one.value_error, other.value_error)
     return _combined(one, other, np.add, side, cut, value_error=value_error)
 
 
-def multiplied(one: Law, other: Law, side: OrderSide, cut: float) -> Law:
+def multiplied(
+    one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
+) -> RatioDistribution:
     """The product of two independent laws of mean 1: two windows, one after the other."""
     value_error = one.value_error + other.value_error
     return _combined(one, other, np.multiply, side, cut, value_error=value_error)
 
 
 def _combined(
-    one: Law, other: Law, operation: np.ufunc, side: OrderSide, cut: float, *, value_error: float
-) -> Law:
+    one: RatioDistribution,
+    other: RatioDistribution,
+    operation: np.ufunc,
+    side: OrderSide,
+    cut: float,
+    *,
+    value_error: float,
+) -> RatioDistribution:
     with np.errstate(over="ignore"):
         table = operation.outer(one.values, other.values)
     masses = np.multiply.outer(one.masses, other.masses).ravel()
@@ -273,7 +283,7 @@ class _Scale:
         return self.centre + self.width * np.sinh(places)
 
 
-def _quantiles(law: Law) -> Floats:
+def _quantiles(law: RatioDistribution) -> Floats:
     """64 values of about equal probability; they only say where to put bins."""
     cumulated = np.cumsum(law.masses)
     wanted = (np.arange(64) + 0.5) / 64 * cumulated[-1]
@@ -355,7 +365,7 @@ class SeenMessage:
 Run = tuple[Window | SeenMessage, ...]
 
 
-def run_law(run: Run, side: OrderSide, delta: float) -> Law:
+def run_distribution(run: Run, side: OrderSide, delta: float) -> RatioDistribution:
     """The ratio's law after all windows of a run that has at least one.
 
     Raises:
@@ -373,7 +383,7 @@ def run_law(run: Run, side: OrderSide, delta: float) -> Law:
     return law
 
 
-def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> Law:
+def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> RatioDistribution:
     if isinstance(window, SeenMessage):
         return message(window.epsilon0, window.total_variation, window.probability)
     if window.opposed:
@@ -383,14 +393,14 @@ def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> Law:
 
 
 def _power(
-    law: Law,
+    law: RatioDistribution,
     times: int,
-    joined: Callable[[Law, Law, OrderSide, float], Law],
+    joined: Callable[[RatioDistribution, RatioDistribution, OrderSide, float], RatioDistribution],
     side: OrderSide,
     cut: float,
-) -> Law:
+) -> RatioDistribution:
     """``times`` independent copies joined, by repeated squaring."""
-    done: Law | None = None
+    done: RatioDistribution | None = None
     while True:
         if times & 1:
             done = law if done is None else joined(done, law, side, cut)
@@ -401,18 +411,18 @@ def _power(
         law = joined(law, law, side, cut)
 
 
-def remove_delta(law: Law, epsilon: float) -> float:
+def remove_delta(law: RatioDistribution, epsilon: float) -> float:
     """E[(L − e^ε)₊] and what tells for sure."""
     return float(law.masses @ np.maximum(law.values - math.exp(epsilon), 0.0)) + law.infinity_mass
 
 
-def add_delta(law: Law, epsilon: float) -> float:
+def add_delta(law: RatioDistribution, epsilon: float) -> float:
     """E[(1 − e^ε·L)₊]."""
     below = int(np.searchsorted(law.values, math.exp(-epsilon)))
     return float(law.masses[:below] @ (1.0 - math.exp(epsilon) * law.values[:below]))
 
 
-def epsilon_of_windows(law: Law, side: OrderSide, delta: float) -> float:
+def epsilon_of_windows(law: RatioDistribution, side: OrderSide, delta: float) -> float:
     """ε at δ of the worse direction, on its side of the truth, rounding charged."""
     upper = side is OrderSide.UPPER
     goal = delta / (1 + law.mass_error) if upper else delta * (1 + law.mass_error)
@@ -437,7 +447,7 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
     return low, high
 
 
-def two_bound_epsilon(first: Law, second: Law, delta: float) -> float:
+def two_bound_epsilon(first: RatioDistribution, second: RatioDistribution, delta: float) -> float:
     """An upper bound on ε from one record over the null record to another; both laws are upper.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).

@@ -27,7 +27,7 @@ from turnout.schemes import (
     FixedAssignment,
     GaussianNoise,
     KSubset,
-    ParticipationLaw,
+    Participation,
     PoissonSampling,
     Relation,
     ReleaseRule,
@@ -36,7 +36,7 @@ from turnout.schemes import (
 )
 
 
-def scheme(sigma: float, law: ParticipationLaw, relation=Relation.ADD_REMOVE, **other) -> Scheme:
+def scheme(sigma: float, law: Participation, relation=Relation.ADD_REMOVE, **other) -> Scheme:
     return Scheme(GaussianNoise(sigma), law, relation, **other)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting.divergence import composition
-from turnout.accounting.divergence.blocks import CurvePair, PairBlock, loss_law
+from turnout.accounting.divergence.blocks import CurvePair, PairBlock, loss_distribution
 from turnout.accounting.divergence.composition import ComposedCurve, run_epsilon
 from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
@@ -19,7 +19,7 @@ K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
 @pytest.mark.parametrize("direction", Direction)
 def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
     block = PairBlock(GaussianPair(1.0), 1e-6)
-    pld = loss_law(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
+    pld = loss_distribution(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
     assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
     exact = block.curve(direction, side, 1e-9, 0).delta(K)
     curves = [ComposedCurve.of(side, [(pld, 1)], hint).delta(K) for hint in (1e-7, 1e-8, 3e-12)]
@@ -34,7 +34,7 @@ def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
 def test_losses_below_zero_of_any_size_do_not_overflow():
     block = PairBlock(GaussianPair(0.05), 0.01)
     for direction in Direction:
-        pld = loss_law(block.curves(Side.UPPER, 1e-3, 0), direction, 0.5, 1e-5)
+        pld = loss_distribution(block.curves(Side.UPPER, 1e-3, 0), direction, 0.5, 1e-5)
         curve = ComposedCurve.of(Side.UPPER, [(pld, 4)], 0.5)
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
@@ -54,7 +54,7 @@ def test_an_upper_curve_that_is_useless_near_one_still_gives_a_law():
     add = Useless(PairCurve(pair, Direction.ADD, Side.UPPER), 1.3)
     curves = CurvePair(Side.UPPER, [PairCurve(pair, Direction.REMOVE, Side.UPPER)], [add])
     for direction in Direction:
-        pld = loss_law(curves, direction, 0.02, 1e-8)
+        pld = loss_distribution(curves, direction, 0.02, 1e-8)
         assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
         k = np.exp(np.linspace(0.0, 3.0, 50))
         composed = ComposedCurve.of(Side.UPPER, [(pld, 1)], 1e-8).delta(k)
@@ -99,7 +99,7 @@ def test_rounded_strikes_are_charged_in_every_block(direction, monkeypatch):
     eta, count = 1e-4, 16
     pair = GaussianPair(4.0)
     off = [ReadTooFarOut(PairCurve(pair, d, Side.UPPER), eta) for d in Direction]
-    law = loss_law(CurvePair(Side.UPPER, off[:1], off[1:]), direction, 2e-3, 1e-12)
+    law = loss_distribution(CurvePair(Side.UPPER, off[:1], off[1:]), direction, 2e-3, 1e-12)
     points = np.exp(np.linspace(0.0, 4.0, 9))
     truth = PairCurve(GaussianPair(1.0), direction, Side.LOWER).delta(points)
     uncharged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)

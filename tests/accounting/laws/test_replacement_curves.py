@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from replacement_truths import extreme_triples
 from threadpoolctl import threadpool_limits
 
-from turnout.accounting.divergence.blocks import loss_law, reach_of
+from turnout.accounting.divergence.blocks import loss_distribution, reach_of
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import (
     Direction,
@@ -123,7 +123,7 @@ def composed(block, count, delta, refinement=0):
     gap = max(block.loss_deviation / 40, reach_of(uppers, tail) / 2**15)
     bounds = []
     for side in (Side.LOWER, Side.UPPER):
-        pld = loss_law(block.curves(side, tail, refinement), Direction.REMOVE, gap, tail)
+        pld = loss_distribution(block.curves(side, tail, refinement), Direction.REMOVE, gap, tail)
         bounds.append(epsilon_at(ComposedCurve.of(side, [(pld, count)], delta), delta, side))
     return bounds
 
@@ -163,7 +163,7 @@ def test_local_windows_compose_against_enumeration():
                 m * n * max(x * y - k * u * v, Fraction(0))
                 for (m, x, u), (n, y, v) in itertools.product(window, repeat=2)
             )
-            pld = loss_law(block.curves(Side.UPPER, 1e-8, 0), Direction.REMOVE, 1e-3, 1e-8)
+            pld = loss_distribution(block.curves(Side.UPPER, 1e-8, 0), Direction.REMOVE, 1e-3, 1e-8)
             upper = ComposedCurve.of(Side.UPPER, [(pld, 2)], max(float(truth), 1e-6))
             assert float(truth) <= float(upper.delta(np.array(float(k))))
 

@@ -32,11 +32,11 @@ from turnout.schemes import (
     SelfSampling,
     TrustModel,
 )
-from turnout.schemes.registry import ParticipationLaw
+from turnout.schemes.registry import Participation
 
 
 def local(
-    law: ParticipationLaw,
+    law: Participation,
     randomizer: Randomizer | None = None,
     relation: Relation = Relation.REPLACE_ONE,
     release: ReleaseRule = ReleaseRule.AGGREGATED,

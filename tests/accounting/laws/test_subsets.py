@@ -27,7 +27,7 @@ from turnout.accounting.participation import (
 from turnout.accounting.participation.check_ins import AllocationBlock, allocation_curve
 from turnout.accounting.participation.k_subset import SubsetBlock, block_run
 from turnout.accounting.participation.k_subset_conditional import conditional_bound
-from turnout.accounting.participation.k_subset_levels import LevelLaw, SubsetProblem
+from turnout.accounting.participation.k_subset_levels import LevelDistribution, SubsetProblem
 from turnout.accounting.participation.k_subset_statistic import statistic_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
@@ -353,7 +353,7 @@ def test_mutant_values_rounded_down(monkeypatch):
 
     def rounded(prices, points):
         below = GaussianPair(1.0).q_below(points)
-        return LevelLaw(points, np.diff(below, append=1.0), 1.0, 0.0)
+        return LevelDistribution(points, np.diff(below, append=1.0), 1.0, 0.0)
 
     monkeypatch.setattr(k_subset_conditional, "levels_for_hockey_sticks", rounded)
     monkeypatch.setattr(k_subset_conditional, "_MOST_CELLS", 400)

@@ -102,11 +102,11 @@ def test_the_upper_bound_is_that_of_the_bounded_variation():
 
 def test_a_code_s_law_is_what_a_vector_and_its_negative_have():
     code = SeededCode(6, 1.5, 2.0, 4, 1, seed_bits=2)
-    assert isinstance(code.law, AttainedVariation)
+    assert isinstance(code.priced_as, AttainedVariation)
     value = np.array([1.0, 0.5, -0.3, 0.2, -0.9, 0.4])
     p, q = (code.probabilities(sign * 2 * value / np.linalg.norm(value)) for sign in (1, -1))
     for delta in (1e-3, 0.1):
-        scheme = replace(shuffled(code.law, 5), trust="local")
+        scheme = replace(shuffled(code.priced_as, 5), trust="local")
         epsilon = tn.price(scheme, delta=delta).epsilon
         assert epsilon.lower <= epsilon_of(p, q, delta) * (1 + 1e-9) <= epsilon.upper * (1 + 2e-9)
         assert epsilon.lower == pytest.approx(epsilon_of(p, q, delta), rel=1e-6)

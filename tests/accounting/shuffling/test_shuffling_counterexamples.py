@@ -42,13 +42,13 @@ from turnout.schemes import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.schemes.registry import ParticipationLaw
+from turnout.schemes.registry import Participation
 
 Profile = Callable[[float], float]
 """δ at ε."""
 
 
-def priced(randomizer, clients: int, delta: float, law: ParticipationLaw | None = None) -> Bounds:
+def priced(randomizer, clients: int, delta: float, law: Participation | None = None) -> Bounds:
     """What we say."""
     return price(scheme(randomizer, clients, law, SpeakingOrder.HIDDEN), delta, 1e-3).epsilon
 
@@ -56,7 +56,7 @@ def priced(randomizer, clients: int, delta: float, law: ParticipationLaw | None 
 def scheme(
     randomizer,
     clients: int,
-    law: ParticipationLaw | None = None,
+    law: Participation | None = None,
     order: SpeakingOrder | str | None = None,
 ) -> Scheme:
     """Shuffled messages."""

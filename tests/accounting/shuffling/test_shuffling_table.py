@@ -33,7 +33,7 @@ from turnout.schemes import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.schemes.registry import ParticipationLaw
+from turnout.schemes.registry import Participation
 
 POINTS = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
 ONCE, TOLERANCE = EveryStep(1), 2e-4
@@ -51,15 +51,13 @@ def priced(
     randomizer,
     clients: int,
     delta: float,
-    law: ParticipationLaw = ONCE,
+    law: Participation = ONCE,
     tolerance: float = TOLERANCE,
 ) -> float:
     return bracket(randomizer, clients, delta, law, tolerance).upper
 
 
-def bracket(
-    randomizer, clients: int, delta: float, law: ParticipationLaw, tolerance: float
-) -> Bounds:
+def bracket(randomizer, clients: int, delta: float, law: Participation, tolerance: float) -> Bounds:
     given = {"trust": TrustModel.SHUFFLED, "population": clients}
     scheme = Scheme(randomizer, law, Relation.REPLACE_ONE, **given, order=SpeakingOrder.HIDDEN)
     return price(scheme, delta, tolerance).epsilon

@@ -13,7 +13,7 @@ from turnout.estimation.private.estimates import _means, user_mean
 from turnout.estimation.private.searches import heavy_hitters, word_code, word_of
 from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import SimulationStreams
-from turnout.testing import enumerate_law
+from turnout.testing import enumerate_outputs
 
 
 def source(name):
@@ -144,7 +144,7 @@ def test_both_messages_of_a_client_have_the_stated_ratio():
             ((_, first),) = scheme.range_messages([[held]], stream)
             return [first.tolist(), scheme.mean_messages([[held]], centre, stream).tolist()]
 
-        return enumerate_law(client)
+        return enumerate_outputs(client)
 
     ends = [sent(held) for held in (-40.0, -3 * scheme.radius, 3 * scheme.radius, 40.0)]
     outcomes = set().union(*ends)

@@ -63,7 +63,7 @@ def test_each_mechanism_has_the_level_that_its_own_messages_allow(size, clients)
     for name in all_mechanisms():
         one, cost = shuffled_frequencies(size, SHUFFLED, clients, mechanism=name)
         assert cost.epsilon <= SHUFFLED.epsilon
-        assert cost.epsilon == shuffled_price([(one.law, 1)], clients, 1e-6)
+        assert cost.epsilon == shuffled_price([(one.priced_as, 1)], clients, 1e-6)
         levels[name], errors[name] = one.epsilon0, one.mse_bound(1)
     # What any randomizers may have is less, and is the least here.
     anybody = min(levels.values())
@@ -90,7 +90,7 @@ def test_shuffled_means_have_the_level_that_their_own_messages_allow():
     levels = {}
     for norm, dimension in (("linf", 1), ("linf", 3)):
         one, cost = shuffled_mean(norm, dimension, 1.0, SHUFFLED, n, mechanism="one-message")
-        assert cost.epsilon == shuffled_price([(one.law, 1)], n, 1e-6) <= 1.0
+        assert cost.epsilon == shuffled_price([(one.priced_as, 1)], n, 1e-6) <= 1.0
         assert cost.epsilon > 0.998
         levels[norm, dimension] = cost.local_epsilon
     assert min(levels.values()) >= level_of_any(n, 1.0, 1e-6) * (1 - 1e-9)

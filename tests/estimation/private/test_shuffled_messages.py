@@ -113,7 +113,7 @@ def true_delta(laws, clients, epsilon):
 
 @pytest.mark.parametrize("randomizer", FREQUENCIES + VECTORS, ids=name_of)
 def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
-    laws, law = laws_of(randomizer), randomizer.law
+    laws, law = laws_of(randomizer), randomizer.priced_as
     apart = max(0.5 * np.abs(a - b).sum() for a, b in combinations(laws, 2))
     ratio = max(np.max(a / b) for a, b in permutations(laws, 2))
     assert law.epsilon0 == pytest.approx(math.log(ratio), abs=1e-9)
@@ -140,7 +140,7 @@ def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
 )
 def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
     for delta in (0.02, 0.2):
-        price = shuffled_price([(randomizer.law, 1)], clients, delta)
+        price = shuffled_price([(randomizer.priced_as, 1)], clients, delta)
         assert price <= clones_2021(randomizer.epsilon0, clients, delta) * (1 + 1e-9)
         assert true_delta(laws_of(randomizer), clients, price) <= delta * (1 + 1e-9)
 
@@ -195,7 +195,7 @@ def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
 
 def test_half_the_total_variation_is_noticed():
     randomizer = SubsetSelection(2.0, 3, size=1)
-    law = randomizer.law
+    law = randomizer.priced_as
     half = BoundedVariation(law.epsilon0, 0.5 * law.total_variation)
     for delta in (0.1, 0.2):
         assert true_delta(laws_of(randomizer), 3, shuffled_price([(half, 1)], 3, delta)) > delta
@@ -207,11 +207,11 @@ def test_the_known_law_costs_less_than_any_law():
     fixed = shuffled_price([(NonAdaptiveRandomizer(3.0), 1)], n, delta)
     assert fixed < 0.75 * anybody
     for name, make in all_mechanisms().items():
-        own = shuffled_price([(make(3.0, 1000).law, 1)], n, delta)
+        own = shuffled_price([(make(3.0, 1000).priced_as, 1)], n, delta)
         assert own < 0.84 * fixed, name
     # About ε₀'s share that χ² = 2(e − 1)²α says.
     k, e = 1000, math.exp(3.0)
-    kary = shuffled_price([(KaryRandomizedResponse(3.0, k).law, 1)], n, delta)
+    kary = shuffled_price([(KaryRandomizedResponse(3.0, k).priced_as, 1)], n, delta)
     assert kary / fixed == pytest.approx(math.sqrt((e + 1) / (e + k - 1)), rel=0.2)
 
 
@@ -260,10 +260,10 @@ def test_words_of_many_bits_are_summed_up_to_a_limit():
     ids=lambda randomizer: type(randomizer).__name__,
 )
 def test_public_randomness_would_tell_who_sent_what(randomizer):
-    assert randomizer.law == PureRandomizer(randomizer.epsilon0)
-    laws = [(randomizer.law, 1)]
+    assert randomizer.priced_as == PureRandomizer(randomizer.epsilon0)
+    laws = [(randomizer.priced_as, 1)]
     for asked in (lambda: shuffled_price(laws, 10, 1e-3), lambda: shuffled_method(laws)):
         with pytest.raises(UnsupportedError, match="public randomness would tell who sent what"):
             asked()
     # A question that all are asked tells nobody apart.
-    assert KaryRandomizedResponse(1.0, 4, public=True).law == KaryResponse(1.0, 4)
+    assert KaryRandomizedResponse(1.0, 4, public=True).priced_as == KaryResponse(1.0, 4)

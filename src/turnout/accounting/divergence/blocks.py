@@ -1,10 +1,10 @@
 """Blocks of a run: independent parts, their curves and their privacy loss distributions.
 
 `Block` is the interface; `PairBlock` and `FixedSizeBlock` are blocks of one step. A `CurvePair`
-holds the curves of a block, and `loss_law` turns it into a `LossLaw`, the privacy loss distribution
-on a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds one pair of
-neighbours by a run from above and one from below. A `Decomposition` holds what must be computed for
-a scheme: one neighbour bound, or two where the relation passes through a reference.
+holds the curves of a block, and `loss_distribution` turns it into a `LossDistribution`, the privacy
+loss distribution on a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds
+one pair of neighbours by a run from above and one from below. A `Decomposition` holds what must be
+computed for a scheme: one neighbour bound, or two where the relation passes through a reference.
 
 `participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
 composes their loss distributions.
@@ -53,7 +53,7 @@ class GridTooLargeError(NumericalError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LossLaw:
+class LossDistribution:
     """A law of the privacy loss ln(P/Q) under P on the points (lowest + j)·gap.
 
     Attributes:
@@ -123,7 +123,9 @@ class CurvePair:
         return price, slope
 
 
-def loss_law(pair: CurvePair, direction: Direction, gap: float, tail: float) -> LossLaw:
+def loss_distribution(
+    pair: CurvePair, direction: Direction, gap: float, tail: float
+) -> LossDistribution:
     """The privacy loss distribution of one direction, pessimistic or optimistic by side.
 
     Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
@@ -148,7 +150,7 @@ def loss_law(pair: CurvePair, direction: Direction, gap: float, tail: float) -> 
             [-above[-1]],
         ]
     )
-    return LossLaw(gap, -reach, np.maximum(masses * points, 0.0), float(prices[-1]))
+    return LossDistribution(gap, -reach, np.maximum(masses * points, 0.0), float(prices[-1]))
 
 
 def reach_of(pair: CurvePair, tail: float) -> float:

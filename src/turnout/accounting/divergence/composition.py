@@ -27,10 +27,10 @@ from turnout.accounting.divergence.blocks import (
     Block,
     CurvePair,
     GridTooLargeError,
-    LossLaw,
+    LossDistribution,
     Run,
     hints_apart,
-    loss_law,
+    loss_distribution,
     reach_of,
 )
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at, running_sums
@@ -72,7 +72,7 @@ _ROUNDINGS_A_MASS = 64.0
 # in each of n blocks is the run read at K(1 ± η)ⁿ. η is so many u times 1 + |ln K|.
 _ROUNDINGS_A_THRESHOLD = 4.0
 
-Parts = Sequence[tuple[LossLaw, int]]
+Parts = Sequence[tuple[LossDistribution, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +252,7 @@ def _payoff_norm(tilt: float, gap: float, size: int) -> float:
     return math.sqrt(min(by_size, by_tilt, by_both))
 
 
-def _tilted(law: LossLaw, tilt: float) -> tuple[FloatArray, float]:
+def _tilted(law: LossDistribution, tilt: float) -> tuple[FloatArray, float]:
     """Masses times e^{θ·loss}, scaled to sum to 1, and the log of what they were divided by."""
     exponents = np.where(law.masses > 0, tilt * law.losses, -np.inf)
     top = float(exponents.max())
@@ -274,7 +274,7 @@ def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArra
     return top + np.log(np.exp(exponents - top[:, None]) @ masses)
 
 
-def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:
+def _few(law: LossDistribution) -> tuple[FloatArray, FloatArray]:
     """The law gathered on few points, each the mean of its cell; fine around 0 and at the ends."""
     alive = np.flatnonzero(law.masses)
     bottom, top, zero = int(alive[0]), int(alive[-1]), -law.lowest
@@ -461,7 +461,7 @@ def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
 
 def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
-) -> LossLaw:
+) -> LossDistribution:
     both = _loss_laws(block, side, gap=gap, tail=tail, refinement=refinement)
     return both[0 if direction is Direction.REMOVE else 1]
 
@@ -469,10 +469,12 @@ def _loss_law(
 @remembered
 def _loss_laws(
     block: Block, side: Side, *, gap: float, tail: float, refinement: int
-) -> tuple[LossLaw, LossLaw]:
+) -> tuple[LossDistribution, LossDistribution]:
     """The laws of both directions, which have the same curves."""
     curves = block.curves(side, tail, refinement)
-    return loss_law(curves, Direction.REMOVE, gap, tail), loss_law(curves, Direction.ADD, gap, tail)
+    return loss_distribution(curves, Direction.REMOVE, gap, tail), loss_distribution(
+        curves, Direction.ADD, gap, tail
+    )
 
 
 @remembered

@@ -1,10 +1,10 @@
 """Distributions of sums of independent variables: on a grid by one FFT, on few values exactly.
 
-`convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumLaw`, with a
-bound on its round-off; `hockey_sticks_in_bins` and `smooth_size` serve its callers. `composition`
-adds up privacy losses with it, `participation.check_ins` the likelihood ratios of a window.
-`multinomial_curve` returns the curve of one check-in where a ratio takes few values (`AtomicPair`):
-a `MultinomialCurve`, exact but for rounding, without a grid.
+`convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumDistribution`,
+with a bound on its round-off; `hockey_sticks_in_bins` and `smooth_size` serve its callers.
+`composition` adds up privacy losses with it, `participation.check_ins` the likelihood ratios of a
+window. `multinomial_curve` returns the curve of one check-in where a ratio takes few values
+(`AtomicPair`): a `MultinomialCurve`, exact but for rounding, without a grid.
 
 **FFT.** The plain rfft(q)^t loses too much: an FFT errs by about u·log N in every frequency, and
 the t-th power multiplies that by t, which at t = 10⁶ exceeds δ = 1e-10. Here the characteristic
@@ -74,7 +74,7 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SumLaw:
+class SumDistribution:
     """Masses of a sum on the bins ``first``, …, ``first + N − 1``; what lies outside wraps in.
 
     Attributes:
@@ -86,7 +86,9 @@ class SumLaw:
     l2_error: float
 
 
-def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 0.0) -> SumLaw:
+def convolve(
+    factors: Sequence[Factor], size: int, first: int, *, tilt: float = 0.0
+) -> SumDistribution:
     """Distribution of the sum of all variables, modulo N bins, with a bound on its round-off.
 
     Args:
@@ -135,7 +137,7 @@ def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 
     l2_error += float(np.linalg.norm(local)) + np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
     gamma = _gamma(size)
     l2_error = np.sqrt(2.0 / size) * l2_error + gamma * float(np.linalg.norm(masses))
-    return SumLaw(first, np.roll(masses, (centre + shift - first) % size), l2_error)
+    return SumDistribution(first, np.roll(masses, (centre + shift - first) % size), l2_error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -49,7 +49,7 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.k_subset_levels import (
-    LevelLaw,
+    LevelDistribution,
     Prices,
     SubsetProblem,
     levels_for_hockey_sticks,
@@ -233,7 +233,7 @@ class _Workshop:
 
     def _lattice(
         self, ranges: StatisticRange, levels: int
-    ) -> tuple[LevelLaw, float, ChernoffTail, int]:
+    ) -> tuple[LevelDistribution, float, ChernoffTail, int]:
         """Levels at equal steps of A: distribution, step, tail and number of cells that matter."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels

@@ -2,8 +2,8 @@
 
 `SubsetProblem` is the problem: k of t steps, one direction, near one δ. `Prices` holds certified
 upper hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
-`levels_for_reverse_hockey_sticks` return a `LevelLaw` above it. `valley` searches for the best
-bound. The other modules on k-subsets build on this one.
+`levels_for_reverse_hockey_sticks` return a `LevelDistribution` above it. `valley` searches for the
+best bound. The other modules on k-subsets build on this one.
 
 A polygon above the prices of a ratio at some points belongs to a distribution on those points that
 is larger in convex order. Its masses are second differences, and rounding can leave their own
@@ -67,7 +67,7 @@ _LARGEST_HINT, _HINTS_APART = 0.1, 1e3  # δ's at which the curves of an average
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LevelLaw:
+class LevelDistribution:
     """A measure on a few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
 
     Attributes:
@@ -128,7 +128,7 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
     return np.min([curve.delta(k) for curve in curves], axis=0)
 
 
-def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
+def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelDistribution:
     """Upper measure for the remove direction on increasing points, the first of which is 0."""
     values = prices.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
@@ -138,10 +138,10 @@ def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
     masses = np.diff(slopes, prepend=-1.0, append=0.0)
     wanted = sums_from(-slopes * widths)
     got = sums_from(sums_from(masses)[1:] * widths)
-    return LevelLaw(points, masses, _excess(masses, wanted, got), beyond)
+    return LevelDistribution(points, masses, _excess(masses, wanted, got), beyond)
 
 
-def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
+def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> LevelDistribution:
     """Upper measure for the add direction on increasing points; ``beyond`` is its mass at 0.
 
     Where the first point is 0 itself, that mass is among the levels.
@@ -156,7 +156,7 @@ def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> Leve
     got = np.cumsum(np.cumsum(masses)[:-1] * widths)
     excess = _excess(masses, wanted, got)
     beyond = float(masses[0]) * excess if kept else 0.0
-    return LevelLaw(points[kept:], masses[kept:], excess, beyond)
+    return LevelDistribution(points[kept:], masses[kept:], excess, beyond)
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:

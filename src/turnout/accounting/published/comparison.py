@@ -74,7 +74,7 @@ from turnout.schemes import (
     HadamardResponse,
     KaryResponse,
     NonAdaptiveRandomizer,
-    ParticipationLaw,
+    Participation,
     PoissonSampling,
     PureRandomizer,
     Randomizer,
@@ -152,7 +152,7 @@ class Setting:
         hold_members(self, relation=Relation)
 
 
-def compared_check_ins(law: Callable[[Setting], ParticipationLaw]) -> Callable[[Setting], Quote]:
+def compared_check_ins(law: Callable[[Setting], Participation]) -> Callable[[Setting], Quote]:
     """Quote of the setting's noise under a participation, by `price`."""
 
     def quote(setting: Setting) -> Quote:

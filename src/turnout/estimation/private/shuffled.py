@@ -176,7 +176,7 @@ def _start(privacy: PrivacyRequest, clients: int) -> float:
 def _price(
     randomizer: FrequencyRandomizer | VectorRandomizer, privacy: PrivacyRequest, clients: int
 ) -> float:
-    return shuffled_price([(randomizer.law, 1)], clients, _delta(privacy))
+    return shuffled_price([(randomizer.priced_as, 1)], clients, _delta(privacy))
 
 
 def _cost(
@@ -189,7 +189,7 @@ def _cost(
         _price(randomizer, privacy, clients),
         _delta(privacy),
         "(ε, δ) of all shuffled messages together, an upper bound "
-        f"({shuffled_method([(randomizer.law, 1)])})",
+        f"({shuffled_method([(randomizer.priced_as, 1)])})",
         "replace-one",
         "shuffled",
         type(randomizer).__name__,

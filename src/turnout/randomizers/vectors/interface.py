@@ -80,14 +80,14 @@ class VectorRandomizer(ABC):
         """Exact ε₀ of one client's whole message."""
 
     @property
-    def law(self) -> PureRandomizer:
+    def priced_as(self) -> PureRandomizer:
         """The law that prices a whole message: ε₀ alone where clients draw from private choices."""
         return PureRandomizer(self.epsilon0)
 
     @property
     def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
         """The laws of messages that have a shuffler of their own each, and the number of each."""
-        return [(self.law, 1)]
+        return [(self.priced_as, 1)]
 
     @property
     @abstractmethod

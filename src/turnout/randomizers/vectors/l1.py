@@ -94,10 +94,10 @@ class L1Randomizer(VectorRandomizer):
         return self.rows
 
     @property
-    def law(self) -> PureRandomizer:
+    def priced_as(self) -> PureRandomizer:
         """A uniform row and its bit, whatever the bit's mean was before it is turned over."""
         if self.public_seed is not None:
-            return super().law
+            return super().priced_as
         return sampled_bit(self.epsilon0, self.rows)
 
     @property

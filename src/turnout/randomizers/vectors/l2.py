@@ -174,9 +174,9 @@ class L2Randomizer(VectorRandomizer):
         return self.rotation.width
 
     @property
-    def law(self) -> PureRandomizer:
+    def priced_as(self) -> PureRandomizer:
         """That of `inner`."""
-        return self.inner.law
+        return self.inner.priced_as
 
     @property
     def laws(self) -> Sequence[tuple[PureRandomizer, int]]:

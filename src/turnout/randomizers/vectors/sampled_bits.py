@@ -126,7 +126,7 @@ class SampledBits:
         return epsilon_of_flips(self.flips, self.samples)
 
     @property
-    def law(self) -> NonAdaptiveRandomizer:
+    def priced_as(self) -> NonAdaptiveRandomizer:
         """The law that prices all words together, if their coordinates are private."""
         if self.samples * self.levels == 1:
             return sampled_bit(self.epsilon0, self.dimension)
@@ -487,9 +487,9 @@ class BitRandomizer(VectorRandomizer):
         return self.bits.epsilon0
 
     @property
-    def law(self) -> PureRandomizer:
+    def priced_as(self) -> PureRandomizer:
         """The law that prices a whole message, see `SampledBits.law`."""
-        return super().law if self.public_seed is not None else self.bits.law
+        return super().priced_as if self.public_seed is not None else self.bits.priced_as
 
     @property
     def laws(self) -> Sequence[tuple[PureRandomizer, int]]:

@@ -140,7 +140,7 @@ class SeededCode(VectorRandomizer):
         return level_above(p * self._others / ((1 - p) * self.preferred))
 
     @property
-    def law(self) -> NonAdaptiveRandomizer:
+    def priced_as(self) -> NonAdaptiveRandomizer:
         """That of x and −x of norm r, whose preferred words are never the same."""
         p = self.preference
         apart = p - (1 - p) * self.preferred / self._others

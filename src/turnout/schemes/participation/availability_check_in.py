@@ -11,10 +11,10 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.schemes.normal_form import Form, OneOfOwn
 from turnout.schemes.parameters import chance, check_parameters, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "availability",
     "In each window each client draws among the steps in which a trace saw it available.",
     rank=9,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from turnout.schemes.normal_form import Form, OneOf
 from turnout.schemes.parameters import Checked, chance, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "check-in",
     "In each window each client draws one uniform step, with probability ``probability``.",
     question="check-in",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from turnout.schemes.normal_form import Always, Form
 from turnout.schemes.parameters import Checked, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "every-step",
     "Every client takes part in every step: no amplification.",
     question="none",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from turnout.schemes.normal_form import Form, Kept, OneOf
 from turnout.schemes.parameters import Checked, chance, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "fixed-assignment",
     "Each client draws one step of a window once, and takes part in it in every epoch.",
     question="fixed-assignment",

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from turnout.schemes.normal_form import Cohort, Form
 from turnout.schemes.parameters import Checked, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law("fixed-size", "Each step serves ``size`` clients, a uniform subset.", rank=4)
+@register_participation(
+    "fixed-size", "Each step serves ``size`` clients, a uniform subset.", rank=4
+)
 @dataclass(frozen=True, slots=True)
 class FixedSize(Checked):
     """Guarantee: each step serves ``size`` of ``population`` clients, a uniform subset, afresh."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from turnout.schemes.normal_form import Form, KOf
 from turnout.schemes.parameters import Checked, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "k-subset",
     "In each window each client takes part in ``picks`` different steps, a uniform subset.",
     question="k-subset",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from turnout.schemes.normal_form import Bernoulli, Form
 from turnout.schemes.parameters import Checked, chance, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "poisson",
     "In each step the server picks each client with probability ``rate``.",
     question="poisson",

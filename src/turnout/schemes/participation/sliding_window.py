@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from turnout.core.errors import ParameterError
 from turnout.schemes.normal_form import Form, Staggered
 from turnout.schemes.parameters import Checked, count
-from turnout.schemes.registry import participation_law
+from turnout.schemes.registry import register_participation
 
 
-@participation_law(
+@register_participation(
     "sliding",
     "Client j wakes at slot ⌊j / clients_per_slot⌋ and draws one of the next ``window``.",
     question="sliding",

@@ -36,7 +36,7 @@ from turnout.service.contract.ledger import Head
 from turnout.service.contract.wire import SignedHead, StepPhase, WireAnswer, WireReceipt
 from turnout.service.coordinator.releases import Learner, Releases
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Participation, ReleaseRow
+from turnout.service.storage.interface import ParticipationRow, ReleaseRow
 from turnout.service.storage.writes import Transaction
 
 _DIGEST_BYTES = 32
@@ -45,7 +45,7 @@ _DIGEST_BYTES = 32
 class Remembered:
     """The check-ins of one step, given by client: 41 bytes each."""
 
-    def __init__(self, step: int, participations: Iterable[Participation]) -> None:
+    def __init__(self, step: int, participations: Iterable[ParticipationRow]) -> None:
         clients: list[int] = []
         digests, answered = bytearray(), bytearray()
         for participation in participations:
@@ -56,14 +56,14 @@ class Remembered:
         self._clients = np.array(clients, dtype=np.int64)
         self._digests, self._answered = bytes(digests), bytes(answered)
 
-    def participation_at(self, client: int, step: int) -> Participation | None:
+    def participation_at(self, client: int, step: int) -> ParticipationRow | None:
         """The check-in of a client at the step that is remembered."""
         place = int(np.searchsorted(self._clients, client))
         if step != self._step or place == self._clients.size or self._clients[place] != client:
             return None
         start = place * _DIGEST_BYTES
         digest = self._digests[start : start + _DIGEST_BYTES] if self._answered[place] else None
-        return Participation(client, step, digest)
+        return ParticipationRow(client, step, digest)
 
 
 _ORDER = {phase: place for place, phase in enumerate(StepPhase)}
@@ -312,7 +312,7 @@ class Engine:
     def _receipt(self, answer: WireAnswer, client: int, step: int, **said: Any) -> WireReceipt:
         return WireReceipt(answer, self.task, client, step, **said)
 
-    def _came(self, tx: Transaction, client: int, step: int) -> Participation | None:
+    def _came(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:
         """The check-in of a client at a step, as long as it is known."""
         stored = tx.participation_at(client, step)
         return stored or self._remembered.participation_at(client, step)
@@ -335,7 +335,7 @@ class Engine:
             detail = "outside of its window" if outside else "took part in this window already"
             return self._receipt(WireAnswer.CONFLICT, client, step, detail=detail)
         digest, body = (upload.digest, upload.body) if upload else (None, None)
-        tx.check_in(Participation(client, step, digest), body, self._quota)
+        tx.check_in(ParticipationRow(client, step, digest), body, self._quota)
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
     def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
@@ -353,7 +353,7 @@ class Engine:
         tx.answer(client, step, upload.digest, upload.body)
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
 
-    def _repeated(self, stored: Participation, upload: Upload) -> WireReceipt:
+    def _repeated(self, stored: ParticipationRow, upload: Upload) -> WireReceipt:
         """The receipt again for the same bytes; a conflict for others."""
         client, step = stored.client, stored.step
         if stored.digest == upload.digest:

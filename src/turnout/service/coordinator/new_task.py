@@ -21,7 +21,7 @@ from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.protocol.randomized import MessageEncoding
 from turnout.randomness import SimulationStreams
-from turnout.schemes import ParticipationLaw, TrustModel
+from turnout.schemes import Participation, TrustModel
 from turnout.schemes.normal_form import Cohort, normal_form
 from turnout.service.contract.charter import Charter, Timing
 from turnout.service.contract.computation import Computation, Labels
@@ -98,15 +98,15 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     from turnout.runs.workload import gather
 
     workload = gather(plan, folder)
-    _require_own_draws(workload.law)
+    _require_own_draws(workload.participation)
     if workload.data.target is not PredictionTarget.CLASS and not graph:
         require("export", what="a task whose labels are not classes")
         graph = True
-    prepared = prepare(plan, workload.population, workload.law)
+    prepared = prepare(plan, workload.population, workload.participation)
     task = build_task(workload)
     streams = SimulationStreams(plan.run.seed)
     parameters = releases.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
-    curve = epsilon_curve(prepared, evaluation_interval(plan, workload.law.steps))
+    curve = epsilon_curve(prepared, evaluation_interval(plan, workload.participation.steps))
     if plan.client.rule != "fedsgd":
         raise UnsupportedError(
             f"devices keep no personal models yet; serve client.rule = 'fedsgd', not "
@@ -138,7 +138,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     return NewTask(charter, key, parameters, tuple(artefacts))
 
 
-def _require_own_draws(law: ParticipationLaw) -> None:
+def _require_own_draws(law: Participation) -> None:
     """Refuses laws under which a device cannot draw its own steps."""
     if any(isinstance(span.draw, Cohort) for span in normal_form(law).spans):
         raise UnsupportedError(
@@ -211,7 +211,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
     Raises:
         ParameterError: more than the charter's population.
     """
-    from turnout.schemes.codec import law_to_dict
+    from turnout.schemes.codec import participation_to_dict
 
     room = charter.population - tx.invited()
     if not 0 < count <= room:
@@ -220,7 +220,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
         )
     secrets = [os.urandom(SECRET_BYTES) for _ in range(count)]
     first = tx.invite([hashlib.sha256(secret).digest() for secret in secrets])
-    law = law_to_dict(charter.scheme.participation)
+    law = participation_to_dict(charter.scheme.participation)
     return [
         Invitation(
             charter.task, charter.coordinator_key, first + i, charter.population, law, secret

@@ -33,7 +33,7 @@ from turnout.core.errors import (
     TurnoutError,
 )
 from turnout.participation.drawing import expected_turns, is_far_below
-from turnout.schemes.codec import law_from_dict
+from turnout.schemes.codec import participation_from_dict
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.wire import STATUS_PATH, Invitation, StepPhase
 from turnout.service.device.device import TaskDevice
@@ -101,7 +101,7 @@ def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing
     if not memories:
         return Standing(tally)
     clients = [memory.client for memory in memories]
-    law, population = law_from_dict(memories[0].law), memories[0].population
+    law, population = participation_from_dict(memories[0].law), memories[0].population
     return Standing(tally, taken, *expected_turns(law, population, clients, steps))
 
 

@@ -26,7 +26,7 @@ from turnout.participation.schedule import blocks
 from turnout.protocol.client import Client
 from turnout.protocol.messages import ClientState
 from turnout.randomness import OSRandomness, Source
-from turnout.schemes.codec import law_from_dict
+from turnout.schemes.codec import participation_from_dict
 from turnout.service.contract.ledger import SigningKey
 from turnout.service.contract.wire import KEY_BYTES, Invitation, SignedHead, WireAnswer, WireReceipt
 
@@ -180,7 +180,7 @@ def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
     """
     if not source.secure:
         raise ParameterError("source", type(source).__name__, "draws that nobody can foretell")
-    law, client = law_from_dict(invitation.law), invitation.client
+    law, client = participation_from_dict(invitation.law), invitation.client
     slots: list[int] = []
     for block in blocks(law):
         schedule = draw(law, invitation.population, block, source, client=client)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import RemoteProtocolError, StorageError
-from turnout.schemes.codec import law_to_dict
+from turnout.schemes.codec import participation_to_dict
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.computation import Artefact
 from turnout.service.contract.ledger import Head, Record, require_chain, verified
@@ -230,7 +230,7 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     except StorageError as error:
         raise RemoteProtocolError(str(error)) from None
     for what, held, named in (
-        ("participation law", law_to_dict(charter.scheme.participation), memory.law),
+        ("participation law", participation_to_dict(charter.scheme.participation), memory.law),
         ("population", charter.population, memory.population),
         ("coordinator key", charter.coordinator_key, memory.coordinator_key),
     ):

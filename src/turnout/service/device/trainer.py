@@ -264,7 +264,7 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
         said_and_held.append(("privacy.noise_multiplier", noise, scheme.randomizer))
     said_and_held += _message_alike(plan, charter)
     if not isinstance(plan.participation, AvailabilitySection):  # whose law is in a trace
-        law = plan.law(charter.population)
+        law = plan.participation_for(charter.population)
         said_and_held.append(("participation", law, scheme.participation))
     for name, in_plan, in_charter in said_and_held:
         if in_plan != in_charter:
@@ -280,7 +280,7 @@ def _message_alike(plan: Plan, charter: Charter) -> list[tuple[str, object, obje
     made = section.build(encoding.dimension, held.epsilon0, encoding.clip_norm)
     pairs: list[tuple[str, object, object]] = [("randomizer", MessageEncoding(made), encoding)]
     if section.epsilon0 is not None:
-        law = section.law(section.epsilon0)
+        law = section.priced_as(section.epsilon0)
         pairs.append(("randomizer.epsilon0", law, held))
     return pairs
 

@@ -47,7 +47,7 @@ class InvitationRow:
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
-class Participation:
+class ParticipationRow:
     """One accepted check-in.
 
     Attributes:

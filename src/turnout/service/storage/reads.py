@@ -17,7 +17,7 @@ from turnout.service.storage import interface
 from turnout.service.storage.interface import (
     InvitationRow,
     LogEvent,
-    Participation,
+    ParticipationRow,
     ReleaseRow,
     Scored,
     WitnessReceipt,
@@ -164,17 +164,17 @@ class Reads:
         """The number of invitations that were used."""
         return self._value("SELECT count(*) FROM enrolments")
 
-    def participation_at(self, client: int, step: int) -> Participation | None:
+    def participation_at(self, client: int, step: int) -> ParticipationRow | None:
         """The check-in of a client at the open step; nothing is known of other steps."""
         sql = "SELECT client, step, digest FROM check_ins WHERE client = ? AND step = ?"
         rows = self._rows(sql, int(client), int(step))
-        return Participation(*rows[0]) if rows else None
+        return ParticipationRow(*rows[0]) if rows else None
 
-    def participations(self, step: int) -> Iterator[Participation]:
+    def participations(self, step: int) -> Iterator[ParticipationRow]:
         """All check-ins of the open step, by client; the updates are not read."""
         sql = "SELECT client, digest, step FROM check_ins WHERE client > ? ORDER BY client LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
-        return (Participation(client, at, digest) for client, digest, at in rows if at == step)
+        return (ParticipationRow(client, at, digest) for client, digest, at in rows if at == step)
 
     def asked(self, step: int) -> NDArray[np.int64] | None:
         """The clients asked at a step, ascending; None where nobody was chosen yet."""

@@ -16,7 +16,7 @@ from turnout.service.storage import interface
 from turnout.service.storage.interface import (
     ConflictError,
     LogEvent,
-    Participation,
+    ParticipationRow,
     ReleaseRow,
     Scored,
     WitnessReceipt,
@@ -93,7 +93,7 @@ class Transaction(Reads):
         used = "the invitation was used with another key"
         self._insert("enrolments (client, public_key)", int(client), public_key, conflict=used)
 
-    def check_in(self, participation: Participation, body: bytes | None, quota: int) -> None:
+    def check_in(self, participation: ParticipationRow, body: bytes | None, quota: int) -> None:
         """Store a check-in, with the update where there is one.
 
         The quota, most check-ins of a client in one block of the law, is compared by the same
@@ -131,7 +131,7 @@ class Transaction(Reads):
         self._require(Rights.SERVE)
         if self._changed(_ANSWER, digest, self._body_number(), int(client), int(step)) != 1:
             raise ConflictError("an update is stored, or nobody answers who did not check in")
-        self._store_body(Participation(int(client), int(step), digest), body)
+        self._store_body(ParticipationRow(int(client), int(step), digest), body)
 
     def request(self, step: int, clients: NDArray[np.int64]) -> None:
         """Store who is asked for an update. Raises ConflictError where that is stored."""
@@ -257,7 +257,7 @@ class Transaction(Reads):
             self._next_body = number
         return number
 
-    def _store_body(self, participation: Participation, body: bytes) -> None:
+    def _store_body(self, participation: ParticipationRow, body: bytes) -> None:
         """Store an update, readable as long as the key of its step is there."""
         number, client, step = self._body_number(), participation.client, int(participation.step)
         if self._open is None or self._open[0] != step:

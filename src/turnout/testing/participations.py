@@ -23,7 +23,7 @@ from turnout.protocol.coordinator import Admissions
 from turnout.protocol.messages import Verdict
 from turnout.schemes import (
     GaussianNoise,
-    ParticipationLaw,
+    Participation,
     Relation,
     ReleaseRule,
     Scheme,
@@ -31,18 +31,18 @@ from turnout.schemes import (
 )
 from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 from turnout.schemes.normal_form import normal_form
-from turnout.testing.enumeration import enumerate_law
+from turnout.testing.enumeration import enumerate_outputs
 from turnout.verification.cost import recomputed
 
-ClientLaw = Mapping[tuple[int, ...], Fraction]
+ClientDistribution = Mapping[tuple[int, ...], Fraction]
 """Probabilities of the sets of steps in which one client takes part, each set ascending."""
 
 _DELTA, _TOLERANCE = 0.02, 1e-2
 _PRESENT, _ABSENT = (0.7, 0.3), (0.4, 0.6)
 
 
-def assert_law(
-    law: ParticipationLaw, population: int, promise: Callable[[int], ClientLaw] | None = None
+def assert_participation(
+    law: Participation, population: int, promise: Callable[[int], ClientDistribution] | None = None
 ) -> None:
     """Fails unless everybody reads a law alike, and as it is promised.
 
@@ -53,8 +53,8 @@ def assert_law(
             which the client takes part; None to hold the readers against the sampler alone.
     """
     assert normal_form(law).steps == law.steps, "steps"
-    everybody: Sequence[ClientLaw] = [
-        client_law(law, population, client) for client in range(population)
+    everybody: Sequence[ClientDistribution] = [
+        client_distribution(law, population, client) for client in range(population)
     ]
     if promise is not None:
         for client, sampled in enumerate(everybody):
@@ -68,13 +68,13 @@ def assert_law(
     _assert_verified(law)
 
 
-def client_law(
-    law: ParticipationLaw, population: int, client: int
+def client_distribution(
+    law: Participation, population: int, client: int
 ) -> dict[tuple[int, ...], Fraction]:
     """Exact probabilities of the sets of steps in which the sampler lets one client take part."""
     run: dict[tuple[int, ...], Fraction] = {(): Fraction(1)}
     for block in blocks(law):
-        own = enumerate_law(
+        own = enumerate_outputs(
             lambda source, block=block: _steps_of(draw(law, population, block, source), client)
         )
         longer: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
@@ -90,7 +90,7 @@ def _steps_of(schedule: Schedule, client: int) -> tuple[int, ...]:
 
 
 def _assert_expected(
-    law: ParticipationLaw, population: int, everybody: Sequence[ClientLaw]
+    law: Participation, population: int, everybody: Sequence[ClientDistribution]
 ) -> None:
     counts = [Fraction(0)] * law.steps
     for own in everybody:
@@ -101,7 +101,9 @@ def _assert_expected(
     np.testing.assert_allclose(expected, [float(c) for c in counts], rtol=1e-9, atol=1e-12)
 
 
-def _assert_admitted(law: ParticipationLaw, population: int, client: int, own: ClientLaw) -> None:
+def _assert_admitted(
+    law: Participation, population: int, client: int, own: ClientDistribution
+) -> None:
     """All that a client may draw is admitted, and no more in any block than it may draw in it."""
     for drawn in own:
         record = Admissions(law, population)
@@ -123,13 +125,13 @@ def _admits(record: Admissions, client: int, step: int) -> bool:
     return int(record.admit(ids, step)[0]) == Verdict.ACCEPTED
 
 
-def _assert_written(law: ParticipationLaw) -> None:
+def _assert_written(law: Participation) -> None:
     scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE)
     written = scheme_to_dict(scheme)
     assert scheme_to_dict(scheme_from_dict(written)) == written, "the codec changes it"
 
 
-def _assert_priced(law: ParticipationLaw, everybody: Sequence[ClientLaw]) -> None:
+def _assert_priced(law: Participation, everybody: Sequence[ClientDistribution]) -> None:
     """Every rule and relation has a price or is refused, and one price is the sampled law's own."""
     for relation, release in product(Relation, ReleaseRule):
         try:
@@ -149,7 +151,7 @@ def _assert_priced(law: ParticipationLaw, everybody: Sequence[ClientLaw]) -> Non
         assert reached >= _DELTA * (1 - 1e-6), "the lower bound is not reached"
 
 
-def _deltas(own: ClientLaw, steps: int, epsilon: float) -> tuple[float, float]:
+def _deltas(own: ClientDistribution, steps: int, epsilon: float) -> tuple[float, float]:
     """Exact δ at ε of the client's presence against its absence, and of the reverse."""
     worlds: list[tuple[float, float]] = []
     for outputs in product((0, 1), repeat=steps):
@@ -166,7 +168,7 @@ def _deltas(own: ClientLaw, steps: int, epsilon: float) -> tuple[float, float]:
     return remove, add
 
 
-def _assert_verified(law: ParticipationLaw) -> None:
+def _assert_verified(law: Participation) -> None:
     """The verifier's bounds and the price's overlap, where both have an analysis."""
     scheme = Scheme(GaussianNoise(2.0), law, Relation.ADD_REMOVE)
     try:
