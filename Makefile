@@ -10,7 +10,7 @@ REFERENCE_OUT ?= build/reference
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts timing audits flower jax-privacy kills figures runs transcripts reference lock clean
+.PHONY: help demo test check malformed worlds power-cuts timing wheel audits flower jax-privacy kills figures runs transcripts reference lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ timing: $(VENV)/.dev  ## Hold the times of devices' messages against their data,
 
 worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and lies.
 	OMP_NUM_THREADS=1 TURNOUT_WORLDS=10000 $(BIN)/python -m pytest tests/service/test_simulated_runs.py
+
+wheel: $(VENV)/.dev  ## Run the README from the wheel in a bare environment, and src without its service.
+	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/wheel.py
 
 audits: $(VENV)/.dev  ## Hold bounds of many random shuffles against exact laws; play 10⁵ bandit runs.
 	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py
