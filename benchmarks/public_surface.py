@@ -3,8 +3,8 @@
     python benchmarks/public_surface.py --before REV
 
 Compares commands, options, plan keys with their values, the names of `import turnout`, and each
-name that the revision's pages import from `turnout`. A name that stands under another name today must be
-listed in `docs/design/names.md`; it counts as renamed. The status is 1 if anything was lost.
+name that the revision's pages import from `turnout`. A name that stands under another name today
+must be listed in `docs/design/names.md`; it counts as renamed. The status is 1 if a name was lost.
 """
 
 from __future__ import annotations
