@@ -66,7 +66,10 @@ def run(folder: Path, script: str, *arguments: str) -> str:
         text=True,
         check=False,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
+        },
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -68,7 +68,7 @@ class RandomizerQuestion(Section):
     def spec(self) -> Randomizer:
         """The randomizer that accounting prices."""
         made = self.kind(**{each.name: getattr(self, each.key) for each in parameters(self.kind)})
-        return getattr(made, "law", made)
+        return getattr(made, "priced_as", made)
 
 
 def _section_of(word: str, kind: type[Any]) -> type[RandomizerQuestion]:

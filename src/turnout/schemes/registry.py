@@ -160,7 +160,7 @@ def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked
 
 
 def asked_randomizers() -> Mapping[str, type[Any]]:
-    """Randomizers of which questions may ask: of `turnout.schemes`, or with a `law` that is."""
+    """Randomizers of questions by their words: of `turnout.schemes`, or with `priced_as`."""
     return {name: kind for name, (_, kind) in _ASKED.items()}
 
 
