@@ -168,14 +168,14 @@ def test_who_may_stay_away_from_an_averaged_release_has_a_lower_bound_below_the_
 
 
 REFUSED = [
-    (scheme(WINDOW, ADD, AVERAGED), "counts|how many"),
+    (scheme(WINDOW, ADD, AVERAGED), "number of clients"),
     (scheme(PoissonSampling(0.1, 5), ZERO, AVERAGED), "check-in"),
     (scheme(FixedSize(1, 5, 5), ADD), "add-remove"),
     (scheme(FixedSize(1, 5, 5), ZERO, ONE), "aggregated"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), REPLACE), "add-remove or zero-out"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, ONE), "add-remove"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, AVERAGED), "aggregated"),
-    (scheme(WINDOW, trust=TrustModel.LOCAL), "add-remove does not protect"),
+    (scheme(WINDOW, trust=TrustModel.LOCAL), "no analysis under add-remove"),
     (scheme(WINDOW, trust=TrustModel.SHUFFLED), "replace-one"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), trust=TrustModel.LOCAL), "trust"),
 ]

@@ -73,7 +73,7 @@ def test_a_limit_that_meets_the_target_is_said_to_be_one(calibrate):
         ("--solve-for window --noise-multiplier 0", "--noise-multiplier = 0.0: expected a finite"),
         (
             "--solve-for window --noise-multiplier 1 --release averaged",
-            "averaged check-ins release how many clients came, which add-remove does not",
+            "averaged releases have no analysis under add-remove: they publish the number of",
         ),
         ("--solve-for", "Option '--solve-for' requires an argument."),
     ],

@@ -118,7 +118,7 @@ def test_what_a_table_means_for_a_person(run):
         (
             "account",
             "--randomizer approximate --epsilon0 1 --delta0 1e-3",
-            "delta = 1e-05 must exceed 0.001, the chance of outcomes that show for sure which ",
+            "delta = 1e-05: expected more than 0.001, the probability of outcomes that only one ",
         ),
         ("account", "--randomizer table --pair-file no.csv", "--pair-file = 'no.csv': expected a "),
         ("account", "--randomizer pure --epsilon0 much", "Invalid value for '--epsilon0': 'much'"),

@@ -337,7 +337,7 @@ def test_noise_is_the_name_of_any_randomizers_noise():
 
 def test_a_target_below_what_leaks_says_so():
     flags = {**WINDOW, "randomizer": "approximate", "delta0": 1e-3}
-    with pytest.raises(UnsupportedError, match=r"delta = 1e-06 must exceed 0\.001"):
+    with pytest.raises(UnsupportedError, match=r"delta = 1e-06: expected more than 0\.001"):
         solved(parse_query(flags, "epsilon0"), "epsilon0")
 
 

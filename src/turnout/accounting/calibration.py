@@ -1,20 +1,21 @@
-"""Calibration: the value of one parameter at which a scheme meets a target ε. Inverse of pricing.
+"""Calibration: the value of one parameter at which a scheme meets a target ε. Inverse of `pricing`.
 
 `calibrate` returns a `Calibration` for any parameter of `UNKNOWNS`, `calibrate_delta` for δ, and
-`calibrate_noise` a noise multiplier, always on the private side: the proved upper bound on its ε is
-at most the target. `Unknown` describes a parameter; `CostTarget`, `CostModel` and `BisectionSearch`
-are the search and `with_guessed_start` its start. `budgets`, `selection`, `plans` and `api` use
-this module.
+`calibrate_noise` a noise multiplier. All are on the private side: the proved upper bound on ε at
+the result is at most the target. `Unknown` describes a parameter; `CostTarget`, `CostModel` and
+`BisectionSearch` are the search and `with_guessed_start` its start. `budgets`, `selection`, `plans`
+and `api` use this module.
 
-**Search.** A cost (ε, δ) is compared by the μ of the Gaussian pair N(μ, 1), N(0, 1) with the same ε
-at the same δ. In this unit a scheme costs about a power of each of its parameters, since
-composition and averaging add up variances: t^(−1/2) for a window, r^(1/2) for a number of windows,
-p for a probability. The search is Newton's method for ln μ against the logarithm of the value, with
-this power as the first slope and secants afterwards, inside a bracket of a value that meets the
-target and one that does not. A step aims at the private side of the root, or, where the root is all
-but met, at the other side, so that the bracket closes; steps that stay on one side get longer. It
-starts where a rule of thumb meets the target: the privacy loss of a run is about Gaussian, its
-variance the sum of the blocks' squared loss deviations. No guarantee depends on any of this.
+**Search.** The cost (ε, δ) of a value is expressed as the μ of the Gaussian pair N(μ, 1), N(0, 1)
+with the same ε at the same δ. The cost μ of a scheme is about proportional to a power of each
+parameter, since composition and averaging add up variances: t^(−1/2) for a window, r^(1/2) for a
+number of windows, p for a probability. The search is Newton's method for ln μ against the logarithm
+of the value, with this power as the first slope and secants afterwards, inside a bracket of a value
+that meets the target and one that does not. A step aims at the private side of the root; where the
+last value is within the tolerance of the root, the step aims at the other side, so that the bracket
+closes. Steps that stay on one side get longer. The search starts where a rule of thumb meets the
+target: the privacy loss of a run is about Gaussian, and its variance is the sum of the blocks'
+squared loss deviations. No guarantee depends on the search: it only chooses the values to try.
 """
 
 from __future__ import annotations
@@ -53,17 +54,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A parameter, and what is known of how the cost moves with it.
+    """Parameter to calibrate: its limits, and how the cost changes with its value.
 
     Attributes:
-        name: as a person calls it.
-        falling: whether ε falls with the value. Then the *smallest* value that meets a target is
-            asked for, else the largest.
-        least, most: limits of the search; nothing outside is ever tried.
-        start: where to look first.
-        power: the cost changes about as value to this power, in the unit of `search`.
-        whole: whether values are whole numbers; others have so many ``digits``.
-        largest_jump: factor by which one step may leave the values tried so far.
+        name: name of the parameter in options and messages.
+        falling: whether ε falls as the value grows. If so, calibration returns the *smallest*
+            value that meets a target, else the largest.
+        least, most: limits of the search; no value outside is tried.
+        start: first value to try.
+        power: magnitude of the exponent: the cost μ of the module header changes about as the
+            value to this power; 0 for δ, which is part of the target.
+        whole: whether values are whole numbers.
+        digits: significant digits of values that are not whole.
+        largest_jump: largest factor between a value and those tried before.
     """
 
     name: str
@@ -78,20 +81,20 @@ class Unknown:
 
     @property
     def private_limit(self) -> float:
-        """The value that costs least."""
+        """Limit of the search with the smallest ε."""
         return self.most if self.falling else self.least
 
     @property
     def costly_limit(self) -> float:
-        """The value that costs most: where it meets the target, nothing is left to search."""
+        """Limit of the search with the largest ε; if it meets the target, it is the result."""
         return self.least if self.falling else self.most
 
     def position(self, value: float) -> float:
-        """Logarithm of the value with the sign that makes it grow towards the private side."""
+        """Logarithm of a value, with the sign by which positions grow towards the private side."""
         return math.log(value) if self.falling else -math.log(value)
 
     def value(self, position: float) -> float:
-        """The value at a position as it is printed: whole on the private side, or six digits."""
+        """Value at a position as printed: rounded to ``digits``, or whole on the private side."""
         sign = 1.0 if self.falling else -1.0
         low, high = sorted((self.position(self.least), self.position(self.most)))
         value = math.exp(sign * min(max(position, low), high))
@@ -101,8 +104,8 @@ class Unknown:
             value = float(f"{value:.{self.digits}g}")
         return min(max(value, self.least), self.most)
 
-    def said(self, value: float) -> str:
-        """The value as text."""
+    def text(self, value: float) -> str:
+        """Value as text for messages."""
         return f"{value:,.0f}" if self.whole else f"{value:g}"
 
 
@@ -127,23 +130,26 @@ UNKNOWNS: Mapping[str, Unknown] = {unknown.name: unknown for unknown in _ALL}
 """Parameters of a scheme, by name."""
 
 DELTA = Unknown("delta", True, 1e-300, 0.999999, start=1e-6, power=0.0, largest_jump=1e5)
-"""δ is part of the privacy target, not of the scheme."""
+"""δ as the parameter to calibrate; it is part of the privacy target, not of the scheme."""
 
 _LEAST_LOG_MU, _MOST_LOG_MU = math.log(1e-300), math.log(1e4)
 
-_SMOOTH = 1e-3  # nearer points would show the grids' own unevenness, not a slope
+_SMOOTH = 1e-3  # least distance of two positions that give a slope; grids' errors matter below it
 
-_FLATTEST, _DELTA_SLOPES = 0.2, (-1.0, 0.01)  # what a slope may be, against noise
+# Limits of a slope against numerical noise: a share of the power, and the range for δ.
+_FLATTEST, _DELTA_SLOPES = 0.2, (-1.0, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A value and the proved bound there; both infinite where nothing could be certified.
+    """Value that the search has tried, with the proved bound on ε there.
 
     Attributes:
-        position: ln value, growing towards the private side.
-        log_mu: ln μ of it.
-        excess: ``log_mu`` less that of the target.
+        value: value of the parameter.
+        position: `Unknown.position` of the value.
+        epsilon: upper bound on ε; infinite where none could be certified.
+        log_mu: ln μ of the bound; infinite where none could be certified.
+        excess: ``log_mu`` minus the ln μ of the target; above 0 where the target is missed.
     """
 
     value: float
@@ -154,17 +160,18 @@ class Tried:
 
     @property
     def certified(self) -> bool:
-        """Whether there is a bound at all."""
+        """Whether a finite bound on ε was certified."""
         return math.isfinite(self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
 class CostTarget:
-    """A bound at a value, and the ε that it must not exceed.
+    """Target ε, and the functions that give the bound on ε and δ at a value.
 
     Attributes:
-        cost: a proved upper bound on ε at a value; may raise NumericalError.
-        delta: δ at a value (a constant, unless δ itself is the unknown).
+        cost: function from a value to a proved upper bound on ε; may raise NumericalError.
+        epsilon: target that the bound must not exceed.
+        delta: function from a value to δ; constant unless δ itself is the unknown.
     """
 
     cost: Callable[[float], float]
@@ -172,7 +179,7 @@ class CostTarget:
     delta: Callable[[float], float]
 
     def tried(self, unknown: Unknown, value: float) -> Tried:
-        """The bound at a value."""
+        """Value with its bound on ε, computed now."""
         position = unknown.position(value)
         try:
             epsilon = self.cost(value)
@@ -182,31 +189,31 @@ class CostTarget:
         return Tried(value, position, epsilon, log_mu, log_mu - self.required(value))
 
     def required(self, value: float) -> float:
-        """The ln μ of the target at a value."""
+        """Required ln μ at a value."""
         return log_gaussian_mu(self.epsilon, self.delta(value))
 
 
 @dataclass(slots=True)
 class CostModel:
-    """ln μ over positions as a line, with a slope, through the point nearest to the target."""
+    """Line for ln μ over positions, through the point nearest to the target."""
 
     unknown: Unknown
     target: CostTarget
     slope: float
 
     def learn(self, one: Tried, other: Tried) -> None:
-        """Takes the slope between two points for the line's."""
+        """Set the slope of the line to that between two points, within its limits."""
         distance = other.position - one.position
         if abs(distance) < _SMOOTH or not (one.certified and other.certified):
             return
         slope = (other.log_mu - one.log_mu) / distance
-        # The sign of a slope is known, and its size nearly; μ hardly moves with δ.
+        # The sign of the slope is known, and its size roughly; μ changes little with δ.
         power, (low, high) = self.unknown.power, _DELTA_SLOPES
         self.slope = min(slope, -_FLATTEST * power) if power else min(max(slope, low), high)
 
     def root(self, near: Tried) -> float:
-        """The position at which the line through a point meets the target; NaN if none."""
-        if self.unknown.power:  # δ is given, so what is required is the same everywhere
+        """Position at which the line through a point meets the target; NaN if there is none."""
+        if self.unknown.power:  # δ is fixed, so the required μ is the same at all values
             return near.position - near.excess / self.slope
 
         def excess(position: float) -> float:
@@ -220,16 +227,16 @@ class CostModel:
 
 
 def log_gaussian_mu(epsilon: float, delta: float) -> float:
-    """The ln μ of the Gaussian pair N(μ, 1), N(0, 1) with this ε at this δ, about.
+    """Approximate ln μ of the Gaussian pair N(μ, 1), N(0, 1) that has this ε at this δ.
 
-    δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
+    It solves δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), only to steer a search.
     """
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)
         first = float(log_ndtr(-epsilon / mu + mu / 2))
         second = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-        if not second < first:  # digits ran out, far below any δ
+        if not second < first:  # the difference is below rounding, far below any δ
             return -math.inf
         return first + math.log(-math.expm1(second - first)) - math.log(delta)
 
@@ -237,29 +244,32 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """The zero of a falling function; the nearer end where there is none."""
+    """Zero of a falling function; where there is none, the end nearer to it."""
     return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle
 
 
-_BLIND_JUMP = math.log(4.0)  # a step from where nothing could be certified
+_BLIND_JUMP = math.log(4.0)  # step from a value at which no bound could be certified
 
-_AIM = 0.4  # part of the tolerance by which a step aims at the private side of the root
+_AIM = 0.4  # share of the tolerance by which a step aims at the private side of the root
 
-_NEARLY = 0.9  # part of the tolerance from a value that is about the root to the next one
+_NEARLY = 0.9  # least step, as a share of the tolerance
 
-_PATIENCE, _NO_PATIENCE = 2, 4  # steps on one side before they get longer, before halving
+# Steps on one side of the root after which steps get longer, and after which brackets are halved.
+_PATIENCE, _NO_PATIENCE = 2, 4
 
 
 @dataclass(slots=True)
 class BisectionSearch:
-    """One search: the tightest bracket so far, and where to look next.
+    """State of one search: the tightest bracket so far, and the next value to try.
 
     Attributes:
-        model: what is searched for, what must be met, and how the one moves the other.
-        tolerance: relative distance of the bracket's ends at which it is closed; that of whole
-            numbers is closed when they are neighbours.
+        model: the unknown, the target, and a model of the cost.
+        tolerance: relative distance of the bracket's ends at which the search stops; for whole
+            numbers it stops when the ends are neighbours.
         met: the costliest value known to meet the target.
-        missed: the most private value not certified to meet it.
+        missed: the most private value not certified to meet the target.
+        last: the value tried last.
+        evaluations: number of bounds computed so far.
     """
 
     model: CostModel
@@ -272,18 +282,18 @@ class BisectionSearch:
 
     @classmethod
     def of(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """A search that has not begun, with the unknown's known power as the first slope."""
+        """New search whose first slope is the power of the unknown."""
         return cls(CostModel(unknown, target, -unknown.power), tolerance)
 
     @classmethod
     def to_the_end(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """A search that ended where its bracket is closed, or its limit met the target."""
+        """Finished search: its bracket is closed, or a limit decided it."""
         search = cls.of(target, unknown, tolerance)
         search.run(lambda _: False, unknown.start)
         return search
 
     def run(self, ended: Callable[[BisectionSearch], bool], start: float | None = None) -> None:
-        """Tries one value after the other until one says enough, or none is left to try."""
+        """Try values until ``ended`` holds, the bracket is closed, or a limit decides."""
         unknown = self.model.unknown
         value = self._next() if start is None else unknown.value(unknown.position(start))
         while True:
@@ -292,20 +302,21 @@ class BisectionSearch:
                 return
             value = self._next()
             if value in [end.value for end in (self.met, self.missed) if end is not None]:
-                return  # the ends are as near as printed values can be
+                return  # no printed value lies between the ends
 
     def root(self) -> float:
-        """The position at which the model meets the target; NaN if there is none."""
+        """Position at which the model meets the target; NaN if there is none."""
         points = [p for p in (self.met, self.missed) if p is not None and p.certified]
         if not points:
             return math.nan
         return self.model.root(min(points, key=lambda point: abs(point.excess)))
 
     def _try(self, value: float) -> None:
-        """Moves one end of the bracket to a value."""
+        """Compute the bound at a value and move one end of the bracket there."""
         self.evaluations += 1
         tried, before = self.model.target.tried(self.model.unknown, value), self.last
         meets = tried.epsilon <= self.model.target.epsilon
+        # Count the steps on one side of the root, and learn the slope from the last two points.
         same = before is not None and (before is self.met) == meets
         self._same_side = self._same_side + 1 if same else 1
         if before is not None:
@@ -317,14 +328,14 @@ class BisectionSearch:
         self.last = tried
 
     def _at_limit(self) -> bool:
-        """Whether the value tried last says that what lies beyond its limit is not needed."""
+        """Whether the last value is a limit that decides the search."""
         assert self.last is not None
         unknown = self.model.unknown
         limit = unknown.costly_limit if self.last is self.met else unknown.private_limit
         return self.last.value == limit
 
     def _closed(self) -> bool:
-        """Whether nothing, or nothing that matters, lies between the ends."""
+        """Whether the ends of the bracket are neighbours or within the tolerance."""
         if self.met is None or self.missed is None:
             return False
         if self.model.unknown.whole:
@@ -332,7 +343,7 @@ class BisectionSearch:
         return self.met.position - self.missed.position <= self.tolerance
 
     def _next(self) -> float:
-        """The value to try next; a whole number strictly inside the bracket."""
+        """Next value to try; if whole, strictly inside the bracket."""
         met, missed, unknown = self.met, self.missed, self.model.unknown
         value = unknown.value(self._aim())
         if not unknown.whole:
@@ -345,13 +356,15 @@ class BisectionSearch:
         return min(max(value, unknown.least), unknown.most)
 
     def _aim(self) -> float:
-        """A position inside the bracket, of which one end may be open."""
+        """Next position to try, inside the bracket, of which one end may be open."""
         assert self.last is not None
+        # Aim at the private side of the model's root; steps on one side get longer.
         unknown, root = self.model.unknown, self.root()
         tolerance = 1.0 / self.last.value if unknown.whole else self.tolerance
         aim = root if unknown.whole else root + _AIM * tolerance
         near = _NEARLY * tolerance * 2.0 ** max(self._same_side - _PATIENCE, 0)
         far = math.log(unknown.largest_jump)
+        # With one end alone: step beyond it, by no less than `near` and no more than `far`.
         if self.met is None:
             low = self.last.position
             least = near if self.last.certified else _BLIND_JUMP
@@ -359,9 +372,11 @@ class BisectionSearch:
         if self.missed is None:
             high = self.last.position
             return high - near if math.isnan(aim) else _clipped(aim, high - far, high - near)
+        # With both ends: the model's root or, outside the bracket, the chord's.
         low, high = self.missed.position, self.met.position
         if not low - near < root < high + near:
             aim = _chord(self.missed, self.met)
+        # Halve a bracket that is blind at one end, closes too slowly, or is narrow.
         blind = not self.missed.certified
         if blind or self._same_side > _NO_PATIENCE or high - low < 2 * near:
             return 0.5 * (low + high)
@@ -369,7 +384,7 @@ class BisectionSearch:
 
 
 def _chord(missed: Tried, met: Tried) -> float:
-    """The value at which the straight line between the ends of a bracket meets the target."""
+    """Position at which the line through both ends of a bracket meets the target."""
     share = missed.excess / (missed.excess - met.excess)
     return missed.position + share * (met.position - missed.position)
 
@@ -378,21 +393,32 @@ def _clipped(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
-_CLOSE = 1e-3  # to which ln value is found
+_CLOSE = 1e-3  # accuracy of ln value in the guess
 
-_STEP = 0.05  # of ln value, over which the slope is taken
+_STEP = 0.05  # distance in ln value over which the slope is computed
 
-_BELOW_THE_END = 0.1  # of ln deviation, where a target lies beyond what deviations reach
+_BELOW_THE_END = 0.1  # distance in ln deviation below the largest one, for targets beyond it
 
-_LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # where δ is looked for first
+_LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # range of the first guess of δ
 
-_LARGEST_JUMP = 4.0  # from a value that is about right
+_LARGEST_JUMP = 4.0  # largest factor of one step from a guessed start
 
 
 def with_guessed_start(
     scheme_for: Callable[[float], Scheme], unknown: Unknown, epsilon: float, delta: float
 ) -> Unknown:
-    """The unknown with a start and a power of its own: those of the rule of thumb."""
+    """Unknown whose start and power come from the rule of thumb of the module header.
+
+    Args:
+        scheme_for: the scheme as a function of the unknown.
+        unknown: one of `UNKNOWNS`.
+        epsilon: target ε.
+        delta: δ of the target, strictly between 0 and 1.
+
+    Returns:
+        The unknown with a start near the solution; unchanged where the rule gives none. Only the
+        speed of a search depends on it.
+    """
     if not epsilon > 0 or unknown.power == 0:
         return unknown
 
@@ -400,11 +426,12 @@ def with_guessed_start(
         value = unknown.value(position)
         return _log_loss_deviation(scheme_for(int(value) if unknown.whole else value))
 
+    # A block's loss deviation is capped at 1; a target beyond all deviations is moved within them.
     costly, private = map(unknown.position, (unknown.costly_limit, unknown.private_limit))
-    # Spreads end at 1 for each block; beyond that the rule knows no more than where they end.
     target = min(log_gaussian_mu(epsilon, delta), level(costly) - _BELOW_THE_END)
     if not level(private) < target:
         return unknown
+    # Solve the rule for the target, then take its slope there as the power.
     costly, private = bisected(lambda x: not level(x) > target, costly, private, gap=_CLOSE)
     fall = (level(costly - _STEP) - level(private + _STEP)) / (private - costly + 2 * _STEP)
     return replace(
@@ -416,7 +443,7 @@ def with_guessed_start(
 
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
-    """δ, to be looked for first where the rule of thumb meets a target ε."""
+    """δ as the unknown, with a start at which the rule of thumb meets a target ε."""
     level = _log_loss_deviation(scheme)
 
     def met(log_delta: float) -> bool:
@@ -427,35 +454,38 @@ def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
 
 
 def _log_loss_deviation(scheme: Scheme) -> float:
+    """Logarithm of the approximate standard deviation of a scheme's privacy loss."""
     run = decompose(scheme).record_against_null.upper
     variance = sum(count * block.loss_deviation**2 for block, count in run)
     return 0.5 * math.log(variance) if variance > 0 else -math.inf
 
 
 MOST_EVALUATIONS = 10
-"""Bounds that `calibrate` computes; a few more only where none of them met the target."""
+"""Number of bounds that `calibrate` computes; more only while none of them meets the target."""
 
 _TOLERANCE = 1e-4  # relative, for values that are not whole
 
-_QUICK_LOOK = 0.1  # tolerance at which a price is asked for its reasons only
+_QUICK_LOOK = 0.1  # tolerance of `price` where only its refusal is of interest
 
-_SEARCH = 2  # prices whose work a search may take; then closed forms end it
+_SEARCH = 2  # work that a search may use, in budgets of one `price`; then closed forms end it
 
-_GAIN = 1e-4  # part of ε by which `price` must be sharper to look on with it
+_GAIN = 1e-4  # relative gain of `price` over the quick bound from which the search continues
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The value that was asked for.
+    """Result of a calibration.
 
     Attributes:
-        value: as it should be printed: a whole number, or at most six digits.
+        unknown: the calibrated parameter.
+        value: its value as printed: a whole number, or at most ``unknown.digits`` digits.
         epsilon: proved upper bound on ε at that value; at most the target.
         refused: the nearest value on the costlier side that was tried and is not certified to meet
-            the target. For whole numbers it is the next one, unless the count of evaluations was
-            used up before. None where the value is the limit of the search, or where it leaves
-            nothing worth looking for.
-        guarantee: what `price` says at the value; None if no tolerance was asked for.
+            the target. For whole numbers it is the next one, unless the number of evaluations was
+            used up before. None where no such value was tried, as when ``value`` is the limit of
+            the search.
+        evaluations: number of bounds on ε that were computed.
+        guarantee: result of `price` at the value; None if no tolerance was given.
     """
 
     unknown: Unknown
@@ -474,25 +504,28 @@ def calibrate(
     *,
     tolerance: float | None = None,
 ) -> Calibration:
-    """The value of one parameter that spends a target ε.
+    """Value of one parameter with which a scheme meets a target ε.
 
     Args:
-        scheme_for: the scheme as a function of the unknown; whole numbers come as int.
-        unknown: one of `UNKNOWNS`, or one with limits of its own.
-        epsilon: target ε.
-        delta: δ.
-        tolerance: certify the value by `price` at this tolerance, which leaves less unspent, and
-            not by `epsilon_upper`, which is quicker.
+        scheme_for: the scheme as a function of the unknown; receives whole numbers as int.
+        unknown: one of `UNKNOWNS`, possibly with other limits or another start.
+        epsilon: target ε, positive.
+        delta: δ, strictly between 0 and 1.
+        tolerance: certify the value by `price` at this relative tolerance, strictly between 0 and
+            1. If None, certify it by `epsilon_upper`, which is quicker and leaves more of ε unused.
 
     Returns:
         The smallest value that is certified to meet the target where ε falls with it, else the
-        largest, to a relative 10⁻⁴ where it is not whole; its own bound is at most ``epsilon``.
-        The limit of the search, where that meets the target. See `Calibration` for how near the
-        next value is.
+        largest, to a relative 10⁻⁴ where it is not whole. Its proved upper bound on ε is at most
+        ``epsilon``. If the costliest limit of the search meets the target, it is the result. See
+        `Calibration` for the next value that is refused.
 
     Raises:
+        ParameterError: ε, δ or the tolerance is out of range.
         UnsupportedError: no value of the search meets the target, or the scheme has no analysis.
-        NumericalError: nothing near the answer can be certified.
+        NumericalError: no bound near the solution can be certified.
+
+    Source: the bounds are those of `price` and `epsilon_upper`; the search proves nothing.
     """
     checks.open_unit(delta=delta)
 
@@ -509,20 +542,23 @@ def calibrate_delta(
     tolerance: float | None = None,
     unknown: Unknown = DELTA,
 ) -> Calibration:
-    """The smallest δ at which a scheme has a target ε.
+    """Smallest δ at which a scheme is certified to meet a target ε.
 
     Args:
-        scheme: what happens.
-        epsilon: target ε.
+        scheme: the whole scheme.
+        epsilon: target ε, positive.
         tolerance: as for `calibrate`.
-        unknown: δ, with a start of its own where one is known.
+        unknown: δ as the unknown, possibly with another start (`guessed_delta`).
 
     Returns:
-        A δ of six digits, never below the true one.
+        A calibration whose value is a δ of six digits, never below the true one.
 
     Raises:
+        ParameterError: ε or the tolerance is out of range.
         UnsupportedError: no δ up to 0.999999 is enough, or the scheme has no analysis.
-        NumericalError: nothing near the answer can be certified.
+        NumericalError: no bound near the solution can be certified.
+
+    Source: as for `calibrate`.
     """
     return _calibrated(unknown, lambda _: scheme, lambda value: value, epsilon, tolerance)
 
@@ -533,20 +569,25 @@ def calibrate_noise(
     delta: float,
     relative_tolerance: float = 1e-4,
 ) -> float:
-    """The smallest noise multiplier, to a relative tolerance, whose ε is at most a target.
+    """Smallest noise multiplier, to a relative tolerance, whose ε is at most a target.
 
     Args:
         scheme_for: the scheme as a function of the noise multiplier.
-        epsilon: target ε.
-        delta: δ.
-        relative_tolerance: how far above the smallest sufficient multiplier the answer may be.
+        epsilon: target ε, positive.
+        delta: δ, strictly between 0 and 1.
+        relative_tolerance: largest relative distance of the result above the smallest multiplier
+            that meets the target, positive.
 
     Returns:
-        A noise multiplier of few digits whose proved upper bound on ε is at most ``epsilon``.
+        A noise multiplier of few digits (at least six) whose proved upper bound on ε, by
+        `epsilon_upper`, is at most ``epsilon``.
 
     Raises:
-        UnsupportedError: no noise up to 10⁶ reaches the target.
-        NumericalError: no multiplier near the answer can be certified.
+        ParameterError: ε, δ or the tolerance is out of range.
+        UnsupportedError: no noise multiplier up to 10⁶ meets the target.
+        NumericalError: no bound near the solution can be certified.
+
+    Source: as for `calibrate`.
     """
     checks.positive(epsilon=epsilon, relative_tolerance=relative_tolerance)
     checks.open_unit(delta=delta)
@@ -566,7 +607,7 @@ def _calibrated(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """A search by the quick bound; with a tolerance, one by `price` that goes on from its end."""
+    """Result of a search by the quick bound and, with a tolerance, a further one by `price`."""
     checks.positive(epsilon=epsilon)
     with question(_SEARCH):
         return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
@@ -579,18 +620,22 @@ def _searched(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
+    """The search of `_calibrated`, inside its budget of work."""
+
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
 
+    # Search by the quick bound; one evaluation is kept for `price`.
     search = BisectionSearch.of(CostTarget(quick, epsilon, delta_of), unknown, _TOLERANCE)
     quick_ones = MOST_EVALUATIONS - (tolerance is not None)
     search.run(lambda search: _used_up(search, quick_ones), unknown.start)
     try:
         found = _met(search)
     except UnsupportedError:
-        with suppress(NumericalError):  # there may be a reason that a quick bound does not know
+        with suppress(NumericalError):  # `price` may refuse with a more precise reason
             price(scheme_of(unknown.private_limit), delta_of(unknown.private_limit), _QUICK_LOOK)
         raise
+    # With a tolerance, continue from that value by `price` and keep its guarantees.
     guarantees: dict[float, Guarantee] = {}
     if tolerance is not None:
         checks.open_unit(tolerance=tolerance)
@@ -610,13 +655,14 @@ def _searched(
 
 
 def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bool:
+    """Whether a search has met its target and used its evaluations."""
     return search.met is not None and search.evaluations >= evaluations
 
 
 def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
-    """The same search with a sharper bound, begun at the value that the first one found.
+    """Search by a sharper bound from the value of a finished search.
 
-    The first one itself where the bound is hardly sharper there, or refuses to be so.
+    The finished search itself, where the bound is hardly sharper at that value or is refused.
     """
     found, unknown = _met(search), search.model.unknown
     model = CostModel(unknown, target, search.model.slope)
@@ -631,14 +677,18 @@ def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
 
 
 def _met(search: BisectionSearch) -> Tried:
-    """The value that was found; refuses where even the most private one costs too much."""
+    """Value that meets the target.
+
+    Raises:
+        UnsupportedError: even the most private value of the search misses the target.
+    """
     unknown, met, missed = search.model.unknown, search.met, search.missed
     if met is not None:
         return met
     assert missed is not None
     bound = f"ε ≤ {missed.epsilon:.4g}" if missed.certified else "no ε can be certified"
-    limits = f"{unknown.said(unknown.least)} to {unknown.said(unknown.most)}"
+    limits = f"{unknown.text(unknown.least)} to {unknown.text(unknown.most)}"
     raise UnsupportedError(
         f"no value of {unknown.name} from {limits} meets epsilon = "
-        f"{search.model.target.epsilon:g}: at {unknown.said(missed.value)} {bound}"
+        f"{search.model.target.epsilon:g}: at {unknown.text(missed.value)} {bound}"
     )

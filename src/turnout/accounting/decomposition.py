@@ -1,9 +1,9 @@
-"""From a scheme to its blocks: the dominating pair, the number of steps, the relation.
+"""Decomposition of a scheme into independent blocks, by its randomizer, participation and relation.
 
 `decompose` returns the `Decomposition` of the first steps of a scheme, `published` the one by the
-smallest bound in print. `steps_of`, `require_central` and `is_per_client` are checks for callers.
-The module picks among the blocks of `participation` and `shuffling`; `pricing`, `privacy_curve`,
-`meaning.profile` and `budgets` compose what it returns.
+smallest published bound. `steps_of`, `require_central` and `is_per_client` are checks for callers.
+The module chooses among the blocks of `participation` and `shuffling`; `pricing`, `privacy_curve`,
+`meaning.profile` and `budgets` compose the blocks.
 
 docs/design/protocols.md derives the sensitivities used here.
 """
@@ -22,7 +22,7 @@ from turnout.accounting.divergence.blocks import (
     joined_decompositions,
 )
 from turnout.accounting.divergence.dominating_pairs import closed_form, dominating
-from turnout.accounting.divergence.unhidden import Turn, Unhidden
+from turnout.accounting.divergence.unhidden import Unhidden, UnhiddenBlock
 from turnout.accounting.participation.neighbours import blocks_of, repeated
 from turnout.accounting.participation.turns import Drawn, turns_of
 from turnout.core import checks
@@ -63,20 +63,25 @@ from turnout.schemes.randomizers import is_adaptive
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.messages import PublishedRandomizer
 
-# What only some schemes need is imported where it is needed: an answer is waited for.
+# Modules that only some schemes need are imported inside functions, so that simple questions start
+# quickly.
 
 
 _MOST_COUPLED = 1_000_000
-"""Windows from which replace-one goes over the null record: curves of single windows, which a
-coupling of two records needs far into the tails, take minutes then, and a bound takes seconds."""
+"""Largest number of windows in which replace-one compares two records directly.
+
+With more windows the comparison passes through the null record: a direct comparison needs the
+curves of single windows far into their tails, which takes minutes instead of seconds.
+"""
 
 
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
-    """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
+    """Blocks of the first ``steps`` steps of a scheme (of the whole run if None).
 
     Raises:
-        ParameterError: steps that the scheme does not have.
-        UnsupportedError: no sound analysis is known for this release rule, law and relation.
+        ParameterError: the scheme has fewer steps.
+        UnsupportedError: no sound analysis is known for this combination of release rule,
+            participation and relation.
     """
     steps = steps_of(scheme, steps)
     parts = normal_form(scheme.participation).released(steps)
@@ -84,41 +89,47 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
 
 
 def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
-    """The blocks with what the releases would cost if nothing hid them."""
+    """Blocks together with the bounds on ε that hold if participation were observed."""
     return replace(found, unhidden=unhidden(scheme, turns_of(part)))
 
 
 def unhidden(scheme: Scheme, drawn: Sequence[Drawn]) -> Unhidden:
-    """A client's releases told to everybody, in a scheme that draws its turns so.
+    """Releases of a client whose participation is observed, in a scheme with these draws.
 
-    Both neighbouring worlds draw the same steps. Under replace-one two records may draw different
-    ones as well, where that is possible: two releases against absence then cost less than one in
-    which the records are as far apart as they can be.
+    Both neighbouring worlds draw the same steps. Under replace-one, two records may also draw
+    disjoint steps, where that is possible: two releases against absence then have a smaller ε than
+    one release in which the records are as far apart as they can be.
     """
     relation, randomizer, release = scheme.relation, scheme.randomizer, scheme.release
     replaced = relation is Relation.REPLACE_ONE
     displaces = relation is Relation.ADD_REMOVE and release is ReleaseRule.ONE_CLIENT
     single = closed_form(randomizer, 1.0)
     form = closed_form(randomizer, 2.0) if replaced or displaces else single
+    # Upper bound: one release per participation, or two against absence where that is smaller.
     hidden = scheme.trust is TrustModel.CENTRAL and release is not ReleaseRule.AVERAGED
     sums = replaced and hidden and release is ReleaseRule.AGGREGATED and 2.0 * single.rho < form.rho
     above = [
-        (Turn(single, d.chance, 2 * d.releases), d.count)
+        (UnhiddenBlock(single, d.chance, 2 * d.releases), d.count)
         if sums and d.apart
-        else (Turn(form, d.chance, d.releases), d.count)
+        else (UnhiddenBlock(form, d.chance, d.releases), d.count)
         for d in drawn
     ]
+    # Lower bound: known for Gaussian noise alone, from the draws whose number of sets is known. Two
+    # records with opposite updates attain the distance 2C only where both surely take the same
+    # steps.
     if not (hidden and isinstance(randomizer, GaussianNoise)):
         return Unhidden(above)
     sure = [d for d in drawn if d.log_sets is not None]
     opposed = replaced and all(d.chance == 1.0 and d.log_sets == 0.0 for d in sure)
     attained = form if opposed else single
-    below = [(Turn(attained, d.chance, d.releases, d.log_sets or 0.0), d.count) for d in sure]
+    below = [
+        (UnhiddenBlock(attained, d.chance, d.releases, d.log_sets or 0.0), d.count) for d in sure
+    ]
     return Unhidden(above, below)
 
 
 def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """The blocks of the steps that one draw decided, which are independent of all others."""
+    """Blocks of the steps that one draw decides; they are independent of all other blocks."""
     if scheme.trust is TrustModel.SHUFFLED:
         from turnout.accounting.shuffling.schemes import shuffled_blocks
 
@@ -135,7 +146,7 @@ def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def steps_of(scheme: Scheme, steps: int | None) -> int:
-    """The first ``steps`` steps of a scheme as a number that it has; all if None."""
+    """Checked number of first steps of a scheme; all of its steps if None."""
     whole = scheme.participation.steps
     if steps is None:
         return whole
@@ -151,20 +162,24 @@ _ATTAINED = (
     ApproximateRandomizer,
     SampledBitResponse,
 )
-"""Randomizers whose dominating pair two records have, or are allowed to have."""
+"""Randomizers whose dominating pair is attained by two records that the randomizer allows."""
 
 
 def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Messages that everybody sees with their senders."""
+    """Blocks under local trust, where all parties see messages with their senders."""
     from turnout.accounting.participation.neighbours import seen_blocks
 
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
-            "messages that are seen with their senders tell who takes part, which add-remove does "
-            "not protect; use zero-out or replace-one"
+            "trust = 'local' has no analysis under add-remove: messages that are seen with their "
+            "senders show which clients take part; use zero-out or replace-one"
         )
     if scheme.release is not ReleaseRule.AGGREGATED:
-        raise UnsupportedError(f"under local trust nothing is known of {scheme.release} releases")
+        raise UnsupportedError(
+            f"release = {scheme.release.value!r}: expected 'aggregated' under local trust, "
+            "the only release with an analysis there"
+        )
+    # Repeated messages are priced one by one.
     randomizer, replaced = scheme.randomizer, scheme.relation is Relation.REPLACE_ONE
     messages = 1
     if isinstance(randomizer, RepeatedMessages):
@@ -175,9 +190,10 @@ def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
+    """Blocks of aggregated releases."""
     replaced = scheme.relation is Relation.REPLACE_ONE
     if isinstance(part.draw, Always):
-        # With no chance involved the neighbours differ by up to 2C in each step: exact.
+        # Without random draws two records differ by up to 2C in each step: exact.
         worst = dominating(scheme.randomizer, 2.0 if replaced else 1.0)
         return Decomposition(blocks_of(part, worst, worst))
     alone = dominating(scheme.randomizer, 1.0)
@@ -189,19 +205,22 @@ def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """The client may displace another one's update, 2C; alone it moves C."""
+    """Blocks of one-client releases: a client may displace another's update (2C) or none (C)."""
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
+    # Against absence: up to 2C where another update is displaced; C is surely attained.
     alone = dominating(scheme.randomizer, 1.0)
     bound = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(bound)
+    # Through the null record, where no direct comparison of two records is available.
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf) or _is_long(part):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
-    # The client's record, the other one and the displaced one are any two within 2C.
+    # Directly: any two of the client's record, the other record and the displaced one are within
+    # 2C of each other.
     upper = under_replacement(bound.upper, Closeness.ANY_TWO)
     private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
     closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
@@ -211,41 +230,50 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _is_long(part: ReleasedSteps) -> bool:
-    """Whether replace-one is bounded over the null record for the number of draws alone."""
+    """Whether replace-one passes through the null record because of the number of windows."""
     return part.full > _MOST_COUPLED
 
 
 _OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)
-"""Draws under which a client's steps depend neither on its record nor on who else comes."""
+"""Draws in which a client's steps depend neither on its record nor on other clients."""
 
 
 def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
+    """Refuse draws in which a client's steps depend on other clients."""
     if type(draw) not in _OWN_DRAWS:
         raise UnsupportedError(
-            f"replace-one and one-client releases are not known under {_under(scheme, draw)}"
+            f"{_under(scheme, draw)}: no analysis is known under replace-one or for one-client "
+            "releases"
         )
 
 
 def _under(scheme: Scheme, draw: Draw) -> str:
-    """A law and one of its draws, as error messages name them."""
+    """Name of a participation and one of its draws, for error messages."""
     return f"{type(scheme.participation).__name__}, whose draws are {type(draw).__name__}"
 
 
 _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussianNoise)
-"""Noise under which two records can pull to opposite sides with full strength."""
+"""Noise for which updates C and −C are the worst two records."""
 
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
-    """One record against another (docs/design/replacement.md); over the null record if need be."""
+    """Blocks under replace-one of aggregated releases: two records compared directly if possible.
+
+    Otherwise two neighbour bounds pass through the null record.
+    Source: docs/design/replacement.md.
+    """
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
     randomizer = scheme.randomizer
+    # No coupling of two k-subsets is known.
     if isinstance(draw, KOf):
         return Decomposition(bound, bound)
+    # Record, other record and absence are exchangeable for randomizers known by ε₀ and δ₀ alone.
     if isinstance(randomizer, PureRandomizer | ApproximateRandomizer):
         run = under_replacement(bound.upper, Closeness.ANY_TWO)
         method = "any two of record, other record and absence alike, composed as PLD"
         return Decomposition(NeighbourBound(run, run, method, tight=False))
+    # Opposite updates are the worst two records: exact.
     if isinstance(randomizer, _OPPOSABLE):
         run = under_replacement(bound.upper)
         method = "worst two records, exactly, composed as PLD"
@@ -254,13 +282,19 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
 
 
 def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
+    """Blocks of uniform subsets of fixed size, one subset a step."""
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
-            "fixed-size participation fixes the number of clients, so add-remove is not a "
-            "relation between two of its runs; use zero-out or replace-one"
+            "relation = 'add-remove': expected 'zero-out' or 'replace-one' with fixed-size "
+            "participation, since both neighbours have the same number of clients"
         )
     if scheme.release is not ReleaseRule.AGGREGATED:
-        raise UnsupportedError("fixed-size participation is priced for aggregated releases only")
+        raise UnsupportedError(
+            f"release = {scheme.release.value!r}: expected 'aggregated' with fixed-size "
+            "participation, the only release with an analysis there"
+        )
+    # Upper bound: Theorem 11 with the substitution pair (2C). Lower bound: absence against the
+    # client's record (C), sampled independently at the same rate.
     rate = draw.size / draw.population
     substituted = dominating(scheme.randomizer, 2.0)
     upper = [(FixedSizeBlock(substituted.pair, rate, substituted.infinity_mass), steps)]
@@ -275,35 +309,37 @@ def _averaged(
 ) -> Decomposition:
     """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
 
-    Where their number is known they are a shuffle, whose order of speaking is hidden by
-    construction (`shuffling.sampling.averaged`); else the client may be alone in its slot, seen
-    with nothing but its own noise, which is exact (a run with one client).
+    Where the number of clients is known, a window is a shuffle whose order is hidden by
+    construction (`shuffling.schemes.averaged_window`). Otherwise a client may be alone in its step,
+    hidden by its own noise alone: this bound is exact (a run with one client attains it).
     """
     (draw, full, rest), population = part, scheme.population
+    # Refuse combinations without an analysis.
     if scheme.order is SpeakingOrder.KNOWN:
         raise UnsupportedError(
-            "averaged check-ins hide each other only where each client draws the step unseen; "
-            "where their order is 'known', price them without a population and an order"
+            "order = 'known': averaged check-ins hide each other only where the step that a "
+            "client draws is hidden; leave out population and order"
         )
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
-            "averaged check-ins release how many clients came, which add-remove does not "
-            "protect; use zero-out or replace-one, or the aggregated release"
+            "averaged releases have no analysis under add-remove: they publish the number of "
+            "clients of each step; use zero-out, replace-one or the aggregated release"
         )
     if not isinstance(draw, OneOf):
         raise UnsupportedError(
-            "averaged releases are priced for check-in participation only, not under "
-            f"{_under(scheme, draw)}"
+            f"{_under(scheme, draw)}: averaged releases have an analysis for check-ins alone"
         )
     from turnout.accounting.shuffling.schemes import SHUFFLED_RANDOMIZERS
 
+    # With a known number of clients: a shuffle.
     sensitivity = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
         return _averaged_shuffle(randomizer, part, population, sensitivity)
+    # Otherwise: one unamplified release a window, which one client alone attains.
     worst = dominating(scheme.randomizer, sensitivity)
     lower = upper = repeated(worst, full + (rest > 0))
     if draw.probability < 1:
-        # Where a window shows nothing, an adversary can draw the null release itself.
+        # A window without the client is no worse: the adversary can simulate its null release.
         upper = upper if draw.probability > 0 else []
         once = PairBlock(worst.pair, draw.probability, worst.infinity_mass)
         lower = [(once, full)] if full and upper else []
@@ -314,6 +350,7 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
+    """Blocks of averaged check-ins among a known number of clients, each window a shuffle."""
     from turnout.accounting.shuffling.schemes import averaged_window
 
     draw, full, rest = part
@@ -330,11 +367,12 @@ def _averaged_shuffle(
 
 
 def published(scheme: Scheme) -> Decomposition | None:
-    """The blocks of a whole run by the smallest published bound; None where `decompose` has those.
+    """Blocks of a whole run by the smallest published bound; None where `decompose` uses no other.
 
-    Messages of adaptive ε₀-randomizers, shuffled or of averaged check-ins, rest on Theorem 3 of
-    docs/design/shuffling.md, which is ours. Clones 2021 (feldman2021clones, Theorem 3.1) is the
-    smallest of the published bounds here.
+    For adaptive ε₀-randomizers, shuffled or in averaged check-ins, `decompose` uses Theorem 3 of
+    docs/design/shuffling.md, which is not published. The smallest published bound for them is
+    Clones 2021.
+    Source: feldman2021clones, Theorem 3.1.
     """
     randomizer = scheme.randomizer
     if not isinstance(randomizer, PureRandomizer):
@@ -356,18 +394,19 @@ def published(scheme: Scheme) -> Decomposition | None:
 
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
-    """The parts of one run as a whole."""
+    """Decomposition of a whole run from those of its parts."""
     return parts[0] if len(parts) == 1 else joined_decompositions(parts)
 
 
 def require_central(scheme: Scheme) -> None:
-    """Refuses a trust model under which nobody hides check-ins and single updates."""
+    """Refuse a trust model in which no coordinator hides participation and single updates."""
     if scheme.trust is not TrustModel.CENTRAL:
         raise UnsupportedError(
-            f"this analysis trusts the coordinator; trust = {scheme.trust.value!r} has none"
+            f"trust = {scheme.trust.value!r}: expected 'central' for this combination of "
+            "participation, release and relation"
         )
 
 
 def is_per_client(scheme: Scheme) -> bool:
-    """Whether clients have windows of their own, so that ε differs between them."""
+    """Whether windows, and therefore ε, differ by client."""
     return any(type(s.draw) is OneOfOwn for s in normal_form(scheme.participation).spans)

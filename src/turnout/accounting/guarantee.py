@@ -1,8 +1,9 @@
 """Guarantees: ε with its δ, relation, unit and trust model; and schemes with released counts.
 
-`price` returns a `Guarantee`, which holds `ClientGuarantees` where clients have windows of their
-own. `with_released_counts` returns the scheme that prices noisy counts of the clients of each step
-beside the sums. The module builds on `schemes` alone; the rest of accounting returns its classes.
+`pricing.price` returns a `Guarantee`, which holds `ClientGuarantees` where windows differ by
+client. `with_released_counts` returns the scheme whose ε covers the sums of a run together with
+noisy counts of the clients of each step. The module builds on `schemes` alone; the rest of
+accounting returns its classes.
 
 Notation: σ is the noise multiplier of the sums, s the standard deviation of the noise on a count.
 """
@@ -22,16 +23,16 @@ from turnout.schemes import GaussianNoise, PrivacyUnit, Relation, ReleaseRule, S
 from turnout.schemes.parameters import hold_members
 
 ABSOLUTE_TOLERANCE = 1e-9
-"""Gap between bounds on ε that meets every requested relative tolerance."""
+"""Distance between bounds on ε that meets every requested relative tolerance."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClientGuarantees:
-    """ε of each client, for participation in which clients have windows of their own.
+    """Upper bounds on ε of each client, for participation whose windows differ by client.
 
     Attributes:
-        find: computes `epsilon_upper`, which takes seconds for hundreds of kinds of clients.
-        window_sizes: steps among which the client draws, shape (clients, windows).
+        find: function that computes `epsilon_upper`; seconds for hundreds of kinds of clients.
+        window_sizes: number of steps among which a client draws, shape (clients, windows).
     """
 
     find: Callable[[], FloatArray]
@@ -39,7 +40,7 @@ class ClientGuarantees:
 
     @cached_property
     def epsilon_upper(self) -> FloatArray:
-        """Upper bound on ε per client, shape (clients,); 0 for a client that never takes part."""
+        """Upper bounds on ε per client, shape (clients,); 0 for a client that never takes part."""
         return self.find()
 
 
@@ -48,16 +49,21 @@ class Guarantee:
     """(ε, δ) of a scheme, with relation, unit, trust model, and both directions.
 
     Attributes:
-        epsilon: proved bounds on the smallest ε at this δ; quote ``upper``.
-        directions: bounds of each direction ("remove", "add"), or "replace" alone under
+        epsilon: proved bounds on the smallest ε at this δ; ``upper`` is the privacy guarantee.
+        delta: δ, strictly between 0 and 1.
+        directions: bounds on ε of each direction ("remove", "add"), or of "replace" alone under
             replace-one, which is symmetric.
-        clients: the distribution over clients where windows differ; ``epsilon`` is then the
-            worst client's.
-        tolerance: the relative width of ``epsilon`` that was requested.
-        exact: whether finer grids alone would narrow ``epsilon``; else the analysis leaves a gap
-            that no grid closes.
-        cut_short: whether the budget of work, which is counted and the same on every machine, ended
-            refinement before the tolerance was met.
+        relation: neighbouring relation under which ε holds.
+        unit: unit of privacy, all data of a client or one example.
+        trust: parties that a client must trust for ε to hold.
+        method: short name of the analysis behind ``epsilon.upper``.
+        clients: upper bounds of each client where windows differ by client, else None;
+            ``epsilon`` is then that of the costliest client.
+        tolerance: relative width of ``epsilon`` that was requested.
+        exact: whether finer grids alone would narrow ``epsilon``; if not, the analysis leaves a
+            gap that no grid closes.
+        cut_short: whether the budget of work ended refinement before the tolerance was met. Work
+            is counted, so the budget is the same on every machine.
     """
 
     epsilon: Bounds
@@ -77,32 +83,34 @@ class Guarantee:
 
     @property
     def meets_tolerance(self) -> bool:
-        """Whether the bounds on ε are within the requested tolerance."""
+        """Whether the distance of the bounds on ε is within the requested tolerance."""
         width = self.epsilon.upper - self.epsilon.lower
         return width <= self.tolerance * self.epsilon.upper + ABSOLUTE_TOLERANCE
 
 
-_ROUNDING = 1e-15  # three operations err by less; less noise costs more
+_ROUNDING = 1e-15  # relative, above the error of three operations; less noise gives a larger ε
 
 
 def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
-    """Scheme that prices a run which also releases the count of every step, with noise.
+    """Scheme whose ε covers a run that also releases a noisy count of clients at every step.
 
-    Where the client takes part, the sum moves by an update of norm at most C, under noise of σC,
-    and the count by 1, under noise of s. Scaled by their noise both are one Gaussian whose
-    mean moves by at most √(1/σ² + 1/s²): noise of multiplier (1/σ² + 1/s²)^(−1/2), at the same
-    steps. Rounding a noisy count is postprocessing. Only under add-remove: elsewhere the count
-    does not depend on the client's record, but shows in both worlds when it took part.
+    In a step in which the client takes part, the sum moves by an update of norm at most C, under
+    noise of standard deviation σC, and the count moves by 1, under noise of standard deviation s.
+    Scaled by their noise, both form one Gaussian vector whose mean moves by at most
+    √(1/σ² + 1/s²): this is noise of multiplier (1/σ² + 1/s²)^(−1/2) at the same steps. Rounding a
+    noisy count is postprocessing. The argument needs add-remove: under other relations the count
+    does not depend on the client's record, but shows in both worlds when the client takes part.
 
     Args:
-        scheme: aggregated releases with Gaussian noise, under add-remove.
-        standard_deviation: s, in clients, positive; `math.inf` releases nothing.
+        scheme: scheme with aggregated releases and Gaussian noise, under add-remove.
+        standard_deviation: s, in clients, positive; at `math.inf` no count is released.
 
     Returns:
-        A scheme for `price` and the rest of accounting; its ε covers sums and counts together.
+        A scheme for `price` and the rest of accounting; its multiplier is rounded down, so its ε
+        is never below that of sums and counts together.
 
     Raises:
-        ParameterError: a standard deviation out of range.
+        ParameterError: the standard deviation is not positive.
         UnsupportedError: another relation, release rule or randomizer.
 
     >>> from turnout.schemes import CheckIn
@@ -114,10 +122,10 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
         checks.positive(standard_deviation=standard_deviation)
     if scheme.relation is not Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
-            "noisy counts are priced beside aggregated releases under add-remove"
+            "noisy counts have an analysis with aggregated releases under add-remove only"
         )
     if not isinstance(scheme.randomizer, GaussianNoise):
-        raise UnsupportedError("noisy counts are priced beside Gaussian noise")
+        raise UnsupportedError("noisy counts have an analysis with Gaussian noise on sums only")
     sigma = scheme.randomizer.noise_multiplier
     both = sigma / math.hypot(1.0, sigma / standard_deviation)
     return replace(scheme, randomizer=GaussianNoise(both * (1.0 - _ROUNDING)))

@@ -1,17 +1,17 @@
-"""The price of a scheme: certified lower and upper bounds on its ε.
+"""Privacy guarantee of a scheme: certified lower and upper bounds on its ε.
 
 `price` returns a `Guarantee` with both bounds, `epsilon_upper` the upper bound alone on one grid,
 `client_guarantees` the upper bound of each client. `decomposition_bounds` and `decomposition_upper`
-price runs that are already in blocks. `gaussian_epsilon` and `published_epsilon` are upper bounds
-for one release and by the smallest published result. `shuffled_price` is the price of shuffled
-messages of one randomizer that all clients use. The module turns a scheme into blocks by
-`decomposition` and composes them by `divergence.composition`; `calibration`, `meaning` and
+bound ε of runs that are already in blocks. `gaussian_epsilon` is an upper bound for one release,
+`published_epsilon` one by the smallest published result. `shuffled_price` bounds ε of shuffled
+messages of randomizers that all clients use. The module turns a scheme into blocks by
+`decomposition` and composes the blocks by `divergence.composition`; `calibration`, `meaning` and
 `budgets` build on it.
 
-`shuffled_price` does not depend on the order of speaking, since the randomizer is chosen beforehand
-(Theorem 2 of docs/design/shuffling.md). Where the distributions of two records differ less than ε₀
-allows (`BoundedVariation`), or are known, ε is smaller than by the worst pair of all
-ε₀-randomizers.
+`shuffled_price` does not depend on the order in which clients send, since the randomizer is chosen
+beforehand (Theorem 2 of docs/design/shuffling.md). Where the output distributions of two records
+are known, or differ less than ε₀ allows (`BoundedVariation`), ε is smaller than the ε of the worst
+pair of all ε₀-randomizers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from turnout.accounting.divergence.composition import (
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.unhidden import ClosedForm, Turn, Unhidden
+from turnout.accounting.divergence.unhidden import ClosedForm, Unhidden, UnhiddenBlock
 from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.participation.neighbours import window_bound
@@ -63,27 +63,31 @@ from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, ReleaseRule, Scheme
 from turnout.schemes.normal_form import OneOfOwn, normal_form
 
-_REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
+_REFINEMENTS = 5  # levels of grids, tried until the bracket is narrow enough
 
 
 def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
-    """ε of a scheme at δ, as proved bounds in both directions.
+    """Privacy guarantee of a scheme at δ: proved bounds on ε in both directions.
 
     Args:
-        scheme: what happens.
+        scheme: randomizer, participation, neighbouring relation, unit and trust model.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative width at which refining stops. Where the analysis is not exact (two
-            neighbour bounds, one client a step, k-subset, shuffles), it stops when the upper bound
-            moves no more.
+        tolerance: relative width of the bounds on ε at which refinement stops, strictly between 0
+            and 1. Where the analysis is not exact (two neighbour bounds, one client a step,
+            k-subset, shuffles), refinement stops when finer grids no longer lower the upper bound.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
-        above it. ``meets_tolerance`` says whether they are as close as asked.
+        above it. ``meets_tolerance`` says whether their distance is within the tolerance.
 
     Raises:
+        ParameterError: δ or the tolerance is out of range.
         UnsupportedError: no sound analysis is known for this combination, or no ε holds at so
-            small a δ, because a randomizer's outcomes tell worlds apart for sure too often.
+            small a δ, because outcomes that only one of the two neighbouring worlds can have are
+            likelier than δ.
         NumericalError: no upper bound can be certified.
+
+    Source: docs/design/accounting.md.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
     with question():
@@ -93,7 +97,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
 
 
 def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    """The price where all clients draw alike."""
+    """Guarantee of a scheme whose clients all draw their steps from one distribution."""
     parts = decompose(scheme)
     if dominating(scheme.randomizer, 1.0).infinity_mass > 0:
         _require_above_infinity_mass(parts.record_against_null, delta)
@@ -108,29 +112,47 @@ def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
 
 
 def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
-    """Refuses a δ at which no ε holds, whatever the grids: outcomes that one world cannot have."""
+    """Refuse a δ below the probability of outcomes that only one neighbouring world can have."""
     for direction in Direction:
+        # ln of the probability that no block has such an outcome, from above: a block without a
+        # certified curve counts as one that never has.
         log_kept = 0.0
         for block, count in bound.lower:
-            with suppress(NumericalError, WorkSpentError), certified(0.1):  # else nothing is known
+            with suppress(NumericalError, WorkSpentError), certified(0.1):
                 floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
                 log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
         infinity_mass = -math.expm1(log_kept)
         if infinity_mass >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
-                f"delta = {delta:g} must exceed {infinity_mass:.3g}, the chance of outcomes that "
-                "show for sure which of the two worlds is so"
+                f"delta = {delta:g}: expected more than {infinity_mass:.3g}, the probability of "
+                "outcomes that only one of two neighbouring inputs can produce"
             )
 
 
 def epsilon_upper(
     scheme: Scheme, delta: float, steps: int | None = None, *, shared: bool = False
 ) -> float:
-    """A proved upper bound on ε after the first ``steps`` steps, at one fixed grid.
+    """Proved upper bound on ε after the first steps of a scheme, on one fixed grid.
 
-    Quicker than `price`: one side only, on the first grid that `price` tries, so never below what
-    `price` returns. With ``shared`` the grid is a finer one that most numbers of steps have in
-    common, so that pricing many of them costs little more than one.
+    The function is quicker than `price`: it computes one side, on the first grid that `price`
+    tries, so its value is never below the upper bound that `price` returns.
+
+    Args:
+        scheme: the whole scheme.
+        delta: δ, strictly between 0 and 1.
+        steps: number of steps, from 0 to the scheme's; the whole run if None.
+        shared: use a finer grid that most numbers of steps have in common, so that bounds for many
+            numbers of steps cost little more than one.
+
+    Returns:
+        ε, never below the true one; for clients with windows of different sizes, the largest.
+
+    Raises:
+        ParameterError: δ or the number of steps is out of range.
+        UnsupportedError: no sound analysis is known for this combination, or no ε holds at δ.
+        NumericalError: no upper bound can be certified.
+
+    Source: docs/design/accounting.md.
     """
     checks.open_unit(delta=delta)
     steps = steps_of(scheme, steps)
@@ -144,17 +166,41 @@ def epsilon_upper(
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     """Upper bound on ε of one Gaussian release at δ; both directions are the same.
 
-    The noise multiplier is the noise's standard deviation over the sensitivity.
+    Args:
+        noise_multiplier: standard deviation of the noise over the sensitivity, positive.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        ε, rounded up: never below the true one.
+
+    Raises:
+        ParameterError: the noise multiplier is not positive.
+
+    Source: docs/design/accounting.md, table of pairs.
     """
     block = PairBlock(GaussianPair(noise_multiplier))
     try:
         return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
-    except NumericalError:  # e^ε is no float any more
+    except NumericalError:  # e^ε exceeds the largest float
         return ClosedForm.gaussian(1.0 / noise_multiplier).epsilon(delta)
 
 
 def published_epsilon(scheme: Scheme, delta: float) -> float | None:
-    """Upper bound on ε by the smallest published bound; None where `price` rests on no other."""
+    """Upper bound on ε of a scheme by the smallest published bound that applies.
+
+    Args:
+        scheme: the whole scheme.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        ε, never below the true one; None where `price` itself uses published results alone.
+
+    Raises:
+        UnsupportedError: the published bound does not cover the scheme.
+        NumericalError: no upper bound can be certified.
+
+    Source: `decomposition.published` (feldman2021clones, Theorem 3.1).
+    """
     with question():
         parts = published(scheme)
         return None if parts is None else decomposition_upper(parts, delta)
@@ -163,7 +209,7 @@ def published_epsilon(scheme: Scheme, delta: float) -> float | None:
 def decomposition_bounds(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> dict[str, Bounds]:
-    """Proved bounds on ε by direction of a run that is already in blocks.
+    """Proved bounds on ε of a run that is already in blocks, by direction.
 
     Raises:
         NumericalError: no upper bound can be certified.
@@ -174,7 +220,7 @@ def decomposition_bounds(
 def _directions(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> tuple[dict[str, Bounds], bool]:
-    """Bounds by direction, and whether the budget of work ended their refinement."""
+    """Bounds on ε by direction, and whether the budget of work ended their refinement."""
     with question() as meter:
         if parts.replacement_against_null is None:
             bounds = _one_bound_brackets(parts, delta, tolerance)
@@ -188,7 +234,7 @@ def _directions(
 def _one_bound_brackets(
     parts: Decomposition, delta: float, tolerance: float
 ) -> dict[Direction, Bounds]:
-    """Bounds where the reference is the neighbour; the work is shared out among directions."""
+    """Bounds on ε by one neighbour bound; the directions share the budget of work equally."""
     bounds: dict[Direction, Bounds] = {}
     directions = parts.record_against_null.directions
     for direction in directions:
@@ -198,13 +244,15 @@ def _one_bound_brackets(
 
 
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
-    """Bounds where a relation takes two neighbour bounds.
+    """Bounds on ε where the relation takes two neighbour bounds; they are not tight.
 
-    They are not tight; the null record is an allowed neighbour and gives the lower bound.
+    The null record is an allowed neighbour, so the first neighbour bound gives the lower bound.
     """
     record = parts.record_against_null
-    with budget():  # as much as `epsilon_upper` has, and lower bounds the rest
+    # Upper bounds may use as much work as `epsilon_upper` has; lower bounds use the rest.
+    with budget():
         uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
+    # Where upper and lower blocks agree, lower bounds use the grid of the upper ones again.
     shared = record.upper and record.upper == record.lower
     try:
         grid = two_bound_grid(record.upper, delta) if shared else None
@@ -220,13 +268,13 @@ def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, B
 def _bounds(
     parts: Decomposition, direction: Direction, delta: float, lower: float, upper: float
 ) -> Bounds:
-    """Bounds, the lower one raised to what is known without a grid."""
+    """Bounds on ε, the lower one raised to the closed form of unhidden participation."""
     certain = direction is Direction.ADD
     return Bounds(max(lower, parts.unhidden.lower(delta, certain=certain)), upper)
 
 
 def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | None) -> float:
-    """A lower bound on one grid; 0 where none can be certified."""
+    """Lower bound on ε on one grid; 0 where none can be certified."""
     try:
         return run_epsilon(bound.lower, d, Side.LOWER, delta, 0, grid=grid)
     except NumericalError:
@@ -234,7 +282,7 @@ def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | N
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
-    """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
+    """Proved upper bound on ε of a run that is already in blocks, on one fixed grid."""
     cap = parts.unhidden.upper(delta)
     with question():
         if parts.replacement_against_null is not None:
@@ -243,26 +291,27 @@ def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = Fa
 
 
 def _method(parts: Decomposition, delta: float, upper: float) -> str:
-    """The analysis behind an upper bound, in a few words."""
+    """Short name of the analysis that gives an upper bound."""
     method = parts.record_against_null.method
     capped = upper == parts.unhidden.upper(delta)
     return f"{method}; at most what unamplified releases cost" if capped else method
 
 
 def _exact(parts: Decomposition) -> bool:
-    """Whether finer grids make the bracket as narrow as asked."""
+    """Whether finer grids narrow the bounds to any requested width."""
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
+    """Upper bound on ε of a run on one grid, a shared grid if requested."""
     grid = LossGrid.common(bound.upper, delta) if shared else None
     return run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
 
 
 def _capped(bound: Callable[[], float], cap: float) -> float:
-    """An upper bound, or the cap where that is lower, or the bound costs too much work.
+    """Upper bound on ε, or the cap where the cap is lower or the bound cannot be computed.
 
     Raises:
         NumericalError: neither can be certified.
@@ -279,15 +328,15 @@ def _capped(bound: Callable[[], float], cap: float) -> float:
 
 
 def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance: float) -> Bounds:
-    """Refine until the bracket is as narrow as asked, or finer grids are of no more use."""
+    """Bounds on ε in one direction, refined to the tolerance or until finer grids gain nothing."""
     bound = parts.record_against_null
     exact = bound.exact
-    closing = (
-        bound.tight or bound.upper == bound.lower
-    )  # else finer grids hardly move the lower bound
+    # Without tight blocks finer grids hardly raise the lower bound: it is computed once.
+    closing = bound.tight or bound.upper == bound.lower
     lower, upper, before, refinement = 0.0, parts.unhidden.upper(delta), math.inf, 0
     refusal = f"no upper bound on epsilon can be certified at delta = {delta:g}"
     while refinement < _REFINEMENTS:
+        # Both bounds on this grid; bounds of coarser grids stay valid, so the best ones are kept.
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
             if closing or math.isinf(before):
@@ -304,12 +353,12 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
                 break
             refinement += 1
             continue
-        # A third of the last gain is what all finer grids together have left to gain.
+        # Gap that is left: all finer grids together gain about a third of the last gain.
         open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
         missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
         if missing <= 1.0:
             break
-        # Each refinement divides the width by nearly four: go at once to the one that should do.
+        # Each refinement divides the width by nearly four: go to the one that should suffice.
         jump = math.ceil(math.log(1.05 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper):
@@ -318,7 +367,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
 
 
 def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> list[float]:
-    """Upper bounds through the reference, in both directions, or a cap that is lower."""
+    """Upper bounds on ε through the reference, in both directions, or the cap if it is lower."""
     assert parts.replacement_against_null is not None
     record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
     there = _capped(partial(two_bound_epsilon, record, other, delta), cap)
@@ -329,17 +378,20 @@ def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Everybody with windows of the same sizes: the blocks, and their upper ε by direction."""
+    """Clients whose windows have the same sizes: their blocks and upper bounds on ε."""
 
     parts: Decomposition
     uppers: dict[Direction, float]
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
+    """Guarantee of a scheme whose clients have windows of different sizes."""
+    # One upper bound for each kind of client.
     with budget() as meter:
         clients = _clients(scheme, delta, None)
     found = (client.parts.record_against_null.method for client in clients.values())
-    method = f"{next(found, 'nobody')}, worst client"
+    method = f"{next(found, 'no client')}, worst client"
+    # The rest of the work refines the bounds of the costliest kinds.
     with budget() as rest:
         directions = {
             direction.value: _worst(clients.values(), direction, delta, tolerance)
@@ -353,12 +405,20 @@ def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
 
 
 def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuarantees:
-    """ε of each client of a scheme in which clients have windows of their own, when asked for.
+    """Upper bounds on ε per client, for clients with windows of different sizes.
+
+    The bounds are computed when ``epsilon_upper`` of the result is first read.
 
     Args:
-        scheme: of all clients.
-        delta: δ.
-        worst: a proved upper bound on the costliest client's ε, which no client's exceeds.
+        scheme: a scheme whose participation gives each client its own windows.
+        delta: δ, strictly between 0 and 1.
+        worst: proved upper bound on ε of the costliest client; caps the bound of every client.
+
+    Returns:
+        Upper bounds, never below the true ε of a client, and window sizes per client.
+
+    Raises:
+        UnsupportedError: clients do not have windows of their own.
     """
     return _each_client(scheme, worst, lambda: _clients(scheme, delta, None))
 
@@ -366,6 +426,7 @@ def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuara
 def _each_client(
     scheme: Scheme, worst: float, clients: Callable[[], dict[tuple[int, ...], _Client]]
 ) -> ClientGuarantees:
+    """Upper bounds on ε per client, computed when first read."""
     sizes, keys = _window_sizes(scheme, None)
 
     def find() -> FloatArray:
@@ -379,37 +440,45 @@ def _each_client(
 def _worst(
     clients: Iterable[_Client], direction: Direction, delta: float, tolerance: float
 ) -> Bounds:
-    """Bounds of the costliest client, refined until no other can cost more."""
+    """Bounds on ε of the costliest client, refined until no other client's can exceed them."""
     worst = Bounds(0.0, 0.0)
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
             break
         found = _bracket(client.parts, direction, delta, tolerance)
-        # Grids of their own may be coarser: never above the bound that `epsilon_upper` has.
+        # The grid of one client may be coarser than the shared one of `epsilon_upper`: keep the
+        # smaller upper bound.
         worst = worst | Bounds(found.lower, min(found.upper, client.uppers[direction]))
     return worst
 
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
-    """Upper ε of every kind of client, by the sorted sizes of its windows."""
+    """Blocks and upper bounds of every kind of client, by the sorted sizes of its windows."""
+    # Refuse combinations without an analysis.
     draw = _own_draw(scheme)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
         raise UnsupportedError(
-            "availability windows are priced under add-remove or zero-out, for aggregated or "
+            f"availability windows have no analysis for relation {scheme.relation.value} with "
+            f"{scheme.release.value} releases: use add-remove or zero-out, and aggregated or "
             "one-client releases"
         )
     if scheme.release is ReleaseRule.ONE_CLIENT and scheme.relation is Relation.ZERO_OUT:
-        raise UnsupportedError("one-client releases over availability windows need add-remove")
+        raise UnsupportedError(
+            "one-client releases over availability windows have no analysis under zero-out: "
+            "use add-remove"
+        )
+    # In a one-client release the client may displace another: the update moves by up to 2C.
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
     lower = dominating(scheme.randomizer, 1.0)
     found: dict[tuple[int, ...], _Client] = {}
     kinds = sorted(set(_window_sizes(scheme, steps)[1]))
+    # One bound for each kind of client, with an equal share of the work that is left.
     for sizes in kinds:
-        turns = in_windows(draw.probability, *Counter(sizes).items())
+        drawn = in_windows(draw.probability, *Counter(sizes).items())
         bound = window_bound(upper, lower, sizes, draw.probability)
-        parts = Decomposition(bound, unhidden=unhidden(scheme, turns))
+        parts = Decomposition(bound, unhidden=unhidden(scheme, drawn))
         try:
             with budget(share=1.0 / (len(kinds) - len(found))):
                 found[sizes] = _Client(parts, _uppers(parts, delta, shared=True))
@@ -420,7 +489,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 
 def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
-    """A proved upper bound of each direction, at one fixed grid."""
+    """Proved upper bound on ε of each direction, on one fixed grid."""
     bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
     for direction in bound.directions:
         with budget(share=1.0 / (len(bound.directions) - len(found))):
@@ -429,7 +498,7 @@ def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
-    """Window sizes of every client, and those of windows begun so far, sorted, without 0."""
+    """Window sizes of every client, and its sorted positive sizes of the windows begun so far."""
     draw = _own_draw(scheme)
     sizes = draw.block_sizes()
     begun = sizes.shape[1] if steps is None else -(-steps // draw.steps)
@@ -437,46 +506,52 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tup
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """The draw of a law under which clients have steps of their own; refuses others beside it."""
+    """The draw of a participation whose windows differ by client; refuses any other draw."""
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
     if len(spans) > 1 or not isinstance(draw, OneOfOwn):
         raise UnsupportedError(
-            f"{type(scheme.participation).__name__} has steps of clients' own beside other draws, "
-            "which has no analysis"
+            f"{type(scheme.participation).__name__} combines windows that differ by client with "
+            "other draws: no analysis is known"
         )
     return draw
 
 
 Messages = Sequence[tuple[PureRandomizer, int]]
-"""The laws of one client's messages, and how many there are of each."""
+"""Randomizers of one client's messages, and the number of messages by each."""
 
 
 @lru_cache(maxsize=1024)
-def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
+def _shuffled_price(
+    messages: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float
+) -> float:
+    """Upper bound of `shuffled_price` for n clients."""
     from turnout.accounting.shuffling.messages import one_round  # slow to import
 
-    run = merged_runs([(one_round(law, n).upper, count) for law, count in laws])
-    named = [(Turn(ClosedForm.pure(law.epsilon0)), count) for law, count in laws]
+    run = merged_runs([(one_round(each, n).upper, count) for each, count in messages])
+    named = [(UnhiddenBlock(ClosedForm.pure(each.epsilon0)), count) for each, count in messages]
     bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True)
     return decomposition_upper(Decomposition(bound, unhidden=Unhidden(named)), delta)
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
-    """ε of the messages of n clients, each message shuffled with the others' of its number.
+    """Upper bound on ε of n clients' messages, where the i-th messages of all are shuffled.
 
     Source: docs/design/shuffling.md; composed numerically over a client's messages.
 
     Args:
-        messages: of each client, independent of each other given the client's record.
+        messages: randomizers of a client's messages with the number of messages by each; the
+            messages are independent given the client's record.
         clients: n ≥ 1, all of whom follow the protocol.
-        delta: δ in (0, 1).
+        delta: δ, strictly between 0 and 1.
 
     Returns:
         ε under replace-one, never below the true one and never above the sum of the ε₀.
 
     Raises:
-        UnsupportedError: a law that not all clients share.
+        ParameterError: the number of clients or δ is out of range.
+        UnsupportedError: a randomizer that clients do not share, because its choice is adaptive.
+        NumericalError: no upper bound can be certified.
 
     >>> from turnout.schemes import KaryResponse
     >>> round(shuffled_price([(KaryResponse(4.0, 2), 1)], 10**6, 1e-8), 4)
@@ -489,17 +564,23 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
 
 
 def shuffled_method(messages: Messages) -> str:
-    """The analyses of `shuffled_price`, in a few words."""
+    """Short names of the analyses that `shuffled_price` uses, sorted and separated by commas.
+
+    Raises:
+        UnsupportedError: a randomizer that clients do not share.
+    """
     from turnout.accounting.shuffling.messages import one_round  # slow to import
 
     _require_shared(messages)
-    return ", ".join(sorted({one_round(law, 1).method for law, _ in messages}))
+    return ", ".join(sorted({one_round(each, 1).method for each, _ in messages}))
 
 
 def _require_shared(messages: Messages) -> None:
-    for law, _ in messages:
-        if not isinstance(law, NonAdaptiveRandomizer):
+    """Refuse randomizers that may differ between clients."""
+    for each, _ in messages:
+        if not isinstance(each, NonAdaptiveRandomizer):
             raise UnsupportedError(
-                f"shuffled messages of {type(law).__name__}: no law is known that all clients "
-                "share; public randomness would tell who sent what"
+                f"shuffled messages of {type(each).__name__} have no analysis: clients may use "
+                "different randomizers, and public randomness would show which client sent a "
+                "message; use a randomizer that all clients share"
             )

@@ -1,6 +1,6 @@
-"""The privacy curve of several runs: composition by ``+`` and ``*``, with dp-accounting's too.
+"""Privacy curve of several runs: composition by ``+`` and ``*``, exchange with dp-accounting.
 
-`PrivacyCurve` is a multiset of independent blocks; composing adds up multisets, so that
+`PrivacyCurve` is a multiset of independent blocks. Composition adds up multisets, so that
 ``m * 3 == m + m + m`` holds by construction. ε and δ are computed on request. `LossBlock` and
 `LossCurve` hold privacy loss distributions imported from dp-accounting. The module builds on
 `decomposition` and `pricing`.
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _HINTS = (1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
-"""δ's at which an exported curve is made sharp, besides the least."""
+"""Values of δ at which an exported curve is sharp, in addition to its tail."""
 _EXPORTED_LOSSES = 2**14
-_COARSEST = 50.0  # distance between losses
+_COARSEST = 50.0  # largest distance between losses
 _MOST_LOSSES = 10_000_000
-_SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's to which a profile is made sharp, one by one
-_CAP_ROUNDING = 1e-12  # more than a sum of ε₀ errs by
-_BEYOND = 500.0  # an ε at which only the infinity mass is left
+_SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # values of δ to which profiles are sharp, tried in turn
+_CAP_ROUNDING = 1e-12  # relative, above the rounding error of a sum of ε₀
+_BEYOND = 500.0  # ε at which δ is the infinity mass alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCurve:
     """δ(K) of a given privacy loss distribution, such as an imported one."""
 
-    law: LossDistribution
+    distribution: LossDistribution
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``, moved to the side by the rounding of its own sums."""
+        """δ at each K ≥ 1, shape of ``k``, rounded to the side by the error bound of its sums."""
         mass, inverse = self._tails(k)
         far = k * inverse
-        error = 8.0 * UNIT_ROUNDOFF * self.law.masses.size * (mass + far)
-        value = self.law.infinity + mass - far
+        error = 8.0 * UNIT_ROUNDOFF * self.distribution.masses.size * (mass + far)
+        value = self.distribution.infinity + mass - far
         return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
@@ -71,7 +71,8 @@ class LossCurve:
         return -self._tails(k)[1]
 
     def _tails(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        losses, masses = self.law.losses, self.law.masses
+        """Mass of losses above ln K under P and under Q, shape of ``k`` each."""
+        losses, masses = self.distribution.losses, self.distribution.masses
         inverses = masses * np.exp(-np.maximum(losses, 0.0))
         index = np.searchsorted(losses, np.log(k), side="right")
         mass, inverse = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (masses, inverses))
@@ -80,20 +81,20 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """A mechanism by its loss distributions in both directions; compared by identity."""
+    """Block given by its loss distributions in both directions; compared by identity."""
 
     remove: LossDistribution
     add: LossDistribution
 
     @property
     def loss_deviation(self) -> float:
-        """Standard deviation of the loss, at most 1."""
+        """Standard deviation of the privacy loss, at most 1."""
         losses, masses = self.remove.losses, self.remove.masses
         mean = float(masses @ losses)
         return float(min(1.0, max(1e-9, masses @ (losses - mean) ** 2) ** 0.5))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one direction; its side of the truth is that of the given distribution."""
+        """Curve of one direction, on the same side of the truth as the given distribution."""
         return LossCurve(self.remove if direction is Direction.REMOVE else self.add, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -104,12 +105,18 @@ class LossBlock:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PrivacyCurve:
-    """Privacy curve of one or several runs about the same client, composed adaptively.
+    """Privacy curve of one or several runs on the same client's data, composed adaptively.
 
     Guarantees:
         ``m * 3 == m + m + m``; the ε of ``a + b`` is at least that of a and that of b.
 
     Curves that differ in relation, unit or trust cannot be composed.
+
+    Attributes:
+        parts: independent blocks of all runs.
+        relation: neighbouring relation.
+        unit: unit of privacy, all data of a client or one example.
+        trust: parties that a client must trust for ε to hold.
 
     >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
@@ -129,13 +136,21 @@ class PrivacyCurve:
 
     @classmethod
     def of(cls, scheme: Scheme, steps: int | None = None) -> PrivacyCurve:
-        """Privacy curve of a scheme's first ``steps`` steps, or of all.
+        """Privacy curve of a scheme or of its first steps.
+
+        Args:
+            scheme: the whole scheme.
+            steps: number of steps, from 0 to the scheme's; the whole run if None.
 
         Raises:
-            UnsupportedError: no sound analysis is known, or clients have windows of their own.
+            ParameterError: the scheme has fewer steps.
+            UnsupportedError: no sound analysis is known, or windows differ by client.
         """
         if is_per_client(scheme):
-            raise UnsupportedError("windows cut from a trace differ by client; price them alone")
+            raise UnsupportedError(
+                "windows of an availability trace differ by client, so there is no one privacy "
+                "curve; use price(scheme, delta)"
+            )
         return cls(
             joined_decompositions([decompose(scheme, steps)]),
             scheme.relation,
@@ -152,18 +167,24 @@ class PrivacyCurve:
         unit: PrivacyUnit = PrivacyUnit.CLIENT,
         trust: TrustModel = TrustModel.CENTRAL,
     ) -> PrivacyCurve:
-        """Privacy curve of a dp-accounting mechanism, for instance `from_laplace_mechanism`.
+        """Privacy curve of a mechanism of dp-accounting, for instance `from_laplace_mechanism`.
 
         Args:
-            pessimistic: made with ``pessimistic_estimate=True``, as is its default.
-            relation: the neighbours of its two directions; dp-accounting does not record it.
-            optimistic: the same made with False, for lower bounds; without it they are as if
-                nothing was released.
-            unit: the unit of one record.
-            trust: the trust model.
+            pessimistic: loss distribution made with ``pessimistic_estimate=True``, the default of
+                dp-accounting; gives upper bounds.
+            relation: neighbouring relation of its two directions; dp-accounting does not record it.
+            optimistic: loss distribution of the same mechanism made with
+                ``pessimistic_estimate=False``; gives lower bounds. Without it lower bounds are 0.
+            unit: unit of privacy.
+            trust: trust model.
+
+        Returns:
+            A curve whose upper bounds are never below the truth if the pessimistic estimate is
+            not.
 
         Raises:
-            ParameterError: an estimate on the wrong side.
+            ParameterError: a pessimistic distribution where an optimistic one is expected, or
+                the reverse.
         """
         upper = _imported("pessimistic", pessimistic, expected=True)
         lower = _imported("optimistic", optimistic, expected=False) if optimistic else None
@@ -178,7 +199,7 @@ class PrivacyCurve:
         return f"PrivacyCurve({blocks:,} block{'s'[: blocks != 1]}; {terms})"
 
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
-        """Privacy curve of both, composed adaptively."""
+        """Privacy curve of both curves' runs, composed adaptively."""
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
         if mine != yours:
             raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
@@ -187,13 +208,13 @@ class PrivacyCurve:
         )
 
     def __radd__(self, other: object) -> PrivacyCurve:
-        """The curve itself, to 0, with which `sum` begins."""
+        """The curve itself if the other operand is 0, the start value of `sum`."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, times: int) -> PrivacyCurve:
         """Privacy curve of ``times`` repetitions, composed adaptively."""
         checks.count(times=times)
-        times = int(times)  # of numpy's smaller types a product of counts may not be one
+        times = int(times)  # products of counts could overflow in small numpy types
         return PrivacyCurve(
             joined_decompositions([self.parts] * times)
             if times < 2
@@ -206,9 +227,17 @@ class PrivacyCurve:
     __rmul__ = __mul__
 
     def epsilon(self, delta: float, tolerance: float = 1e-3) -> Bounds:
-        """Lower and upper bound on ε at δ; quote ``upper``.
+        """Lower and upper bound on ε at δ; ``upper`` is the guarantee.
+
+        Args:
+            delta: δ, strictly between 0 and 1.
+            tolerance: relative width at which refinement stops, strictly between 0 and 1.
+
+        Returns:
+            Bounds on the larger direction; the true ε lies between them.
 
         Raises:
+            ParameterError: δ or the tolerance is out of range.
             NumericalError: no upper bound can be certified.
         """
         return reduce(or_, self.directions(delta, tolerance).values())
@@ -216,28 +245,38 @@ class PrivacyCurve:
     def directions(self, delta: float, tolerance: float = 1e-3) -> dict[str, Bounds]:
         """Bounds on ε at δ by direction: "remove" and "add", or "replace".
 
+        Arguments are those of `epsilon`.
+
         Raises:
+            ParameterError: δ or the tolerance is out of range.
             NumericalError: no upper bound can be certified.
         """
         checks.open_unit(delta=delta, tolerance=tolerance)
         return decomposition_bounds(self.parts, self.relation, delta, tolerance)
 
     def delta(self, epsilon: float) -> Bounds:
-        """Lower and upper bound on δ at ε; quote ``upper``.
+        """Lower and upper bound on δ at ε; ``upper`` is the guarantee.
+
+        Args:
+            epsilon: ε in [0, 600].
+
+        Returns:
+            Bounds on the larger direction; the true δ lies between them.
 
         Raises:
-            ParameterError: an ε outside [0, 600].
-            NumericalError: nothing can be certified.
+            ParameterError: ε is outside [0, 600].
+            NumericalError: no bound can be certified.
         """
         from turnout.accounting.meaning.profile import LARGEST_EPSILON, composed_curves
 
-        # Check ε; beyond the cap of a run δ is 0.
+        # Check ε; above the closed-form bound at δ = 0, δ is 0.
         checks.non_negative(epsilon=epsilon)
         if epsilon > LARGEST_EPSILON:
             raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
         if epsilon > self.parts.unhidden.upper(0.0) * (1.0 + _CAP_ROUNDING):
             return Bounds(0.0, 0.0)
-        # Profiles sharp to smaller and smaller δ, until the upper bound is within their range.
+        # Profiles that are sharp to ever smaller δ, until δ lies in their range; the bounds of all
+        # of them are valid, so the best ones are kept.
         lower, upper = 0.0, 1.0
         for sharp_to in _SHARP_TO:
             try:
@@ -259,11 +298,18 @@ class PrivacyCurve:
     ) -> PrivacyLossDistribution:
         """Pessimistic privacy loss distribution for dp-accounting.
 
-        It is sharp down to ``least_delta``; the mass beyond counts as infinity mass. Its losses are
-        multiples of ``discretization``, which is chosen if None.
+        Args:
+            least_delta: δ down to which the distribution is sharp, strictly between 0 and 1; the
+                tail beyond counts as infinity mass.
+            discretization: distance of losses, positive and at most 50; chosen if None.
+
+        Returns:
+            Loss distributions of both directions; every ε or δ computed from them is an upper
+            bound.
 
         Raises:
-            ParameterError: a δ outside (0, 1), or a discretization of more than 10⁷ losses.
+            ParameterError: ``least_delta`` is outside (0, 1), or the discretization is out of
+                range or needs more than 10⁷ losses.
             UnsupportedError: the relation takes two neighbour bounds.
         """
         # Check the arguments.
@@ -277,7 +323,10 @@ class PrivacyCurve:
 
         # Upper curves in both directions, sharp at several δ's down to the tail.
         if self.parts.replacement_against_null is not None:
-            raise UnsupportedError("two neighbour bounds have no one privacy loss distribution")
+            raise UnsupportedError(
+                f"relation = {self.relation.value!r} takes two neighbour bounds here, which no "
+                "single privacy loss distribution represents: use epsilon or delta"
+            )
         run, tail = self.parts.record_against_null.upper, 1e-3 * least_delta
         hints = [*(h for h in _HINTS if h > tail), 0.9 * tail]
         remove, add = (
@@ -294,14 +343,16 @@ class PrivacyCurve:
         if 2.0 * reach / gap > _MOST_LOSSES:
             least = f"at least {2.0 * reach / _MOST_LOSSES:.1e}, which is {_MOST_LOSSES:,} losses"
             raise ParameterError("discretization", gap, least)
-        laws = [
+        distributions = [
             loss_distribution(pair, direction, gap, tail).to_dp_accounting()
             for direction in Direction
         ]
-        return PrivacyLossDistribution(*laws)
+        return PrivacyLossDistribution(*distributions)
 
 
 def _repeated(parts: Decomposition, times: int) -> Decomposition:
+    """Decomposition of independent repetitions."""
+
     def bound(one: NeighbourBound) -> NeighbourBound:
         upper = [(block, count * times) for block, count in one.upper]
         lower = [(block, count * times) for block, count in one.lower]
@@ -315,16 +366,17 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
 
 
 def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> LossBlock:
-    laws = []
+    """Block of a dp-accounting distribution; refuses one that is not on the expected side."""
+    distributions = []
     for pmf in (pld._pmf_remove, pld._pmf_add):
         dense = pmf.to_dense_pmf()
         if dense._pessimistic_estimate is not expected:
             side = "pessimistic" if expected else "optimistic"
             raise ParameterError(name, "a distribution", f"one with {side} estimates")
         masses = np.asarray(dense._probs, dtype=float)
-        laws.append(
+        distributions.append(
             LossDistribution(
                 dense._discretization, dense._lower_loss, masses, float(dense._infinity_mass)
             )
         )
-    return LossBlock(*laws)
+    return LossBlock(*distributions)

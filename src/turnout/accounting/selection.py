@@ -3,11 +3,11 @@
 `Stopping` is the distribution of K, a table of whole-number weights. `selected_deltas` and
 `selection_epsilon` bound δ and ε of the best of K runs from the privacy profile of one run,
 `selected` returns the `Guarantee` of a scheme. `calibrate_selection` finds the noise multiplier of
-one run with which the whole search meets its target. Tuning draws K from `Stopping` and quotes the
+one run with which the whole search meets its target. Tuning draws K from `Stopping` and reports the
 guarantee; the module builds on `meaning.profile` and `calibration`.
 
-**Number of runs.** K is drawn from its table, so that the distribution that is priced equals the
-one that is drawn to the last bit, and no search runs for ever. Named families only fill the table.
+**Number of runs.** K is drawn from its table, so the distribution that the bound assumes is exactly
+the one that is drawn, and the number of runs is bounded. Named families only fill the table.
 Notation: w_k is the weight of K = k for k = 1 … N, and their sum is 2⁶²; φ(u) = E[u^K].
 
 **Bound** (derived in docs/design/tuning.md). P and Q are one run's distributions in two
@@ -41,11 +41,11 @@ from turnout.randomness import Source
 from turnout.schemes import Relation, Scheme
 
 TOTAL = 2**62
-"""The sum of all weights."""
+"""Sum of all weights of a table."""
 LARGEST_MOST = 10_000
-"""The largest number of runs that a table reaches."""
+"""Largest number of runs of any table."""
 _LARGEST_SHAPE = 100.0
-_CAP = 10.0  # times the mean: the default end of a table
+_CAP = 10.0  # default largest number of runs, as a multiple of the mean
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,10 @@ class Stopping:
     """Distribution of the number of runs K, from 1 to the number of weights.
 
     Attributes:
-        weights: w_1 … w_N, whole numbers of at least 0 that sum to 2⁶².
+        weights: w_1 … w_N, whole numbers of at least 0 that sum to 2⁶²; N ≤ 10,000.
+
+    Raises:
+        ParameterError: the weights are not such a table.
 
     >>> Stopping.fixed(3).mean
     3.0
@@ -73,14 +76,14 @@ class Stopping:
     def negative_binomial(
         cls, mean: float, shape: float = 0.0, most: int | None = None
     ) -> Stopping:
-        """Negative binomial distribution given K ≥ 1 and K ≤ ``most``, of a given mean.
+        """Negative binomial distribution given 1 ≤ K ≤ ``most``, with a given mean.
 
         Source: Papernot & Steinke 2022 (papernot2022tuning), Definition 1, cut at ``most``.
 
         Args:
-            mean: E[K] ≥ 1.
-            shape: η > −1; 1 is the geometric distribution, 0 the logarithmic one.
-            most: the largest K, above the mean; 10 times the mean by default.
+            mean: E[K], from 1 to 5,000.
+            shape: η in (−1, 100]; 1 is the geometric distribution, 0 the logarithmic one.
+            most: largest K, a whole number above the mean; 10 times the mean by default.
 
         Raises:
             ParameterError: an argument out of its domain.
@@ -93,7 +96,11 @@ class Stopping:
 
     @classmethod
     def poisson(cls, mean: float, most: int | None = None) -> Stopping:
-        """Poisson distribution given K ≥ 1 and K ≤ ``most``; arguments as `negative_binomial`.
+        """Poisson distribution given 1 ≤ K ≤ ``most``, with a given mean.
+
+        Args:
+            mean: E[K], from 1 to 5,000.
+            most: largest K, a whole number above the mean; 10 times the mean by default.
 
         Raises:
             ParameterError: an argument out of its domain.
@@ -104,7 +111,11 @@ class Stopping:
 
     @classmethod
     def fixed(cls, runs: int) -> Stopping:
-        """Constant number of runs K: private, but at a high ε."""
+        """Constant number of runs K, from 1 to 10,000; its ε is large compared to random K.
+
+        Raises:
+            ParameterError: the number of runs is out of range.
+        """
         checks.count(runs=runs)
         checks.at_most("the longest table", LARGEST_MOST, runs=runs)
         return cls((*[0] * (runs - 1), TOTAL))
@@ -113,7 +124,7 @@ class Stopping:
     def _of_mean(
         cls, mean: float, log_weights: Callable[[float], FloatArray], counts: FloatArray
     ) -> Stopping:
-        """Member of an exponential family, weights ∝ exp(log_weights(t)), of the given mean."""
+        """Member with a given mean of an exponential family, weights ∝ exp(log_weights(t))."""
 
         def mean_at(t: float) -> float:
             weights = _normalised(log_weights(t))
@@ -134,13 +145,17 @@ class Stopping:
 
     @cached_property
     def _chances(self) -> FloatArray:
-        """P(K = k), shape (N,); dividing by a power of two is exact but for 2⁻⁵³ of a weight."""
+        """P(K = k), shape (N,), to a relative 2⁻⁵³: only the conversion to float rounds."""
         return np.array([weight / TOTAL for weight in self.weights])
 
     def slope(self, gaps: FloatArray) -> FloatArray:
-        """φ'(1 − g) = E[K (1 − g)^{K−1}] for gaps g in [0, 1], to a relative 1e-11.
+        """Values of φ'(1 − g) = E[K (1 − g)^{K−1}] at gaps g, to a relative 1e-11.
 
-        All terms are positive, so rounding is relative; powers are taken by `log1p`.
+        Args:
+            gaps: g in [0, 1], shape (n,).
+
+        Returns:
+            φ'(1 − g), shape (n,); all terms of the sum are positive, so rounding is relative.
         """
         powers = np.arange(self.most, dtype=float)
         with np.errstate(divide="ignore"):
@@ -149,17 +164,17 @@ class Stopping:
         return np.array([float(terms @ np.exp(powers * log)) for log in logs])
 
     def draw(self, source: Source) -> int:
-        """Number of runs, drawn exactly by the table; it must stay secret."""
+        """Number of runs, drawn exactly from the table; the number must stay secret."""
         position = int(source.below(TOTAL, 1)[0])
         for k, weight in enumerate(self.weights, 1):
             if position < weight:
                 return k
             position -= weight
-        raise AssertionError  # the weights sum to the range
+        raise AssertionError  # not reached: the weights sum to the range of the draw
 
 
 def _counts(mean: float, most: int | None) -> FloatArray:
-    """Counts 1 … N as an array, after a check of mean and N."""
+    """Numbers of runs 1 … N as an array, after checks of mean and N."""
     checks.positive(mean=mean)
     if not 1.0 <= mean <= LARGEST_MOST / 2:
         raise ParameterError("mean", mean, f"a number from 1 to {LARGEST_MOST // 2}")
@@ -172,6 +187,7 @@ def _counts(mean: float, most: int | None) -> FloatArray:
 
 
 def _normalised(log_weights: FloatArray) -> FloatArray:
+    """Probabilities in proportion to the exponentials of their logarithms."""
     weights = np.exp(log_weights - log_weights.max())
     return weights / weights.sum()
 
@@ -185,24 +201,25 @@ def _whole(chances: FloatArray) -> tuple[int, ...]:
 
 METHOD = "private selection by the profile of one run"
 _GAPS = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 1200)])
-_OUTWARD = 1e-10  # relative; more than `Stopping.slope` and a few products err by
+_OUTWARD = 1e-10  # relative, above the error of `Stopping.slope` and a few products
 _ROUNDING = 2.0**-50
-_PRECISION = 1e-5  # of ε, absolute
-_WELL_BELOW = 10.0  # a profile must reach δ divided by this and by the mean of K
+_PRECISION = 1e-5  # absolute, of ε
+_WELL_BELOW = 10.0  # the profile of one run reaches δ divided by this and by the mean of K
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """Upper bounds of one run: H_K(P‖Q) at K = e^ε (``there``), and H_K(Q‖P) (``back``)."""
+    """Upper bounds of one run at K = e^ε: H_K(P‖Q) (``there``) and H_K(Q‖P) (``back``)."""
 
     epsilons: FloatArray
     there: FloatArray
     back: FloatArray
 
     def lowest(self, gaps: FloatArray) -> FloatArray:
-        """T(g), rounded down: Q's least probability of outputs that are not better, at P's gap g.
+        """Lower bound on T(g), Q's least probability of outputs that are not better, shape (n,).
 
-        1 − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q), for each a.
+        With F the probability of outputs that are not better, each a ≥ 0 gives
+        1 − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q).
         """
         ratios = np.exp(self.epsilons)[:, None]
         one = 1.0 - ratios * gaps - self.back[:, None]
@@ -211,9 +228,9 @@ class _Direction:
         return np.clip(best, 0.0, 1.0)
 
     def nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Rising x_j, and upper bounds on E_P(x_j − x)₊.
+        """Increasing thresholds x_j, and upper bounds on E_P[(x_j − x)₊], shape (2n − 1,) each.
 
-        Above 1 they follow from H_{1/K}(P‖Q) = 1 − 1/K + H_K(Q‖P)/K.
+        For x_j above 1 they follow from H_{1/K}(P‖Q) = 1 − 1/K + H_K(Q‖P)/K.
         """
         below, above = np.exp(-self.epsilons[::-1]), np.exp(self.epsilons[1:])
         means = np.concatenate([below * self.there[::-1], above - 1.0 + self.back[1:]])
@@ -221,20 +238,22 @@ class _Direction:
 
 
 class _Selection:
-    """Bound of one direction, as a function of ε."""
+    """Upper bound on δ of the best run in one direction, as a function of ε."""
 
     def __init__(self, direction: _Direction, stopping: Stopping) -> None:
         self._nodes, self._means = direction.nodes()
-        # In a cell of gaps the better end bounds φ'(1 − g) from above, the worse one T from below.
+        # In each cell of gaps φ'(1 − g) is largest at the left end and T(g) smallest at the right.
         lowest = direction.lowest(_GAPS[1:])
         self._tops = stopping.slope(_GAPS[:-1]) * (1.0 + _OUTWARD)
         self._floors = stopping.slope(1.0 - lowest) * (1.0 - _OUTWARD)
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on δ at ε."""
+        # ψ at the nodes, by the largest value over cells of gaps: an upper bound.
         nodes = np.concatenate([[0.0], self._nodes])
-        price = math.exp(epsilon) * self._floors[:, None] * nodes
-        heights = np.maximum((self._tops[:, None] - price).max(axis=0), 0.0)
+        cost = math.exp(epsilon) * self._floors[:, None] * nodes
+        heights = np.maximum((self._tops[:, None] - cost).max(axis=0), 0.0)
+        # Chords through these points: their bends are weights of (x_j − x)₊, rounded up.
         widths = np.diff(nodes)
         falls = (heights[:-1] - heights[1:]) / widths
         error = _ROUNDING * (heights[:-1] + heights[1:]) / widths
@@ -252,9 +271,14 @@ def selected_deltas(profile: Profile, stopping: Stopping, epsilons: FloatArray) 
         only through the outputs of a run.
 
     Args:
-        profile: privacy profile of one run, score included.
-        stopping: distribution of K, whose value is not released.
-        epsilons: at least 0.
+        profile: privacy profile of one run, whose output includes its score.
+        stopping: distribution of K; the value of K must not be released.
+        epsilons: values of at least 0, shape (n,).
+
+    Raises:
+        ParameterError: ``epsilons`` is not an array of finite numbers.
+
+    Source: docs/design/tuning.md.
     """
     checks.real_array(epsilons=epsilons)
     both = _both(profile, stopping)
@@ -264,8 +288,19 @@ def selected_deltas(profile: Profile, stopping: Stopping, epsilons: FloatArray) 
 def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> float:
     """Upper bound on ε of the best of K runs at δ.
 
+    Args:
+        profile: privacy profile of one run, whose output includes its score.
+        stopping: distribution of K; the value of K must not be released.
+        delta: δ of the best run, strictly between 0 and 1.
+
+    Returns:
+        ε, never below the true one, to an absolute 10⁻⁵ above what the profile proves.
+
     Raises:
+        ParameterError: δ is out of range.
         NumericalError: the profile does not reach down to so small a δ.
+
+    Source: docs/design/tuning.md.
     """
     checks.open_unit(delta=delta)
     both = _both(profile, stopping)
@@ -277,21 +312,35 @@ def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> flo
         return 0.0
     most = 4.0 * float(profile.epsilons[-1]) + 50.0
     if not holds(most):
-        raise NumericalError(f"delta = {delta:.3g} lies below what a search's profile certifies")
+        raise NumericalError(
+            f"delta = {delta:.3g} lies below what the profile of one run certifies for the best "
+            "of several"
+        )
     return bisected(holds, 0.0, most, gap=_PRECISION).holding
 
 
 def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
-    """Guarantee of releasing the best of K runs of a scheme, with its score.
+    """Guarantee of a release of the best of K runs of a scheme, together with its score.
 
-    The lower bound is that of one run: scores may be independent of the attacked client, and the
-    best of K is then a run like any other.
+    The lower bound on ε is that of one run: scores may be independent of the attacked client, and
+    the best of K runs is then distributed as one run.
+
+    Args:
+        scheme: one run, whose output includes its score.
+        stopping: distribution of K; the value of K must not be released.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        A guarantee whose upper bound on ε is never below the true one.
 
     Raises:
-        UnsupportedError: no sound analysis is known, or clients have windows of their own.
-        NumericalError: nothing can be certified at such a δ.
+        ParameterError: δ is out of range.
+        UnsupportedError: no sound analysis is known, or windows differ by client.
+        NumericalError: no bound can be certified at such a δ.
+
+    Source: docs/design/tuning.md.
     """
-    # Price of one run, and its profile down to well below δ.
+    # Guarantee of one run, and its profile down to well below δ.
     one = price(scheme, delta)
     profile = profile_down_to(scheme, min(delta / (_WELL_BELOW * stopping.mean), 1e-2))
     upper = selection_epsilon(profile, stopping, delta)
@@ -312,7 +361,7 @@ def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
 
 
 def _both(profile: Profile, stopping: Stopping) -> tuple[_Selection, _Selection]:
-    """Bounds of both directions."""
+    """Upper bounds of both directions."""
     epsilons = profile.epsilons
     assert epsilons[-1] <= LARGEST_EPSILON
     forward, backward = profile.forward.upper, profile.backward.upper
@@ -322,8 +371,8 @@ def _both(profile: Profile, stopping: Stopping) -> tuple[_Selection, _Selection]
     )
 
 
-_CLOSE = 2e-3  # relative gap to the target at which the search ends
-_MOST_PRICES = 14
+_CLOSE = 2e-3  # relative distance to the target at which the search ends
+_MOST_PRICES = 14  # values of one run's ε that the search tries
 
 
 def calibrate_selection(
@@ -331,14 +380,24 @@ def calibrate_selection(
 ) -> tuple[float, Guarantee]:
     """Noise multiplier with which the best of K runs meets a target ε, and the guarantee.
 
-    The search is over the ε of one run, in which the ε of the best is nearly linear. The ε of the
-    answer is at most the target.
+    Args:
+        scheme_for: one run as a function of its noise multiplier.
+        stopping: distribution of K; the value of K must not be released.
+        epsilon: target ε of the best run, positive.
+        delta: δ of the best run, strictly between 0 and 1.
+
+    Returns:
+        The multiplier, and the guarantee of `selected`, whose upper bound on ε is at most
+        the target.
 
     Raises:
-        UnsupportedError: no noise meets the target.
-        NumericalError: nothing can be certified.
+        ParameterError: ε or δ is out of range.
+        UnsupportedError: no noise multiplier meets the target.
+        NumericalError: no bound can be certified.
+
+    Source: docs/design/tuning.md.
     """
-    # Search the ε of one run between 0 and the target.
+    # Search the ε of one run between 0 and the target: the ε of the best is nearly linear in it.
     checks.positive(epsilon=epsilon)
     low, high, one = 0.0, epsilon, 0.5 * epsilon
     best: tuple[float, Guarantee] | None = None
@@ -357,5 +416,7 @@ def calibrate_selection(
         aim = one * (1.0 - 0.25 * _CLOSE) * epsilon / upper
         one = aim if low < aim < high else 0.5 * (low + high)
     if best is None:
-        raise UnsupportedError(f"no noise is found with which a search has ε = {epsilon:g}")
+        raise UnsupportedError(
+            f"epsilon = {epsilon:g}: no noise multiplier was found with which the best run meets it"
+        )
     return best

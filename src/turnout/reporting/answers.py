@@ -335,7 +335,7 @@ def _calibration_words(found: Calibration, target: float) -> str:
     """The value that meets a target ε, and why it is no better."""
     unknown, refused = found.unknown, found.refused
     extreme = "smallest" if unknown.falling else "largest"
-    value = unknown.said(found.value)
+    value = unknown.text(found.value)
     if found.value == unknown.costly_limit:
         return f"{value}, the {extreme} there is to try, meets ε ≤ {target:g}"
     if refused is None:
@@ -344,7 +344,7 @@ def _calibration_words(found: Calibration, target: float) -> str:
     text = f"{value}, the {extreme} certified to meet ε ≤ {target:g}"
     apart = unknown.whole and abs(refused - found.value) > 1
     rest = "is not; nothing between was tried" if apart else "is not"
-    return f"{text} ({unknown.said(refused)} {rest})"
+    return f"{text} ({unknown.text(refused)} {rest})"
 
 
 def _number(found: Calibration, value: float) -> float:

@@ -12,8 +12,8 @@ from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.unhidden import (
     UNKNOWN,
     ClosedForm,
-    Turn,
     Unhidden,
+    UnhiddenBlock,
     gaussian_epsilon,
     most_blocks,
 )
@@ -48,20 +48,20 @@ def test_one_gaussian_is_bracketed_whatever_the_size_of_epsilon(mu, delta):
 
 
 def test_numbers_add_up_under_composition():
-    both = Unhidden([(Turn(ClosedForm.gaussian(1.0), releases=2), 3)])
+    both = Unhidden([(UnhiddenBlock(ClosedForm.gaussian(1.0), releases=2), 3)])
     assert both.upper(1e-6) == pytest.approx(gaussian_epsilon(math.sqrt(6), 1e-6, Side.UPPER))
     # A little above what grids find of the same release, whose digits stand in documents.
     assert both.upper(1e-6) > gaussian_epsilon(math.sqrt(6), 1e-6, Side.UPPER) * (1 + 1e-9)
-    pure = Unhidden([(Turn(ClosedForm.pure(0.5)), 4)])
+    pure = Unhidden([(UnhiddenBlock(ClosedForm.pure(0.5)), 4)])
     assert (pure * 3).upper(0.0) == 6.0
     # Many pure releases cost less than the sum of their ε₀ (bun2016concentrated, 1.3 and 1.4).
     many = pure * 10_000
     rho = 40_000 * 0.125
     assert many.upper(1e-6) == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1e6)))
     # A release that shows the client for sure with δ₀ leaves the rest of δ.
-    assert Unhidden([(Turn(ClosedForm.pure(1.0, 1e-3)), 5)]).upper(5.1e-3) == 5.0
-    assert Unhidden([(Turn(ClosedForm.pure(1.0, 1e-3)), 5)]).upper(4.9e-3) == math.inf
-    assert Unhidden([(Turn(UNKNOWN), 1)]).upper(0.5) == math.inf
+    assert Unhidden([(UnhiddenBlock(ClosedForm.pure(1.0, 1e-3)), 5)]).upper(5.1e-3) == 5.0
+    assert Unhidden([(UnhiddenBlock(ClosedForm.pure(1.0, 1e-3)), 5)]).upper(4.9e-3) == math.inf
+    assert Unhidden([(UnhiddenBlock(UNKNOWN), 1)]).upper(0.5) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_client_hardly_takes_part_in_more_blocks(count, chance, tail):
 def test_as_many_sets_of_steps_cost_as_many_times_less_at_most():
     """δ(ε) ≥ δ'(ε + ln A), A sets of steps; for one release in one of two steps by quadrature."""
     mu, delta = 6.0, 1e-6
-    turns = Unhidden(below=[(Turn(ClosedForm.gaussian(mu), log_sets=math.log(2)), 1)])
+    turns = Unhidden(below=[(UnhiddenBlock(ClosedForm.gaussian(mu), log_sets=math.log(2)), 1)])
     epsilon = turns.lower(delta, certain=False)
     alone = gaussian_epsilon(mu, delta, Side.LOWER)
     assert epsilon == pytest.approx(alone - math.log(2), rel=1e-8)
@@ -90,7 +90,7 @@ def test_as_many_sets_of_steps_cost_as_many_times_less_at_most():
     assert present - math.exp(epsilon) * (2 * absent) >= delta * (1 - 1e-6)
     assert turns.lower(delta, certain=True) == 0.0
     # A client who comes with a chance of 1/2 only: half of that event's gain.
-    rare = Unhidden(below=[(Turn(ClosedForm.gaussian(mu), 0.5), 1)])
+    rare = Unhidden(below=[(UnhiddenBlock(ClosedForm.gaussian(mu), 0.5), 1)])
     assert rare.lower(delta, certain=False) == pytest.approx(
         gaussian_epsilon(mu, 2 * delta, Side.LOWER) - math.log(2), rel=1e-8
     )

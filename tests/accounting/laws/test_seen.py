@@ -116,7 +116,7 @@ def test_gaussian_messages_are_one_gaussian():
 @pytest.mark.parametrize(
     ("scheme", "line"),
     [
-        (local(EveryStep(2), relation=Relation.ADD_REMOVE), "add-remove does not protect"),
+        (local(EveryStep(2), relation=Relation.ADD_REMOVE), "no analysis under add-remove"),
         (local(EveryStep(2), release=ReleaseRule.AVERAGED), "under local trust"),
         (local(FixedAssignment(2, 2)), "is not known for the draw Kept"),
     ],

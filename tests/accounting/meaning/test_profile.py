@@ -230,7 +230,7 @@ def test_an_epsilon_out_of_range_is_refused(epsilons):
 
 def test_what_has_no_single_profile_is_refused():
     law = AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)
-    with pytest.raises(UnsupportedError, match="profiles of their own"):
+    with pytest.raises(UnsupportedError, match="no one profile"):
         privacy_profile(scheme(law), GRID)
     with pytest.raises(ParameterError, match="sharp_to"):
         privacy_profile(scheme(EveryStep(1)), GRID, sharp_to=0.0)

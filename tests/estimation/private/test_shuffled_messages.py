@@ -263,7 +263,7 @@ def test_public_randomness_would_tell_who_sent_what(randomizer):
     assert randomizer.priced_as == PureRandomizer(randomizer.epsilon0)
     laws = [(randomizer.priced_as, 1)]
     for asked in (lambda: shuffled_price(laws, 10, 1e-3), lambda: shuffled_method(laws)):
-        with pytest.raises(UnsupportedError, match="public randomness would tell who sent what"):
+        with pytest.raises(UnsupportedError, match="public randomness would show which client"):
             asked()
     # A question that all are asked tells nobody apart.
     assert KaryRandomizedResponse(1.0, 4, public=True).priced_as == KaryResponse(1.0, 4)

@@ -299,7 +299,7 @@ class Ledger:
         search = BisectionSearch.to_the_end(target, unknown, _TOLERANCE)
         if search.met is None:
             raise UnsupportedError(
-                f"no noise multiplier up to {unknown.said(unknown.most)} keeps a further phase "
+                f"no noise multiplier up to {unknown.text(unknown.most)} keeps a further phase "
                 f"within epsilon = {epsilon:g} in all"
             )
         return search.met.value

@@ -71,7 +71,7 @@ UNKNOWN = ClosedForm(epsilon0=math.inf, rho=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class UnhiddenBlock:
     """A block of steps, independent of others, in which a client may take part.
 
     Attributes:
@@ -87,8 +87,8 @@ class Turn:
     log_sets: float = 0.0
 
 
-Turns = Sequence[tuple[Turn, int]]
-"""Turns, and how many blocks there are of each."""
+UnhiddenRun = Sequence[tuple[UnhiddenBlock, int]]
+"""UnhiddenRun, and how many blocks there are of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Unhidden:
         below: Gaussian ones that some client really has, against a world where it has none.
     """
 
-    above: Turns = ((Turn(UNKNOWN), 1),)
-    below: Turns = ()
+    above: UnhiddenRun = ((UnhiddenBlock(UNKNOWN), 1),)
+    below: UnhiddenRun = ()
 
     def __mul__(self, times: int) -> Unhidden:
         """The same so often, drawn afresh each time."""

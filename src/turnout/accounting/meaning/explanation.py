@@ -1,9 +1,10 @@
-"""The meaning of a guarantee: success of the best attacker, and a Gaussian trade-off.
+"""Meaning of a guarantee for one client: success of the best attacker, and a Gaussian trade-off.
 
 `explain` returns the `Explanation` of a scheme's guarantee, with trade-offs, success, certainty and
 a `GaussianFit`. `gaussian_fit` returns that fit: the smallest μ for which the scheme is as private
-as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation; it builds on
-`membership` and `profile`. docs/explanation.md describes each number and what is proved about it.
+as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation; the module
+builds on `membership` and `profile`. docs/explanation.md describes each number and what is proved
+about it.
 
 In general no finite μ dominates a profile all the way to δ = 0: the remove direction of random
 participation has heavier tails than any Gaussian. So μ is given with the δ down to which it holds.
@@ -31,15 +32,18 @@ from turnout.core.errors import NumericalError
 from turnout.schemes import Relation, Scheme
 
 EVEN = 0.5
-"""Prior of an attacker to whom both worlds are equally likely."""
+"""Prior probability of an attacker to whom both worlds are equally likely."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The meaning of a scheme's guarantee: bounds on the success of the best attacker.
+    """Meaning of a scheme's guarantee: bounds on the success of the best attacker.
 
-    ``priors``: prior probabilities of the attacker, `EVEN` first. ``fit``: the Gaussian trade-off
-    below the scheme's, None where there is none.
+    Attributes:
+        guarantee: (ε, δ) of the scheme.
+        priors: prior probabilities of the attacker that the client takes part, `EVEN` first.
+        profile: bounds on δ(ε) in both directions.
+        fit: Gaussian trade-off below that of the scheme; None where none is proved.
     """
 
     guarantee: Guarantee
@@ -49,7 +53,7 @@ class Explanation:
 
     @cached_property
     def trade_offs(self) -> dict[str, TradeOff]:
-        """Trade-off curves by the name of their direction in the guarantee."""
+        """Trade-off curves by the direction names of the guarantee."""
         forward = TradeOff.of(self.profile)
         if self.guarantee.relation is Relation.REPLACE_ONE:
             return {"replace": forward}
@@ -57,34 +61,42 @@ class Explanation:
 
     @property
     def advantage(self) -> Bounds:
-        """Bounds on the rate of true minus that of false positives, at the best threshold."""
+        """Bounds on the largest true positive rate minus false positive rate of any attack."""
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
-        """Bounds on the accuracy of the best attack at a prior."""
+        """Bounds on the accuracy of the best attack at a prior in (0, 1)."""
         return bayes_success(self.profile, prior)
 
     def true_positive_rate(self, direction: str, rate: float) -> Bounds:
-        """Bounds on the true positive rate at a false positive rate."""
+        """Bounds on the best attack's true positive rate at a false positive rate in [0, 1]."""
         curve = self.trade_offs[direction]
         found = curve.true_positive_rate(rate)
         # Under replace-one either world may be the first one.
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
     def certainty(self, prior: float) -> Certainty:
-        """Bounds on the posterior of either claim, exceeded with probability δ at most."""
+        """Bounds on the posterior of either world, exceeded with probability at most δ."""
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
 def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
     """Explanation of a scheme's guarantee for one client.
 
-    ``prior``: a prior probability of the attacker besides `EVEN`, strictly between 0 and 1.
+    Args:
+        scheme: the whole scheme.
+        guarantee: result of `price` for the scheme.
+        prior: prior probability of the attacker in addition to `EVEN`, strictly between 0 and 1.
+
+    Returns:
+        Bounds whose upper ends are never below what the best attacker reaches.
 
     Raises:
-        ParameterError: a prior out of range.
-        UnsupportedError: clients have windows of their own.
+        ParameterError: the prior is out of range.
+        UnsupportedError: windows differ by client, so that there is no one profile.
         NumericalError: the profile cannot be certified down to the guarantee's δ.
+
+    Source: docs/explanation.md.
     """
     priors = (EVEN,) if prior is None or prior == EVEN else (EVEN, prior)
     checks.open_unit(prior=priors[-1])
@@ -97,14 +109,19 @@ def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) ->
     return Explanation(guarantee, priors, profile, fit)
 
 
-_LEAST, _MOST = 1e-12, 1e4  # of μ
+_LEAST, _MOST = 1e-12, 1e4  # range of μ
 _PRECISION = 1e-9  # relative, of the search for μ
-_ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # of a tangent: that of tails some dozen σ out, and more
+_ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # relative, above that of a tangent some dozen σ out
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianFit:
-    """Fitted μ-GDP down to a δ.
+    """Gaussian trade-off of smallest μ that bounds a scheme's privacy down to a δ.
+
+    Attributes:
+        mu: bounds on the smallest μ for which statement 1 is true.
+        delta: upper bound on δ from ``epsilon`` on.
+        epsilon: largest ε at which the Gaussian bounds the profile.
 
     Guarantees (M is the scheme, δ_M its profile, f its trade-off, in either direction; δ_μ and
     G_μ those of N(0, 1) against N(μ, 1), with μ = ``mu.upper``):
@@ -120,16 +137,14 @@ class GaussianFit:
     above their maximum v. The difference c − v is concave with one kink, where the tangents meet;
     c ≤ v in the whole cell follows from c ≤ v at the two ends and at the kink, which is checked.
 
-    2 is U at the last point, since δ_M decreases.
+    Proof of 2. U bounds δ_M at the last point, and δ_M decreases.
 
-    3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and e^{−ε}(1 − δ_M'(ε) − α),
-    where δ_M' is the other direction (`membership.TradeOff`); G_μ is the same with δ_μ twice. By 1
-    and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and e^{−ε} ≤ 1, so each term
-    of f is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the supremum is attained at
-    the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second term). If that ε is at
-    most ``epsilon``, 1 applies to it with nothing subtracted: 3.
-
-    ``mu`` bounds the smallest μ for which 1 is true.
+    Proof of 3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and
+    e^{−ε}(1 − δ_M'(ε) − α), where δ_M' is the other direction (`membership.TradeOff`); G_μ is the
+    same with δ_μ twice. By 1 and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and
+    e^{−ε} ≤ 1, so each term of f is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the
+    supremum is attained at the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second
+    term). If that ε is at most ``epsilon``, 1 applies to it with nothing subtracted: 3.
     """
 
     mu: Bounds
@@ -147,6 +162,7 @@ class GaussianFit:
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
+        """α at which G_μ's supremum is at ``epsilon``, by the first (−1) or second (+1) term."""
         mu = self.mu.upper
         if mu == 0.0:
             return 0.0 if sign < 0 else 1.0
@@ -156,13 +172,21 @@ class GaussianFit:
 def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
     """Fit of the smallest μ that a profile proves, down to its first ε with δ ≤ ``delta``.
 
-    ``mu.upper`` is never too small, ``mu.lower`` never too large; their distance falls with the
-    square of the profile's grid step.
+    Args:
+        profile: bounds on δ(ε) in both directions.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        A fit with bounds on μ: ``mu.upper`` is never below the smallest valid μ, ``mu.lower``
+        never above it. Their distance falls with the square of the profile's grid step.
 
     Raises:
-        ParameterError: a δ out of range.
+        ParameterError: δ is out of range.
         NumericalError: the profile does not fall to δ, or no μ up to 10⁴ is enough.
+
+    Source: the proof of `GaussianFit`.
     """
+    # Points of the profile from ε = 0 to the first one with δ in range.
     checks.open_unit(delta=delta)
     worst = profile.worst
     low = np.flatnonzero(worst.upper <= delta)
@@ -186,25 +210,27 @@ def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
     values, slopes = gaussian.delta(ratios), gaussian.slope(ratios)
     if not np.all(upper <= values):
         return False
+    # In each cell: the tangents at both ends meet at a kink, where chord and tangents are compared.
     width = np.diff(ratios)
     with np.errstate(divide="ignore", invalid="ignore"):
         kink = (values[1:] - values[:-1] - slopes[1:] * width) / (slopes[:-1] - slopes[1:])
     kink = np.clip(np.nan_to_num(kink), 0.0, width)
     left = values[:-1] + slopes[:-1] * kink
     right = values[1:] - slopes[1:] * (width - kink)
+    # Tangents are rounded down, so that the comparison proves domination.
     tangents = np.maximum(left, right) - _ROUNDING * (values[:-1] - slopes[:-1] * kink)
     chords = upper[:-1] * (1.0 - kink / width) + upper[1:] * (kink / width)
     return bool(np.all(chords <= tangents))
 
 
 def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
-    """Whether δ_μ is below the lower profile somewhere, so that μ is too small."""
+    """Whether δ_μ is below the lower profile at some K, which proves that μ is too small."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.UPPER)
     return bool(np.any(lower > gaussian.delta(ratios)))
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Largest tried μ for which a condition fails and, barely larger, one for which it holds."""
+    """Bracket of the smallest μ for which a condition holds: one that fails, one that holds."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off is below that of this scheme")

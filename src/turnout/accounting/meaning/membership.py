@@ -1,13 +1,13 @@
 """Membership inference: trade-off curves, and bounds on the guesses of the best attacker.
 
-`TradeOff` is the trade-off curve of a profile, from below and from above, `gaussian_trade_off` that
-of two Gaussians. `bayes_success`, `certainty` and `largest_shift` bound the success of the best
-attacker and how sure it becomes; `scheme_certainty` is `certainty` for a scheme. `explanation` and
-`reporting` use them; they build on `profile`.
+`TradeOff` holds bounds on the trade-off curve of a profile, `gaussian_trade_off` is the curve of
+two Gaussians. `bayes_success` bounds the success of the best attacker, `certainty` its posterior
+and `largest_shift` its log-likelihood ratio; `scheme_certainty` is `certainty` for a scheme.
+`explanation` and `reporting` use them; the module builds on `profile`.
 
-**Trade-off.** A test decides "the client took part" or "it did not". α is the chance of the first
-where it is wrong (a false positive, under Q), f(α) the least chance of the second where it is wrong
-(a miss, under P). f is convex and decreasing, and f(α) = 1 − α is chance level.
+**Trade-off.** A test decides "the client took part" or "the client did not". α is the false
+positive rate: the probability under Q of "took part". f(α) is the least miss rate: the probability
+under P of "did not". f is convex and decreasing, and f(α) = 1 − α is chance level.
 
 Source: Dong, Roth & Su, "Gaussian differential privacy", 2022, Proposition 2.12; here for two
 directions that differ. Every test obeys P(A) − K·Q(A) ≤ H_K(P‖Q) and Q(A') − K·P(A') ≤ H_K(Q‖P),
@@ -16,19 +16,20 @@ both at K = e^ε ≥ 1,
 
     f(α) = sup over ε ≥ 0 of max(1 − forward(ε) − e^ε·α, e^{−ε}(1 − backward(ε) − α), 0).
 
-* f from below (what no attacker can beat): each ε of a grid gives two lines that lie below f
-  everywhere, also between grid points, so the maximum over the grid with *upper* δ's is proved.
-* f from above (what an attacker reaches): here the supremum must be over all ε, so δ's are
-  replaced by a polygon below them everywhere (`DeltaBounds.polygon`). On a straight piece of
-  the polygon both terms are monotone in K, so its corners are enough; beyond its last corner
-  the polygon is 0 and both terms fall with K.
+* Lower bound on f (no attacker has a smaller miss rate): each ε of a grid gives two lines that lie
+  below f everywhere, also between grid points, so the maximum over the grid with *upper* bounds on
+  δ is a lower bound.
+* Upper bound on f (some attacker reaches it): the supremum must be over all ε, so δ is replaced by
+  a polygon below it everywhere (`DeltaBounds.polygon`). On a straight piece of the polygon both
+  terms are monotone in K, so its corners are enough; beyond its last corner the polygon is 0 and
+  both terms fall with K.
 
-Exchanging forward and backward gives the trade-off of the reversed question, the inverse of f.
+Exchanging forward and backward gives the trade-off of Q against P, the inverse of f.
 
 **Attackers.** π is the attacker's prior probability of P ("the client took part"); after the view x
 with likelihood ratio X(x) = dP/dQ the odds are π/(1 − π)·X. All statements are about the best
-possible attacker, who knows everything but whether the client took part; real ones do worse. Priors
-and δ lie strictly between 0 and 1; others raise ParameterError.
+possible attacker, which knows everything except whether the client took part; real attackers do
+worse. Priors and δ lie strictly between 0 and 1; others raise ParameterError.
 """
 
 from __future__ import annotations
@@ -51,14 +52,20 @@ from turnout.core.errors import NumericalError, ParameterError
 from turnout.schemes import Relation, Scheme
 from turnout.schemes.normal_form import KOf, normal_form
 
-_ROUNDING = 16.0 * UNIT_ROUNDOFF  # sums of three numbers of which the result is at most 1
+_ROUNDING = 16.0 * UNIT_ROUNDOFF  # error bound of a sum of three numbers of at most 1
 
 
 @dataclass(frozen=True, eq=False)
 class TradeOff:
-    """Bounds on f, the least miss rate at each false positive rate α.
+    """Bounds on f, the least miss rate (under P) at each false positive rate α (under Q).
 
-    Misses happen under P, false positives under Q. An α outside [0, 1] raises ParameterError.
+    An α outside [0, 1] raises ParameterError.
+
+    Attributes:
+        forward: bounds on H_K(P‖Q).
+        backward: bounds on H_K(Q‖P).
+
+    Source: Dong, Roth & Su 2022 (dong2022gaussian), Proposition 2.12; see the module header.
     """
 
     forward: DeltaBounds
@@ -76,7 +83,7 @@ class TradeOff:
     def symmetric(self) -> TradeOff:
         """Trade-off of the largest symmetric convex function below this one and its inverse.
 
-        The best single f for which the scheme is f-DP when either world may be the first.
+        It is the largest f for which the scheme is f-DP if either world may be P.
         """
         worst = self.forward | self.backward
         return TradeOff(worst, worst)
@@ -114,10 +121,16 @@ class TradeOff:
 def gaussian_trade_off(mu: float, alpha: FloatArray) -> FloatArray:
     """Trade-off G_μ(α) = Φ(Φ⁻¹(1 − α) − μ) of N(0, 1) against N(μ, 1), shape of ``alpha``.
 
-    Source: Dong, Roth & Su 2022, Definition 2.6 (equation 6). Not a bound: rounded to nearest.
+    The values are rounded to nearest: they are no bounds.
+
+    Args:
+        mu: μ ≥ 0.
+        alpha: false positive rates in [0, 1].
 
     Raises:
-        ParameterError: a μ below 0 or an α outside [0, 1].
+        ParameterError: μ is below 0, or an α is outside [0, 1].
+
+    Source: Dong, Roth & Su 2022 (dong2022gaussian), Definition 2.6 (equation 6).
 
     >>> float(gaussian_trade_off(0.0, np.array(0.25)))
     0.75
@@ -127,7 +140,7 @@ def gaussian_trade_off(mu: float, alpha: FloatArray) -> FloatArray:
 
 
 def _rates(alpha: FloatArray) -> FloatArray:
-    """Checked false positive rates."""
+    """False positive rates as an array, checked to lie in [0, 1]."""
     rates = checks.real_array(alpha=alpha)
     if not np.all((rates >= 0.0) & (rates <= 1.0)):
         raise ParameterError("alpha", alpha, "numbers in [0, 1]")
@@ -139,7 +152,7 @@ def _highest(
     forward: tuple[FloatArray, FloatArray],
     backward: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Highest of all lines of two profiles, given as K and δ, at each α."""
+    """Highest of all lines of the module header at each α; profiles are given as K and δ."""
     ratios, deltas = forward
     falling = 1.0 - deltas - ratios * alpha[..., None]
     ratios, deltas = backward
@@ -147,27 +160,36 @@ def _highest(
     return np.maximum(falling.max(axis=-1), flat.max(axis=-1))
 
 
-_FRACTION = 5.0  # δ over the δ at which a single price is nearly as good as the whole profile
+_FRACTION = 5.0  # δ over the smaller δ whose single ε replaces a whole profile
 _LEAST_EPSILON = 1e-9  # a profile needs an ε above 0
 
 
 def bayes_success(profile: Profile, prior: float) -> Bounds:
     """Bounds on the probability that the best guess is right (1 − Bayes risk).
 
-    A guess of "yes" on A is right with probability π·P(A) + (1 − π)·(1 − Q(A)) =
+    A guess of "took part" on the event A is right with probability π·P(A) + (1 − π)·(1 − Q(A)) =
     1 − π + π·(P(A) − K·Q(A)) with K = (1 − π)/π. The best A gives, for π ≤ ½, exactly
 
         success = 1 − π + π·H_K(P‖Q),
 
-    and for π ≥ ½, by the same with the two worlds exchanged, π + (1 − π)·H_{1/K}(Q‖P). Without
-    a view it is max(π, 1 − π). The bounds are sharpest if the profile has the point
-    ε = |ln((1 − π)/π)|.
+    and for π ≥ ½, by the same argument with the two worlds exchanged, π + (1 − π)·H_{1/K}(Q‖P).
+    Without a view the probability is max(π, 1 − π).
+
+    Args:
+        profile: bounds on δ(ε); the result is sharpest if it has the point ε = |ln((1 − π)/π)|.
+        prior: π, strictly between 0 and 1.
+
+    Returns:
+        Bounds: no attacker exceeds ``upper``; the best attacker reaches ``lower``.
+
+    Raises:
+        ParameterError: the prior is out of range.
     """
     checks.open_unit(prior=prior)
     likely = max(prior, 1.0 - prior)
     epsilon = math.log(likely / (1.0 - likely))
     delta = (profile.forward if prior <= 0.5 else profile.backward).at(epsilon)
-    # δ at an ε that is rounded: δ(K) falls at most as fast as K rises.
+    # ε is rounded: δ(K) has a slope in [−1, 0], so the error of K bounds that of δ.
     slack = _ROUNDING * (1.0 + epsilon) * math.exp(epsilon)
     lower = likely + (1.0 - likely) * (delta.lower - slack)
     upper = likely + (1.0 - likely) * (delta.upper + slack)
@@ -179,11 +201,12 @@ class Certainty:
     """Bounds on the posterior of either world that is exceeded with probability at most δ.
 
     Attributes:
-        presence: of P ("the client took part"). No attacker, at any observed part of the releases,
-            has a posterior above ``upper`` with probability more than δ; one who observes only
-            whether the likelihood ratio passed some threshold has one of at least ``lower``
-            with probability δ. The probability is that in world P; in world Q it is smaller.
-        absence: of Q, likewise, with the worlds exchanged.
+        presence: bounds on the posterior of P ("the client took part"). No attacker, at any
+            observed part of the releases, has a posterior above ``upper`` with probability more
+            than δ; an attacker that observes only whether the likelihood ratio passed some
+            threshold has a posterior of at least ``lower`` with probability δ. The probability is
+            that in world P; in world Q it is smaller.
+        absence: bounds on the posterior of Q, with the worlds exchanged.
     """
 
     presence: Bounds
@@ -191,15 +214,26 @@ class Certainty:
 
     @property
     def sides(self) -> tuple[float, float]:
-        """Both upper bounds, presence first."""
+        """Upper bounds on both posteriors, presence first."""
         return self.presence.upper, self.absence.upper
 
 
 def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
-    """Bounds on the best attacker's posterior of either world, but for a probability of δ.
+    """Bounds on the best attacker's posterior of either world, except with probability δ.
+
+    Args:
+        profile: bounds on δ(ε) in both directions.
+        prior: π, strictly between 0 and 1.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        Bounds as described at `Certainty`.
 
     Raises:
+        ParameterError: the prior or δ is out of range.
         NumericalError: the profile does not fall below δ.
+
+    Source: `largest_shift`.
     """
     checks.open_unit(prior=prior, delta=delta)
     curve = TradeOff.of(profile)
@@ -212,16 +246,25 @@ def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
 def scheme_certainty(
     scheme: Scheme, delta: float, prior: float = 0.5, *, steps: int | None = None
 ) -> Certainty:
-    """`certainty` of a scheme's first ``steps`` steps, by its profile or by one price.
+    """`certainty` of a scheme or of its first steps, by its profile or by one upper bound on ε.
 
-    There is no profile of the first ``steps`` steps alone, nor where clients have windows of their
-    own, and for k-subsets and replace-one each point of a profile is a costly price. Then
-    δ(ε') = δ/5 at the price ε' of δ/5 is used, which holds for the worst client and for either
-    world; ``upper`` is slightly larger than by the profile, and ``lower`` is the prior.
+    The profile is used for whole runs of clients that draw alike, unless each of its points takes
+    as long as one ε (k-subsets and replace-one). In all other cases a single point is used,
+    δ(ε') = δ/5, where ε' is the upper bound on ε at δ/5: it holds for the worst client and for
+    either world. ``upper`` is then slightly larger than by the profile, and ``lower`` is the prior.
+
+    Args:
+        scheme: the whole scheme.
+        delta: δ, strictly between 0 and 1.
+        prior: π, strictly between 0 and 1.
+        steps: number of steps, from 0 to the scheme's; the whole run if None.
 
     Raises:
+        ParameterError: δ, the prior or the number of steps is out of range.
         UnsupportedError: no sound analysis is known for this combination.
-        NumericalError: nothing can be certified below δ.
+        NumericalError: no bound can be certified below δ.
+
+    Source: `largest_shift`.
     """
     checks.open_unit(prior=prior, delta=delta)
     if steps is None and not (is_per_client(scheme) or _is_costly(scheme)):
@@ -233,31 +276,42 @@ def scheme_certainty(
 
 
 def _is_costly(scheme: Scheme) -> bool:
-    """Whether each point of the profile is as slow as a price."""
+    """Whether each point of the profile takes as long as one bound on ε."""
     subsets = any(type(span.draw) is KOf for span in normal_form(scheme.participation).spans)
     return subsets or scheme.relation is Relation.REPLACE_ONE
 
 
 def largest_shift(curve: TradeOff, delta: float) -> Bounds:
-    """Bounds on the log-likelihood ratio that an attacker's view exceeds with probability δ.
+    """Bounds on the log-likelihood ratio ln X that an attacker's view exceeds with probability δ.
 
-    (ε, δ)-DP itself does not bound it: P(X > e^ε) may be larger than δ(ε). But an event A of which
-    every view has X > e^ε obeys Q(A) < e^{−ε}·P(A), so that P(A) − e^{ε'}·Q(A) ≤ δ(ε') gives
+    (ε, δ)-DP itself does not bound this ratio: P(X > e^ε) may be larger than δ(ε). But an event A
+    of which every view has X > e^ε obeys Q(A) < e^{−ε}·P(A), so that P(A) − e^{ε'}·Q(A) ≤ δ(ε')
+    gives
 
         P(X > e^ε) ≤ δ(ε') / (1 − e^{ε' − ε})    for every ε' < ε.
 
-    It is δ at ε = ε' − ln(1 − δ(ε')/δ), and the least such ε is the answer. It is ln(δ/α) with
-    f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the best test
-    with δ true positives. So an attacker who observes that test's outcome alone reaches it.
-    One who observes everything exceeds it less often, but not if the client's updates stop once the
-    ratio is high: the tail of X in the worst pair is no bound.
+    The right side is δ at ε = ε' − ln(1 − δ(ε')/δ); the least such ε is the bound. It equals
+    ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the
+    best test whose true positive rate is δ. So an attacker that observes this test's outcome alone
+    reaches the bound. An attacker that observes all releases exceeds it less often in the worst
+    pair, but not if the client's updates stop once the ratio is high: therefore the tail of X in
+    the worst pair is no bound.
 
-    The curve is of P against Q, or its inverse for the ratio the other way round. The upper bound
-    is the least ε that the profile proves, never below the true one, the lower one is reached.
+    Args:
+        curve: trade-off of P against Q; its inverse for the ratio dQ/dP.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        Bounds on the ratio: ``upper``, the least ε that the profile proves, is never below the
+        true one; some attacker reaches ``lower``.
 
     Raises:
+        ParameterError: δ is out of range.
         NumericalError: the profile does not fall below δ.
+
+    Source: docs/explanation.md.
     """
+    # Upper bound: the least ε over the points of the profile below δ.
     checks.open_unit(delta=delta)
     bounds = curve.forward
     low = np.flatnonzero(bounds.upper < delta * (1.0 - 1e-9))
@@ -265,7 +319,8 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
         raise NumericalError(f"the profile does not fall below delta = {delta:.3g}")
     shifts = bounds.epsilons[low] - np.log1p(-bounds.upper[low] / delta * (1.0 + _ROUNDING))
     upper = float(shifts.min()) * (1.0 + _ROUNDING)
-    # f is below 1 − δ at α where all its lines are; their corners are enough (see the header).
+    # Lower bound: an α at which the upper bound on f is at most 1 − δ, since all its lines are; the
+    # corners of the polygon are enough (see the module header).
     (ratios, deltas), (back, back_deltas) = bounds.polygon, curve.backward.polygon
     falling = float(np.max((delta - deltas) / ratios))
     flat = float(np.max(1.0 - back_deltas - back * (1.0 - delta)))
@@ -277,7 +332,13 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
 def posterior(prior: float, shift: Bounds) -> Bounds:
     """Bounds on the posterior π·e^ε / (1 − π + π·e^ε) of a prior π.
 
-    With the ``shift`` ε ≥ 0 from `largest_shift` it holds but for a chance of δ.
+    Args:
+        prior: π, strictly between 0 and 1.
+        shift: bounds on the log-likelihood ratio ε ≥ 0. If they are those of `largest_shift` at δ,
+            the posterior holds except with probability δ.
+
+    Raises:
+        ParameterError: the prior is out of range, or the shift is below 0.
 
     >>> round(posterior(0.1, Bounds(1.0, 1.0)).upper, 6)
     0.231969

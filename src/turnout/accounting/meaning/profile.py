@@ -1,10 +1,11 @@
-"""The privacy profile of a scheme: δ as a function of ε, as proved bounds in both directions.
+"""Privacy profile of a scheme: δ as a function of ε, as proved bounds in both directions.
 
 `privacy_profile` returns the `Profile` of a scheme at some ε, `profile_down_to` one on a fine grid;
-`profile_curves` returns the `ProfileCurves` from which it is read. `DeltaBounds` are the bounds of
-one direction, at these ε and everywhere between them. A price is one point of a profile; what ε
-means for a person (`membership`, `explanation`) and the best of several runs (`selection`) need all
-of it. The module builds on `decomposition` and `divergence.composition`.
+`profile_curves` returns the `ProfileCurves` from which profiles are read. `DeltaBounds` are the
+bounds of one direction, at these ε and everywhere between them. The (ε, δ) of `pricing` is one
+point of a profile; the meaning of ε for a person (`membership`, `explanation`) and the best of
+several runs (`selection`) need all of it. The module builds on `decomposition` and
+`divergence.composition`.
 
 Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward* is H_K(P‖Q)
 (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total variation
@@ -36,29 +37,34 @@ from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.schemes import Relation, Scheme
 
 LARGEST_EPSILON = 600.0
-"""Beyond it K = e^ε leaves the range in which curves are computed."""
+"""Largest ε of a profile; beyond it K = e^ε leaves the range in which curves are computed."""
 
-_WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
+_WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ at which curves of one window are sharp
 
-_RUN_HINTS = (1e-2,)  # one composed curve serves several decades
+_RUN_HINTS = (1e-2,)  # the same for a composed run, whose curves are sharp over several decades
 
-_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
+_SPLITS = np.linspace(0.0, 1.0, 41)  # shares of ε for the first of two neighbour bounds
 
-_POINTS = 600  # of the grid of `profile_down_to`
+_POINTS = 600  # cells of the grid of `profile_down_to`
 
-_MARGINS = (100.0, 10.0, 1.0)  # factors by which it should reach below δ, if it can
+_MARGINS = (100.0, 10.0, 1.0)  # factors below δ that `profile_down_to` tries to reach
 
-_LEAST_REACH = 1e-6  # where the scheme has almost no cost
+_LEAST_REACH = 1e-6  # least range of ε, for schemes whose ε is almost 0
 
-_UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
+_UNDERFLOW = 1e-300  # times K: bounds on δ that are closer to 0 lose digits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
     """Bounds on δ(ε) of a scheme in both directions; the relation determines the world Q.
 
-    Under replace-one either world can be P: both uppers hold for both directions, and the
-    lowers are those of one pair of worlds.
+    Under replace-one either world can be P: the upper bounds of each direction hold for both, and
+    the lower bounds are those of one pair of worlds.
+
+    Attributes:
+        forward: bounds on H_K(P‖Q).
+        backward: bounds on H_K(Q‖P), at the same ε.
+        relation: neighbouring relation.
     """
 
     forward: DeltaBounds
@@ -77,7 +83,7 @@ class Profile:
 
     @property
     def directions(self) -> dict[str, DeltaBounds]:
-        """Bounds by the directions' names in a `Guarantee`."""
+        """Bounds by the direction names of a `Guarantee`."""
         if self.relation is Relation.REPLACE_ONE:
             return {"replace": self.worst}
         return {Direction.REMOVE.value: self.forward, Direction.ADD.value: self.backward}
@@ -88,8 +94,22 @@ def privacy_profile(
 ) -> Profile:
     """Profile of a scheme: proved bounds on δ at each ε, in both directions.
 
-    Uppers are never below the true δ, lowers never above. Arguments and errors are those of
-    `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
+    Args:
+        scheme: the whole scheme.
+        epsilons: values of ε in [0, 600], one above 0, in any order, shape (n,); 0 is added.
+        sharp_to: δ down to which bounds are sharp, strictly between 0 and 1; bounds at larger ε
+            are valid, but wide.
+        refinement: level of the grids, at least 0; each level halves their steps.
+
+    Returns:
+        Bounds: upper ones are never below the true δ, lower ones never above it.
+
+    Raises:
+        ParameterError: an argument is out of range.
+        UnsupportedError: no sound analysis is known, or windows differ by client.
+        NumericalError: no curve can be certified.
+
+    Source: docs/explanation.md.
 
     >>> import numpy as np
     >>> from turnout.schemes import EveryStep, GaussianNoise
@@ -103,13 +123,22 @@ def privacy_profile(
 
 
 def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
-    """Profile on a fine grid from ε = 0 to where it is well below δ (or at δ, if it cannot be).
+    """Profile on a fine grid from ε = 0 to an ε at which δ(ε) is well below the given δ.
 
-    The ε's in ``also`` are added to the grid, but for those beyond its end.
+    Args:
+        scheme: the whole scheme.
+        delta: δ, strictly between 0 and 1. The grid ends at about δ/100 or δ/10, or at δ where
+            nothing smaller can be certified.
+        also: further values of ε, added to the grid unless they lie beyond its end.
+
+    Returns:
+        Bounds: upper ones are never below the true δ, lower ones never above it.
 
     Raises:
-        UnsupportedError: as `profile_curves`.
+        UnsupportedError: no sound analysis is known, or windows differ by client.
         NumericalError: the profile cannot be certified down to δ.
+
+    Source: docs/explanation.md.
     """
     curves, reach = _reaching(scheme, delta)
     grid = np.linspace(0.0, reach, _POINTS + 1)
@@ -117,7 +146,7 @@ def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) ->
 
 
 def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
-    """Curves of a scheme, and an ε at which they are well below δ (at δ, if they cannot be)."""
+    """Curves of a scheme, and an ε at which they are well below δ, or at δ if none is certified."""
     for margin in _MARGINS:
         try:
             curves = profile_curves(scheme, sharp_to=delta / margin)
@@ -131,19 +160,25 @@ def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
 def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
     """Curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
 
-    Each level of refinement halves the steps of all grids.
+    Args:
+        scheme: the whole scheme.
+        sharp_to: δ, strictly between 0 and 1.
+        refinement: level of the grids, at least 0; each level halves their steps.
 
     Raises:
-        UnsupportedError: no sound analysis is known, or clients have windows of their own, so
-            that each has a profile of its own.
+        ParameterError: an argument is out of range.
+        UnsupportedError: no sound analysis is known, or windows differ by client, so that there
+            is no one profile.
         NumericalError: no curve can be certified.
+
+    Source: docs/design/accounting.md.
     """
     checks.open_unit(sharp_to=sharp_to)
     checks.count(0, refinement=refinement)
     if is_per_client(scheme):
         raise UnsupportedError(
-            "clients with windows of their own have profiles of their own; ask for that of a "
-            "check-in with its windows"
+            "windows of an availability trace differ by client, so there is no one profile; use "
+            "a check-in with the windows of one client"
         )
     return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
 
@@ -162,7 +197,7 @@ def composed_curves(
 
 
 def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
-    """Lower curves; none where they cost too much work."""
+    """Lower curves; none where they exceed the budget of work."""
     try:
         with budget(share=0.5):
             return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
@@ -182,14 +217,16 @@ class ProfileCurves:
         """Profile at each given ε in [0, `LARGEST_EPSILON`] (any order, one above 0) and at 0.
 
         Raises:
-            ParameterError: an ε out of range.
-            NumericalError: bounds that are not numbers or not ordered.
+            ParameterError: an ε is out of range.
+            NumericalError: bounds are not numbers or not ordered.
         """
+        # Check the ε.
         points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
         if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
             raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
         if points[0] < 0 or points[-1] > LARGEST_EPSILON:
             raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
+        # At ε = 0 both directions have the same δ, the total variation distance: share its bounds.
         sides = [
             (lower.delta(points), upper.delta(points))
             for lower, upper in (self.forward, self.backward)
@@ -201,7 +238,7 @@ class ProfileCurves:
         return Profile(forward, backward, self.relation)
 
     def reach(self, delta: float) -> float:
-        """ε from which on neither direction exceeds δ, within 2 % of the least one found.
+        """Some ε from which on neither direction exceeds δ, within 2 % of the least one.
 
         Raises:
             NumericalError: δ lies below what can be certified.
@@ -231,7 +268,7 @@ def _uppers(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run, of which the sharpest counts at each ε."""
+    """Several curves of one run on one side; the sharpest one counts at each ε."""
 
     side: Side
     curves: Sequence[Curve]
@@ -241,12 +278,18 @@ class _Sharpest:
     def of(
         cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
     ) -> _Sharpest:
-        """Curves that are sharp at several δ; those that cannot be certified are left out."""
+        """Curves that are sharp at several δ; curves that cannot be certified are left out.
+
+        Raises:
+            NumericalError: no upper curve can be certified.
+            WorkSpentError: the budget of work ended before the first curve.
+        """
+        # Blocks of which each point takes long have one polygon for every δ.
         single = bool(run) and not is_composed(run)
         if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
-            # Each of their points is a costly price: one polygon serves every δ.
             both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
             return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
+        # Other runs: one curve for each δ, as many as can be certified.
         hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}
         curves: list[Curve] = []
         refused: NumericalError | None = None
@@ -262,19 +305,21 @@ class _Sharpest:
         if refused is not None and not curves and side is Side.UPPER:
             raise refused
         if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
-            # An average of ratios is below any one of them in convex order: with all steps but
-            # one left out the curve is exact, and sharper near δ = 1 where σ is small.
+            # An average of ratios is smaller in convex order than each ratio: the exact curve of a
+            # window of one step is an upper bound, and sharper near δ = 1 where σ is small.
             alone = replace(run[0][0], window=1)
             curves.append(alone.curve(direction, side, sharp_to, refinement))
         return cls(side, curves, not run)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """Bound on δ from the side of the curves, shape of ``epsilons``; e^ε is rounded to it."""
+        """Bound on δ on the side of the curves, shape of ``epsilons``; e^ε is rounded to it."""
+        # Round K = e^ε down for an upper bound and up for a lower one, since δ(K) falls.
         if self.empty:
             return np.zeros_like(epsilons)
         upper = self.side is Side.UPPER
         rounding = 8 * UNIT_ROUNDOFF * (1.0 + epsilons) * (-1.0 if upper else 1.0)
         ratios = np.maximum(np.exp(epsilons) * (1.0 + rounding), 1.0)
+        # The best of all curves, with what underflow may have lost.
         values = [curve.delta(ratios) for curve in self.curves]
         best = np.full_like(epsilons, 1.0 if upper else 0.0)
         for value in values:
@@ -297,7 +342,7 @@ class _TwoBounds:
         """Upper bound on δ, shape of ``epsilons``."""
         best = np.ones_like(epsilons)
         for share in _SPLITS:
-            # Rounded down: δ decreases, and ε₁ + ε₂ must not exceed ε.
+            # Rounded down: ε₁ + ε₂ must not exceed ε for an upper bound.
             early = share * epsilons * (1.0 - _ROUNDING)
             late = np.maximum((epsilons - early) * (1.0 - _ROUNDING), 0.0)
             value = self.first.delta(early) + np.exp(early) * self.second.delta(late)
@@ -305,17 +350,20 @@ class _TwoBounds:
         return best
 
 
-_ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
+_ROUNDING = 16.0 * UNIT_ROUNDOFF  # relative, above the error of a sum of two positive products
 
 
 @dataclass(frozen=True, eq=False)
 class DeltaBounds:
     """Bounds on one decreasing, convex δ(K) at increasing ε, shape ``(n,)`` each, n ≥ 2.
 
-    The first ε is 0; ``upper`` is decreasing and convex in K.
+    Attributes:
+        epsilons: increasing ε, the first one 0.
+        lower: lower bounds on δ.
+        upper: upper bounds on δ, decreasing and convex in K = e^ε.
 
     Raises:
-        NumericalError: bounds that are not ordered.
+        NumericalError: the bounds are not ordered.
     """
 
     epsilons: FloatArray
@@ -323,18 +371,18 @@ class DeltaBounds:
     upper: FloatArray
 
     def __post_init__(self) -> None:
-        if not np.all(self.lower <= self.upper):  # also where one of them is not a number
+        if not np.all(self.lower <= self.upper):  # also true where a bound is not a number
             raise NumericalError("bounds of a privacy profile are not ordered")
 
     @classmethod
     def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
-        """Bounds sharpened by the properties of every δ(K): it decreases and is convex."""
+        """Bounds, sharpened since every δ(K) decreases and is convex."""
         upper = np.minimum.accumulate(upper)
         lower = np.maximum.accumulate(lower[::-1])[::-1]
         return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
 
     def __or__(self, other: DeltaBounds) -> DeltaBounds:
-        """Bounds on the larger of two δ's, at the same ε."""
+        """Bounds on the larger of two δ(K), given at the same ε."""
         lower, upper = np.maximum(self.lower, other.lower), np.maximum(self.upper, other.upper)
         return DeltaBounds(self.epsilons, lower, upper)
 
@@ -344,10 +392,11 @@ class DeltaBounds:
         return np.exp(self.epsilons)
 
     def at(self, epsilon: float) -> Bounds:
-        """Bounds on δ at any ε ≥ 0; between the ε's by chords (upper) and by `polygon` (lower)."""
+        """Bounds on δ at any ε ≥ 0, by chords (upper) and by `polygon` (lower) between points."""
         known = np.flatnonzero(self.epsilons == epsilon)
         if known.size:
             return Bounds(float(self.lower[known[0]]), float(self.upper[known[0]]))
+        # K rounded to both sides; beyond the last point the upper bound stays constant.
         ratio, last = math.exp(epsilon), self.ratios[-1]
         before, after = max(ratio * (1.0 - _ROUNDING), 1.0), ratio * (1.0 + _ROUNDING)
         upper = _on_chords(np.array([min(before, last)]), self.ratios, self.upper)
@@ -356,15 +405,15 @@ class DeltaBounds:
 
     @cached_property
     def polygon(self) -> tuple[FloatArray, FloatArray]:
-        """K and δ of the corners of a polygon below δ(K) everywhere; it is 0 beyond the last.
+        """Corners (K and δ) of a polygon below δ(K) everywhere; it is 0 beyond the last corner.
 
-        A convex function lies above each of its chords *outside* of it. So in the cell from K_i
+        A convex function lies above the extension of each of its chords. So in the cell from K_i
         to K_{i+1} two lines lie below δ: from (K_{i−1}, upper) through (K_i, lower), and from
-        (K_{i+2}, upper) through (K_{i+1}, lower). Slopes are held in [−1, 0], which covers the
-        first and the last cell.
+        (K_{i+2}, upper) through (K_{i+1}, lower). Slopes are clipped to [−1, 0], which also gives
+        the lines of the first and the last cell.
         """
         ratios, lower, upper = self.ratios, self.lower, self.upper
-        # Slopes of the two lines of each cell, by the chords of the cells beside it.
+        # Slopes of the two lines of each cell, by the chords of the neighbouring cells.
         width = np.diff(ratios)
         falls = np.maximum((lower[1:] - upper[:-1]) / width, -1.0)
         from_left = np.append(-1.0, falls[:-1])
@@ -386,9 +435,9 @@ class DeltaBounds:
 
 
 def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatArray:
-    """Values of the polygon through (ratios, values) at some K within it, rounded up.
+    """Values of the polygon through (ratios, values) at some K in its range, rounded up.
 
-    A convex combination of two positive numbers, so that small values keep all their digits.
+    Each is a convex combination of two positive numbers, so small values keep all their digits.
     """
     right = np.clip(np.searchsorted(ratios, at, side="left"), 1, ratios.size - 1)
     share = (at - ratios[right - 1]) / (ratios[right] - ratios[right - 1])
