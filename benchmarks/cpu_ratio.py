@@ -40,7 +40,10 @@ ACCOUNT = (
 ACCOUNTING = """
 import turnout as tn
 for window, windows, relation in (
-    (10, 5, "add-remove"), (100, 10, "add-remove"), (1000, 10, "add-remove"), (10, 1, "replace-one"),
+    (10, 5, "add-remove"),
+    (100, 10, "add-remove"),
+    (1000, 10, "add-remove"),
+    (10, 1, "replace-one"),
 ):
     scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window, windows), relation=relation)
     tn.price(scheme, delta=1e-6)
