@@ -39,7 +39,7 @@ class Bodies:
 def protocol_of(source: Path) -> int:
     """Which text a version's devices sign: 1 or 2."""
     wire = (source / "turnout/service/wire.py").read_text()
-    return 2 if "turnout-request-2" in wire else 1
+    return 2 if "turnout-request-1" in wire else 1
 
 
 def signed_head(protocol: int, task: str, step: int, client: int, bodies: Bodies) -> bytes:
@@ -52,7 +52,7 @@ def signed_head(protocol: int, task: str, step: int, client: int, bodies: Bodies
     else:
         named = {"task": task, "method": "POST", "path": path, "client": client, "nonce": nonce}
         named |= {"format": "int32-lattice-1", "digest": digest}
-        lines = ("turnout-request-2", *(f"{name}: {value}" for name, value in named.items()))
+        lines = ("turnout-request-1", *(f"{name}: {value}" for name, value in named.items()))
         headers |= {"Turnout-Digest": digest, "Turnout-Format": "int32-lattice-1"}
     signature = _KEY.sign("\n".join(lines).encode())
     headers["Turnout-Signature"] = signature.hex()

@@ -23,7 +23,7 @@ const FIELDS = {
 };
 
 const FORMATS = {
-  "": ["turnout-charter-2"],
+  "": ["turnout-charter-1"],
   model: ["float32-le-1"],
   "model.architecture": ["logistic-1", "tanh-cnn-13k-1", "tanh-cnn-26k-1"],
   "model.features": ["pixels-1", "standardized-1"],
@@ -31,7 +31,7 @@ const FORMATS = {
   "messages.enrolment": ["enrolment-1"],
   "messages.head": ["turnout-head-1"],
   "messages.record": ["record-1"],
-  "messages.request": ["turnout-request-2"],
+  "messages.request": ["turnout-request-1"],
   "messages.update": ["int32-lattice-1"],
 };
 

@@ -113,7 +113,7 @@ export function signedRequest(memory, path, body, format, nonce = crypto.randomB
     digest: sha256(body),
   };
   const said = Object.entries(lines).filter(([, value]) => value);
-  const text = ["turnout-request-2", ...said.map(([name, value]) => `${name}: ${value}`)];
+  const text = ["turnout-request-1", ...said.map(([name, value]) => `${name}: ${value}`)];
   const headers = {
     "Turnout-Client": lines.client,
     "Turnout-Nonce": lines.nonce,

@@ -30,14 +30,14 @@ from worker import computed
 
 PATIENCE_SECONDS, RECHECK_SECONDS = 3600, 600
 FORMATS = {
-    (): "turnout-charter-2",
+    (): "turnout-charter-1",
     ("model",): "float32-le-1",
     ("model", "architecture"): "onnx-update-1",
     ("client",): "gradient-descent-1",
     ("messages", "enrolment"): "enrolment-1",
     ("messages", "head"): "turnout-head-1",
     ("messages", "record"): "record-1",
-    ("messages", "request"): "turnout-request-2",
+    ("messages", "request"): "turnout-request-1",
     ("messages", "update"): "int32-lattice-1",
 }
 FIELDS = {

@@ -63,7 +63,7 @@ def signed_headers(memory, path, nonce, body, body_format):
     """Headers of a POST, with the device's signature."""
     head = memory["head"]
     lines = [
-        "turnout-request-2",
+        "turnout-request-1",
         f"task: {memory['task']}",
         "method: POST",
         f"path: {path}",

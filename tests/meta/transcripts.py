@@ -33,7 +33,7 @@ NOT_RUN = {
     "--witness-key 1b6a4c… --witness-token-file token": "tests/service/test_killed.py runs one",
     "turnout-witness-1": "a form with blanks: `receipt_bytes` has it as an example",
     "turnout-head-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
-    "turnout-request-2": "a form with blanks: tests/service/test_vectors.py signs it filled in",
+    "turnout-request-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
     "(the one that a simulation drives)": "a drawing of what calls what",
     "turnout budget open people.json --decided plan --epsilon 2 --delta 1e-6 "

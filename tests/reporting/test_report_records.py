@@ -144,15 +144,6 @@ def test_the_folder_of_a_trace(traced_summary, tmp_path):
     assert counts == {"check-ins", "day", "updates"}
 
 
-def test_counts_of_an_earlier_version_do_not_stay(summary, tmp_path):
-    (tmp_path / "pictures").mkdir()
-    old = [tmp_path / name for name in ("check_ins.csv", "pictures/check-ins.svg")]
-    for path in old:
-        path.write_text("6 check-ins")
-    write_report(tmp_path, summary, "# the plan")
-    assert not any(path.exists() for path in old)
-
-
 def test_nothing_that_may_be_shared_depends_on_who_came(traced_summary, tmp_path, monkeypatch):
     """Two runs that differ in nothing but counts: every file beside the simulator's is the same."""
     monkeypatch.setattr(Picture, "png", lambda self: self.text.encode())  # drawn as SVG too

@@ -114,7 +114,7 @@ def test_the_command_prints_or_writes_classes_and_scores(run, tmp_path):
     assert np.array_equal(np.load(out), model.scores(inputs))
 
 
-def test_a_finished_run_of_an_earlier_version_gets_its_model_by_resuming(run):
+def test_resuming_a_finished_run_writes_its_missing_model(run):
     before = (run.folder / MODEL).read_bytes()
     (run.folder / MODEL).unlink()
     tn.train(resume=run.folder)

@@ -26,7 +26,6 @@ from turnout.schemes import (
     KaryResponse,
     KSubset,
     LaplaceNoise,
-    NonAdaptiveRandomizer,
     PairRandomizer,
     PoissonSampling,
     PrivacyUnit,
@@ -34,7 +33,6 @@ from turnout.schemes import (
     Relation,
     ReleaseRule,
     RepeatedMessages,
-    SampledBitResponse,
     Scheme,
     SelfSampling,
     SlidingWindow,
@@ -324,27 +322,6 @@ def _changed(path, value):
         inner = inner[part]
     inner[last] = value
     return plain
-
-
-@pytest.mark.parametrize(
-    ("earlier", "randomizer"),
-    [
-        ("FixedRandomizer", NonAdaptiveRandomizer(1.5)),
-        ("BitResponse", SampledBitResponse(1.5)),
-    ],
-)
-def test_the_name_that_an_earlier_version_wrote_is_read(earlier, randomizer):
-    shuffle = Scheme(
-        randomizer, EveryStep(3), Relation.REPLACE_ONE, trust=TrustModel.SHUFFLED, population=50
-    )
-    plain = scheme_to_dict(shuffle)
-    assert plain["randomizer"]["is"] == type(randomizer).__name__
-    assert earlier != plain["randomizer"]["is"]
-    plain["randomizer"]["is"] = earlier
-    assert scheme_from_dict(plain) == shuffle
-    plain["randomizer"]["is"] = earlier.lower()
-    with pytest.raises(ParameterError, match="the name of a class"):
-        scheme_from_dict(plain)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Files:
 
     def copied(self, to: Path) -> None:
         """A snapshot; nothing is being written at this moment."""
-        shutil.copytree(self.folder, to, ignore=shutil.ignore_patterns("*-shm", "*-serving"))
+        shutil.copytree(self.folder, to, ignore=shutil.ignore_patterns("*-shm"))
 
     def exported(self) -> list[bytes]:
         """The digests of all records that `turnout ledger export` writes, with their models."""
@@ -262,7 +262,7 @@ async def restored(
     task: Task, snapshot: Path, names, to: Path, *, tell: bool, guarded: bool = True
 ) -> tuple[tuple, Task]:
     """How a task ends whose newest files are there, but for some that were put back."""
-    shutil.copytree(task.files.folder, to, ignore=shutil.ignore_patterns("*-shm", "*-serving"))
+    shutil.copytree(task.files.folder, to, ignore=shutil.ignore_patterns("*-shm"))
     files = Files(to)
     for name in names:
         files.put_back(name, snapshot)

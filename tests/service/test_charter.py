@@ -1,13 +1,9 @@
 """Charter, ledger and wire: what is written reads back, and nothing else does."""
 
-import hashlib
 import json
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from device_world import World
 from fake_coordinator import charter_of as terms_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +12,6 @@ from world_scenes import SCENES, charter_of
 from turnout.core.errors import (
     BudgetExceededError,
     ParameterError,
-    RemoteProtocolError,
     StorageError,
     UnsupportedError,
 )
@@ -33,10 +28,6 @@ from turnout.service.contract.wire import (
     covers_path,
     updates_path,
 )
-from turnout.service.coordinator.engine import Engine
-from turnout.service.device.remote import charter_of as charter_at_the_device
-from turnout.service.storage.opening import open_storage
-from turnout.service.web.server import stored_charter
 from turnout.verification.document import DamagedError, decode_terms
 
 CHARTER = charter_of(*SCENES[0])
@@ -128,30 +119,10 @@ def test_a_charter_in_other_words_is_refused_by_its_reader_and_the_verifier(said
         decode_terms(changed)
 
 
-EARLIER = Path(__file__).parents[1] / "verification" / "ledger-of-charter-1.jsonl"
-
-
-def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
-    data = EARLIER.read_bytes().splitlines()[0].removeprefix(b'{"charter":').removesuffix(b"}")
-    why = "earlier version of turnout .*turnout-charter-1.*run it to its end with that version"
-    storage = open_storage(tmp_path / "turnout.sqlite", serving=True)
-    with storage.transaction() as tx:
-        tx.create_task(data, bytes(32), bytes(20))
-    with pytest.raises(StorageError, match=why):
-        Engine.open(storage, lambda _: None)
-    with pytest.raises(StorageError, match=why):
-        stored_charter(storage)
-    storage.close()
-    task = hashlib.sha256(data).hexdigest()
-    memory = SimpleNamespace(task=task)
-    with pytest.raises(RemoteProtocolError, match=why):
-        charter_at_the_device(data, memory)
-
-
 @pytest.mark.parametrize(
     ("place", "known"),
     [
-        ((), "turnout-charter-2"),
+        ((), "turnout-charter-1"),
         (("model",), "float32-le-1"),
         (
             ("model", "architecture"),
@@ -170,7 +141,7 @@ def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
         (("messages", "enrolment"), "enrolment-1"),
         (("messages", "record"), "record-1"),
         (("messages", "head"), "turnout-head-1"),
-        (("messages", "request"), "turnout-request-2"),
+        (("messages", "request"), "turnout-request-1"),
     ],
 )
 def test_a_format_that_is_not_known_is_refused_by_its_name(place, known):
@@ -263,16 +234,14 @@ def test_the_phase_of_updates_holds_twice_the_time_of_computing(rule, phase):
         replace(charter, timing=Timing(10.0, 6.0, 3.0, 1.001 * longest))
 
 
-def test_a_charter_without_a_bound_on_computing_is_read_and_no_device_takes_part(tmp_path):
-    """As the version before wrote it: a task under way goes on, with devices of that version."""
+def test_a_charter_without_a_bound_on_computing_is_refused():
     document = json.loads(terms_of().canonical())
+    document["timing"]["compute_seconds"] = None
+    with pytest.raises(StorageError, match="compute_seconds = None"):
+        Charter.from_canonical(canonical(document))
     del document["timing"]["compute_seconds"]
-    before = Charter.from_canonical(canonical(document))
-    assert before.timing.compute_seconds is None
-    world = World(tmp_path, before)
-    with pytest.raises(RemoteProtocolError, match=r"no timing\.compute_seconds"):
-        world.start()
-    assert not world.coordinator.keys
+    with pytest.raises(StorageError, match="damaged"):
+        Charter.from_canonical(canonical(document))
 
 
 GENESIS = bytes.fromhex(CHARTER.task)

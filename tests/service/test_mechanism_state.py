@@ -1,89 +1,21 @@
-"""What the mechanism keeps between steps: stored, read back, and read from earlier databases.
-
-`tasks_of_schema_3.json` holds two tasks as the version with schema 3 left them in the middle of a
-step, and the end to which that version brought them.
-"""
+"""What the mechanism keeps between steps: stored and read back."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from memory_storage import MemoryStorage
 from simulated_world import Momentum
-from test_storage_upgrades import Shell
 from world_scenes import charter_of
 
 from turnout.core.errors import StorageError
 from turnout.protocol.mechanisms import Aggregated
 from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.contract.charter import Charter
-from turnout.service.contract.wire import WireAnswer
 from turnout.service.coordinator.engine import Engine
 from turnout.service.coordinator.releases import _packed, _unpacked
-from turnout.service.storage import postgres, sqlite
-from turnout.service.storage.database import migrations
-from turnout.service.storage.opening import open_storage
-
-TASKS = json.loads(Path(__file__).with_name("tasks_of_schema_3.json").read_text())
-
-
-def noise(deviation, size):
-    return np.array([37, -58], np.int64)
-
-
-def opened(storage) -> Engine:
-    return Engine.open(storage, lambda charter: Momentum(), noise=noise)
-
-
-def write(url: str, tables: dict) -> None:
-    """A database of schema 3 with these rows."""
-    module, dialect = (postgres, "postgres") if url.startswith("postgres") else (sqlite, "sqlite")
-    module.opened(url, serving=True, scripts=migrations(dialect)[:3]).close()
-    shell = Shell(url)
-    for table, rows in tables.items():
-        for row in rows:
-            values = (bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for v in row)
-            shell.insert(table, *values)
-    shell.close()
-
-
-def go_on(engine: Engine, storage, came: bool) -> None:
-    """The rest of a step in which client = step comes, and has come where ``came``."""
-    client = step = engine.step
-    update = np.array([3 + client, -4 * client], np.int32)
-    upload = engine.inspect(engine.charter.encoding.encode(update))
-    with storage.transaction() as tx:
-        if engine.charter.asks_one:
-            if not came:
-                assert engine.check_in(tx, client, step).answer is WireAnswer.ACCEPTED
-            engine.close_check_ins(tx)
-        elif came:
-            assert tx.arrived(step).tolist() == [client]
-    with storage.transaction() as tx:
-        assert engine.update(tx, client, step, upload).answer is WireAnswer.ACCEPTED
-        engine.close_step(tx)
-    engine.publish()
-
-
-@pytest.mark.parametrize("rule", TASKS)
-def test_a_task_of_schema_3_goes_on_to_the_same_end(url, rule):
-    task = TASKS[rule]
-    write(url, task["tables"])
-    came = True
-    for _ in range(len(task["tables"]["releases"]), 6):
-        storage = open_storage(url, serving=True)  # each step after a restart
-        go_on(opened(storage), storage, came)
-        storage.close()
-        came = False
-    storage = open_storage(url, serving=True)
-    published = opened(storage).published
-    storage.close()
-    assert published.head.digest.hex() == task["head"]
-    assert published.parameters.hex() == task["parameters"]
 
 
 def test_a_state_is_read_back_as_it_was_written():
@@ -101,7 +33,7 @@ def test_a_state_is_read_back_as_it_was_written():
     [
         ({"pending": np.zeros(2)}, bytes(8)),
         ({"pending": np.zeros(2)}, bytes(24)),
-        ({}, bytes(7) + b"\1"),
+        ({}, bytes(8)),
     ],
 )
 def test_a_state_of_another_length_is_damage(initial, data):

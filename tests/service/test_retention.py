@@ -94,7 +94,7 @@ def test_files_of_a_finished_task_identify_nobody(tmp_path):
         names = sorted(file.name for file in folder.iterdir())
     assert len(task.truth()) == 80
     assert len(task.models) == 17
-    assert names == ["head", "head.lock", "turnout.sqlite", "turnout.sqlite-serving"]
+    assert names == ["head", "head.lock", "turnout.sqlite"]
     assert running == afterwards == Finding(frozenset(), frozenset(), frozenset())
     database = apsw.Connection(str(folder / "turnout.sqlite"))
     for table in ("check_ins", "bodies", "asked", "turns", "step_keys"):

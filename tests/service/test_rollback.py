@@ -269,7 +269,7 @@ def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
 
     asyncio.run(main())
     database = tmp_path / "task" / "db" / "turnout.sqlite"
-    here, former = tmp_path / "new" / "head", tmp_path / "former"
+    here = tmp_path / "new" / "head"
 
     def opened(**how):
         with contextlib.closing(open_storage(database, serving=True)) as storage:
@@ -279,21 +279,19 @@ def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
                 file = HeadFile(here, **how)
                 file.require_current(charter.task, charter.coordinator_key, view, head)
                 file.export(charter.task, heads.signed_head(charter.task, head, KEY))
-                return head
 
-    head = opened(begin=True)
+    opened(begin=True)
     opened()
     with pytest.raises(heads.StorageError, match="is there: start without --new-head-file"):
         opened(begin=True)
-    here.unlink()
+    whole = here.read_text()
+    here.write_text(whole.partition("\n")[0] + "\n")
+    with pytest.raises(heads.StorageError, match="does not hold a ledger's head"):
+        opened()
     task = charter_of().task
-    former.write_text(
-        f"{task} {heads.signed_head(task, head, KEY)}\n"
-    )  # as earlier versions wrote it
-    opened(former=former)
-    former.write_text(f"{task} {heads.signed_head(task, Head(9, bytes(32)), KEY)}\n")
+    here.write_text(f"{task} {heads.signed_head(task, Head(9, bytes(32)), KEY)}\n\n")
     with pytest.raises(heads.StorageError, match="old copy"):
-        opened(former=former)
+        opened()
 
 
 def test_an_emptied_database_is_known_by_its_address(tmp_path):

@@ -276,7 +276,7 @@ def test_a_database_file_is_its_owners_alone(path):
     with storage.transaction() as tx:
         tx.log(LogEvent(0.0, "info", ""))
     beside = list(path.parent.iterdir())
-    assert len(beside) == 4
+    assert len(beside) == 3
     for file in beside:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
     storage.close()

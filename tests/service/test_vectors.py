@@ -289,7 +289,7 @@ def test_a_request_is_signed_line_by_line():
             "digest": headers["Turnout-Digest"],
         }
         lines = [f"{name}: {value}" for name, value in named.items() if value is not None]
-        assert request["signed"] == "\n".join(["turnout-request-2", *lines])
+        assert request["signed"] == "\n".join(["turnout-request-1", *lines])
     assert len({len(r["path"]) for r in VECTORS["requests"] if r["path"][-4:] in ("ates", "ered")})
 
 
@@ -297,7 +297,7 @@ def test_the_task_is_the_digest_of_the_charter():
     body = VECTORS["charter"]["body"].encode("ascii")
     assert hashlib.sha256(body).hexdigest() == VECTORS["charter"]["task"]
     fields = json.loads(body)
-    assert fields["format"] == "turnout-charter-2"
+    assert fields["format"] == "turnout-charter-1"
     assert json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") == body
     assert fields["coordinator_key"] == VECTORS["keys"]["coordinator"]["public"]
     assert unhexed(fields["timing"]["step_seconds"]) == 8.0
@@ -306,7 +306,7 @@ def test_the_task_is_the_digest_of_the_charter():
         "enrolment": "enrolment-1",
         "head": "turnout-head-1",
         "record": "record-1",
-        "request": "turnout-request-2",
+        "request": "turnout-request-1",
         "update": "int32-lattice-1",
     }
     step, norm = (unhexed(update[name]) for name in ("step", "clip_norm"))

@@ -164,17 +164,14 @@ def test_only_its_owner_may_read_a_checkpoint(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-READERS = {1: "revision before 40d2d28", 2: "revision 166f48b", 5: "a later version"}
-
-
-@pytest.mark.parametrize("written", READERS)
+@pytest.mark.parametrize("written", [0, 2])
 def test_a_checkpoint_of_another_format_is_refused_in_one_line(tmp_path, written):
     path = tmp_path / "run.npz"
     stopped(learned(), FileCheckpoints(path))
     with np.load(path) as arrays:
         other = dict(arrays) | {"format": np.array(written)}
     np.savez(path, **other)
-    line = f"format {written}, not 4; {READERS[written]} of turnout reads it, .* start anew$"
+    line = f"format {written}: expected 1; resume .*version of turnout .*, or start it anew$"
     with pytest.raises(StorageError, match=line) as caught:
         FileCheckpoints(path).load()
     assert "\n" not in str(caught.value)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ledger_samples import OTHER_KEY, FakeTransaction, charter, exported, parameters
 
 from turnout.core.errors import StorageError
-from turnout.service.contract.charter import public_terms
 from turnout.service.coordinator.export import export_ledger, export_models, ledger_lines
-from turnout.service.device.remote import records_of
 from turnout.verification import VerificationOutcome, verify
-
-EARLIER = Path(__file__).with_name("ledger-of-charter-1.jsonl")
 
 
 def test_a_file_holds_what_standard_output_would(tmp_path):
@@ -21,31 +15,6 @@ def test_a_file_holds_what_standard_output_would(tmp_path):
     export_ledger(FakeTransaction(), path)
     assert path.read_bytes() == exported(FakeTransaction())
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-class EarlierTransaction(FakeTransaction):
-    """A database that an earlier version wrote; as much of it as an export reads."""
-
-    lines = EARLIER.read_bytes().splitlines()
-
-    def charter(self):
-        return self.lines[0].removeprefix(b'{"charter":').removesuffix(b"}")
-
-    def records(self, first_step=0):
-        yield from records_of(b'{"records":[%s]}' % b",".join(self.lines[1:-1]))
-
-
-def test_a_ledger_of_the_charter_s_format_before_is_exported_and_verifies():
-    """Such a task is served no more; what it released stays provable."""
-    assert b'"format":"turnout-charter-1"' in EARLIER.read_bytes()
-    written = exported(EarlierTransaction())
-    assert written == EARLIER.read_bytes()
-    verdict = verify(written)
-    assert (verdict.outcome, verdict.steps, verdict.epsilon) == (VerificationOutcome.GOOD, 2, 1.5)
-    with pytest.raises(StorageError, match="damaged"):
-        public_terms(EarlierTransaction().charter() + b" ")
-    with pytest.raises(StorageError, match="not the charter's"):
-        exported(EarlierTransaction(key=OTHER_KEY))
 
 
 def test_a_later_export_replaces_an_earlier_one(tmp_path):

@@ -25,9 +25,6 @@ SIMULATOR = "simulator"
 """The simulator's view: what must not be shared of a run that is deployed."""
 CHECK_INS, COUNTS, COUNTS_PAGE = "check_ins.csv", "counts.json", "counts.html"
 
-_ONCE_BESIDE = (CHECK_INS, *(f"{PICTURES}/{n}.{e}" for n in ("check-ins", "day") for e in _FORMATS))
-"""Places of counts in earlier versions: beside what may be shared."""
-
 
 def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     """Writes history.csv, pictures, report.html, the simulator's view and, last, report.json.
@@ -40,8 +37,6 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     from turnout.reporting.page import page
     from turnout.reporting.pictures import pictures
 
-    for name in _ONCE_BESIDE:
-        (folder / name).unlink(missing_ok=True)
     drawn = pictures(summary)
     write(folder / "history.csv", _history(summary.outcome))
     _draw(folder, drawn)

@@ -212,17 +212,9 @@ def _checkpoint(folder: Path | None, name: str) -> Path | None:
     None without a folder.
 
     Raises:
-        StorageError: the run is an earlier version's, or the folder cannot be made.
+        StorageError: the folder cannot be made.
     """
-    if folder is None:
-        return None
-    once = folder / name
-    if once.exists():
-        raise StorageError(
-            f"{once}: an earlier version of turnout wrote this run, with exact counts of who came "
-            "beside its report; it must start anew in another folder"
-        )
-    return RunFolder(folder).checkpoint(name)
+    return None if folder is None else RunFolder(folder).checkpoint(name)
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:

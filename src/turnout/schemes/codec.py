@@ -23,8 +23,6 @@ _CLASSES: Mapping[str, type] = {
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
 """Classes of which a scheme consists, but for participation laws, which have names of their own."""
-_EARLIER_NAMES = {"FixedRandomizer": "NonAdaptiveRandomizer", "BitResponse": "SampledBitResponse"}
-"""Names under which earlier versions wrote a class, and its name now."""
 
 
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
@@ -73,7 +71,7 @@ def _to_plain(value: Any) -> Any:
     if type(value) in _CLASSES.values() or is_registered(type(value)):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Scheme):
-            # Charters written before schemes had them are compared with this byte for byte.
+            # Left out where a scheme does not declare them: charters are digests of these bytes.
             for name in ("population", "order"):
                 if inner[name] is None:
                     del inner[name]
@@ -101,7 +99,7 @@ def _from_plain(data: Any) -> Any:
         return _array(content)
     if kind == "tuple" and set(content) == {"values"} and isinstance(content["values"], list):
         return tuple(_from_plain(item) for item in content["values"])
-    name = _EARLIER_NAMES.get(kind, kind) if isinstance(kind, str) else None
+    name = kind if isinstance(kind, str) else None
     known = (_CLASSES.get(name) or participation_class(name)) if name is not None else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.schemes")

@@ -170,12 +170,9 @@ class Recorder:
         )
 
 
-FORMAT = 4
-"""Format 1 did not name a run's data; format 2 had a minibatch in place of a mechanism's state, and
-named no algorithm; format 3 counted no clipped updates. All are refused."""
+FORMAT = 1
+"""Of a checkpoint's arrays; another one is refused."""
 _SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
-_READERS = {1: "before 40d2d28", 2: "166f48b", 3: "cf675c9"}
-"""Revisions of turnout 0.1.0 that read an earlier format."""
 KEY_BYTES = 32
 
 
@@ -327,10 +324,9 @@ def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     """The checkpoint that named arrays are."""
     written = int(arrays["format"])
     if written != FORMAT:
-        reader = f"revision {_READERS[written]}" if written in _READERS else "a later version"
         raise ValueError(
-            f"format {written}, not {FORMAT}; {reader} of turnout reads it, here the run must "
-            "start anew"
+            f"format {written}: expected {FORMAT}; resume the run with the version of turnout that "
+            "wrote it, or start it anew"
         )
     clients = _group(arrays, _CLIENTS)
     numbers = clients.pop("").tolist()

@@ -307,12 +307,11 @@ _FIELDS = {
     "minibatch",
     "timing",
     "coordinator_key",
+    "model",
+    "client",
+    "messages",
 }
-_FORMATS = {
-    "turnout-charter-1": {"lattice", "initial_model"},
-    "turnout-charter-2": {"model", "client", "messages"},
-}
-"""The formats that are read, and the fields that each has beside those of both."""
+_FORMAT = "turnout-charter-1"
 _UPDATES = {
     "int32-lattice-1": TrustModel.CENTRAL,
     "seeded-code-1": TrustModel.LOCAL,
@@ -366,9 +365,8 @@ def decode_terms(charter: bytes) -> DocumentTerms:
     """
     try:
         fields = canonical_fields(charter)
-        more = _FORMATS.get(fields.get("format", ""))
-        if more is None or set(fields) != _FIELDS | more:
-            raise ValueError(f"not of the format {' or '.join(_FORMATS)}")
+        if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
+            raise ValueError(f"not of the format {_FORMAT}")
         dimension, first = _artefacts(fields)
         scheme = _rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
@@ -391,9 +389,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
 
 
 def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
-    """Dimension and digest of the first model, where a charter of this format has them."""
-    if "lattice" in fields:
-        return fields["lattice"]["dimension"], fields["initial_model"]
+    """Dimension of the model and digest of the first one; refuses formats that are not known."""
     model, update = fields["model"], fields["messages"]["update"]
     named = model["format"], update["format"], fields["messages"]["record"]["format"]
     if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
@@ -403,7 +399,7 @@ def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
 
 def _require_trust(fields: dict[str, Any], scheme: Scheme) -> None:
     """Refuses updates that are not what clients send under the scheme's trust."""
-    update = "int32-lattice-1" if "lattice" in fields else fields["messages"]["update"]["format"]
+    update = fields["messages"]["update"]["format"]
     if scheme.trust is not _UPDATES[update]:
         raise ValueError(f"updates of the format {update} are not sent under {scheme.trust} trust")
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from turnout.protocol.mechanisms import Mechanism
     from turnout.protocol.randomized import UpdateEncoding
 
-FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
+FORMAT = "turnout-charter-1"
 
 _MESSAGES = {
     "enrolment": ENROLMENT_FORMAT,
@@ -60,8 +60,7 @@ class Timing:
     when ``step_seconds`` are over, however long the release took: timing tells nothing.
 
     A device computes an update for ``compute_seconds`` at most, and sends it at a moment that it
-    drew before. It is None in charters of before there was such a bound, in which no device of
-    today takes part.
+    drew before. None stands for a bound that `bounded` chooses; a charter always has one.
     """
 
     step_seconds: float = 60.0
@@ -100,25 +99,17 @@ class Timing:
         return replace(self, compute_seconds=self.compute_seconds or third)
 
     def require_room(self, *, asks_one: bool) -> None:
-        """Refuse a bound on computing that leaves less than half the phase to send in."""
+        """Refuse a missing bound on computing, and one that leaves under half the phase to send."""
         phase, bound = self.update_seconds(asks_one=asks_one), self.compute_seconds
-        if bound is not None and 2 * bound > phase:
+        if bound is None:
+            raise ParameterError("compute_seconds", None, "a number of seconds")
+        if 2 * bound > phase:
             name = "answer_seconds" if asks_one else "check_in_seconds"
             raise ParameterError(
                 "compute_seconds",
                 bound,
                 f"at most half of {name} = {phase:g}, in which updates are sent",
             )
-
-    def document(self) -> dict[str, float]:
-        """Its part of the charter."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_document(cls, fields: dict[str, Any]) -> Self:
-        """The one that `document` wrote."""
-        held: dict[str, Any] = {"compute_seconds": None}
-        return cls(**(held | fields))
 
 
 @dataclass(frozen=True)
@@ -292,7 +283,7 @@ class Charter:
             "charged": [epsilon.hex() for epsilon in self.charged],
             "expected_check_ins": _hexed(self.expected_check_ins),
             "minibatch": self.minibatch,
-            "timing": _hexed(self.timing.document()),
+            "timing": _hexed(asdict(self.timing)),
             "coordinator_key": self.coordinator_key.hex(),
             "model": self.computation.model_document(self.initial_model),
             "client": _hexed(self.computation.client_document()),
@@ -337,7 +328,7 @@ class Charter:
                 expected_check_ins=_unhexed(fields["expected_check_ins"]),
                 minibatch=fields["minibatch"],
                 initial_model=bytes.fromhex(fields["model"]["digest"]),
-                timing=Timing.from_document(_unhexed(fields["timing"])),
+                timing=Timing(**_unhexed(fields["timing"])),
                 coordinator_key=bytes.fromhex(fields["coordinator_key"]),
                 computation=Computation.from_documents(fields["model"], _unhexed(fields["client"])),
             )
@@ -348,39 +339,13 @@ class Charter:
         return charter
 
 
-def public_terms(data: bytes) -> tuple[str, bytes]:
-    """Task and coordinator's key of a charter, of the format before this one too.
-
-    A ledger that an earlier version wrote can be exported, though it is not served.
-
-    Raises:
-        StorageError: it is damaged, or of a format that is not known.
-    """
-    try:
-        fields = json.loads(data)
-        if fields["format"] != FORMAT_BEFORE:
-            charter = Charter.from_canonical(data)
-            return charter.task, charter.coordinator_key
-        if json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") != data:
-            raise ValueError("it does not read back as it was written")
-        return hashlib.sha256(data).hexdigest(), bytes.fromhex(fields["coordinator_key"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"the charter is damaged: {error}") from None
-
-
 def _require_known(fields: dict[str, Any]) -> None:
     """Refuse every format that is not known by its name.
 
     Raises:
         StorageError: says which.
     """
-    said = fields["format"]
-    if said == FORMAT_BEFORE:
-        raise StorageError(
-            f"this task was created by an earlier version of turnout (its charter is {said}): "
-            "run it to its end with that version"
-        )
-    _require_named("", said, FORMAT)
+    _require_named("", fields["format"], FORMAT)
     model, messages = fields["model"], {name: (known,) for name, known in _MESSAGES.items()}
     messages |= {"update": UPDATE_FORMATS}
     _require_named("model", model["format"], PARAMETERS_FORMAT)

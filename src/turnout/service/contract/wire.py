@@ -37,7 +37,7 @@ DIGEST_HEADER = "Turnout-Digest"
 SIGNATURE_HEADER = "Turnout-Signature"
 
 ENROLMENT_FORMAT, UPDATE_FORMAT = "enrolment-1", "int32-lattice-1"
-REQUEST_FORMAT, HEAD_FORMAT, RECORD_FORMAT = "turnout-request-2", "turnout-head-1", "record-1"
+REQUEST_FORMAT, HEAD_FORMAT, RECORD_FORMAT = "turnout-request-1", "turnout-head-1", "record-1"
 """Formats by name, as a charter names them: a new one is a new name, not a new protocol."""
 
 NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 16, 32, 32, 64, 32
@@ -173,7 +173,7 @@ class SignedRequest:
 
         >>> request = SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), bytes(1))
         >>> print(request.canonical().decode())
-        turnout-request-2
+        turnout-request-1
         task: ab
         method: POST
         path: /v1/enrolments

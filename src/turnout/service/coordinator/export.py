@@ -11,7 +11,7 @@ from pathlib import Path
 
 from turnout.core.errors import StorageError
 from turnout.core.files import sync_folder
-from turnout.service.contract.charter import public_terms
+from turnout.service.contract.charter import Charter
 from turnout.service.contract.ledger import Head, SigningKey, require_chain
 from turnout.service.contract.wire import head_bytes
 from turnout.service.storage.writes import Transaction
@@ -31,16 +31,16 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
     data = transaction.charter()
     if data is None:
         raise StorageError("there is no task in this database")
-    task, coordinator_key = public_terms(data)
+    charter = Charter.from_canonical(data)
     key = SigningKey(transaction.signing_key())
-    if key.public != coordinator_key:
+    if key.public != charter.coordinator_key:
         raise StorageError("the signing key in this database is not the charter's")
     yield _CHARTER + data + _CHARTER_END
-    head = Head(0, bytes.fromhex(task))
+    head = Head(0, bytes.fromhex(charter.task))
     for record in transaction.records():
-        head = require_chain(task, head, record)
+        head = require_chain(charter.task, head, record)
         yield record.canonical() + b"\n"
-    fields = {"head": str(head), "signature": key.sign(head_bytes(task, head)).hex()}
+    fields = {"head": str(head), "signature": key.sign(head_bytes(charter.task, head)).hex()}
     yield json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 

@@ -147,14 +147,11 @@ def _packed(state: Mapping[str, NDArray[Any]]) -> bytes:
 def _unpacked(initial: Mapping[str, NDArray[Any]], data: bytes) -> dict[str, NDArray[Any]]:
     """The state that `_packed` wrote, with the names, types and shapes of ``initial``.
 
-    Before schema 4 every step had a minibatch in its place: the same bytes where the mechanism has
-    one, and zeros where it has no state.
-
     Raises:
-        StorageError: anything else.
+        StorageError: bytes of another length.
     """
     little = {name: _little(initial[name]) for name in sorted(initial)}
-    if len(data) != sum(array.nbytes for array in little.values()) and (initial or any(data)):
+    if len(data) != sum(array.nbytes for array in little.values()):
         raise StorageError("the mechanism's state is damaged: it has another length")
     state, start = dict[str, NDArray[Any]](), 0
     for name, array in little.items():

@@ -221,7 +221,7 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     """The charter in a body, if it is the one that it was invited to.
 
     Raises:
-        RemoteProtocolError: another task, law, population or coordinator, or no bound on computing.
+        RemoteProtocolError: another task, participation, population or coordinator.
     """
     if hashlib.sha256(data).hexdigest() != memory.task:
         raise RemoteProtocolError("the charter is not the one that the invitation names")
@@ -236,11 +236,6 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     ):
         if held != named:
             raise RemoteProtocolError(f"the charter has another {what} than the invitation")
-    if charter.timing.compute_seconds is None:
-        raise RemoteProtocolError(
-            "the charter has no timing.compute_seconds: its task is of an earlier version, whose "
-            "devices send when they are ready, which tells something of their data"
-        )
     return charter
 
 

@@ -7,7 +7,6 @@ that a database of some version still needs.
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,8 +59,7 @@ class Storage:
     Opening migrates it to the newest schema, checks its integrity where that is cheap, and
     raises `StorageError` for anything that is not a turnout database, or of a newer version.
     Opened for serving it is locked against every other coordinator; opened otherwise it takes
-    invitations and events, and refuses all other writes. A task that an earlier turnout has not
-    brought to its end is not opened.
+    invitations and events, and refuses all other writes.
 
     Args:
         write: the connection for `transaction`.
@@ -251,10 +249,6 @@ class Storage:
             reads.last_release()
 
 
-KEEPS_NOBODY = 2
-"""From this schema on nothing joins a client to a step that is released."""
-
-
 def migrations(dialect: str) -> tuple[str, ...]:
     """The scripts that make a schema of version 1, 2, … in turn."""
     folder = resources.files("turnout.service.storage") / "migrations"
@@ -273,27 +267,3 @@ def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
             f"the database has schema {version} of a newer turnout, this one knows {len(scripts)}"
         )
     return scripts[version:]
-
-
-def require_over(connection: Connection, version: int) -> None:
-    """Nothing, unless only the turnout that founded a task can bring it to its end.
-
-    A task of an older schema has a charter that this version does not serve, and rows that it
-    would delete but the older version needs.
-
-    Raises:
-        StorageError: so it is.
-    """
-    charters = connection.rows("SELECT charter FROM task", ()) if version else []
-    if not (charters and version < KEEPS_NOBODY):
-        return
-    released = connection.rows("SELECT count(*) FROM releases", ())[0][0]
-    try:
-        over = released >= int(json.loads(charters[0][0])["charged_steps"][-1])
-    except (ValueError, LookupError, TypeError):
-        over = False
-    if not over:
-        raise StorageError(
-            "an earlier turnout founded this task and has not brought it to its end: serve it to "
-            "its end, and export its ledger, with that version"
-        )

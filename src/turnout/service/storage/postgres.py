@@ -25,7 +25,6 @@ from turnout.service.storage.database import (
     migrations,
     pending,
     raising_storage_errors,
-    require_over,
 )
 from turnout.service.storage.reads import Rights
 
@@ -40,8 +39,6 @@ _TIDY = ("VACUUM check_ins, step_keys, asked, turns",)
 _TIDY_THOROUGHLY = (
     f"BEGIN; SELECT pg_advisory_xact_lock({WRITING}); "
     "TRUNCATE check_ins, step_keys, asked, turns, bodies; COMMIT",
-    # Earlier versions' foreign keys left transactions' numbers in the clients' rows.
-    "VACUUM (FULL, FREEZE) enrolments",
 )
 
 
@@ -194,7 +191,6 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         if version == 0 and not serving:
             raise StorageError("there is no task in this database")
         missing = pending(version, scripts)
-        require_over(connection, version)
         if (
             missing
             and not serving
@@ -213,7 +209,7 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         raise
     connection.commit()
     if missing and version:
-        connection.tidy(True)
+        connection.tidy(True)  # what a migration deleted leaves the files' bytes as well
 
 
 def _version(connection: _Connection) -> int:

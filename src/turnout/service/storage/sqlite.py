@@ -23,11 +23,8 @@ from turnout.service.storage.database import (
     migrations,
     pending,
     raising_storage_errors,
-    require_over,
 )
 from turnout.service.storage.reads import Rights
-
-_OLDER_SUFFIX = "-serving"
 
 _held: set[tuple[int, int]] = set()
 """Files that this process holds, by device and inode."""
@@ -39,8 +36,6 @@ class FileLock:
     It is taken before the first connection of SQLite and released after the last one. Closing
     any descriptor of a file drops the process's POSIX locks on it, SQLite's among them; that is
     also why a file that this process holds already is refused before it is opened.
-
-    The file ``-serving`` beside it is what earlier versions lock, so it is locked as well.
 
     Args:
         path: of the database, without symbolic links; created, for this user alone, where there
@@ -67,7 +62,6 @@ class FileLock:
                     f"{path} has {found.st_nlink} hard links: SQLite keeps a log for each name, "
                     "and a name without its log is an old copy; leave one name"
                 )
-            self._take(path.with_name(path.name + _OLDER_SUFFIX), os.O_RDWR | os.O_CREAT)
         except BaseException:
             self.close()
             raise
@@ -303,7 +297,6 @@ def _missing(
         connection.rows(f"PRAGMA page_size={_PAGE_SIZE}")
     connection.rows("PRAGMA journal_mode=WAL")
     connection.set_up()
-    require_over(connection, version)
     return missing
 
 
@@ -323,4 +316,4 @@ def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
         raise
     connection.commit()
     if version:
-        connection.tidy(True)  # an older turnout did not overwrite what it deleted
+        connection.tidy(True)  # what a migration deleted leaves the file's bytes as well

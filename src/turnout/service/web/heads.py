@@ -59,10 +59,12 @@ class Exported:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """The head that ``str`` or an older version wrote."""
-        first, _, rest = text.partition("\n")
+        """The head that ``str`` wrote; ValueError for anything else."""
+        first, address, rest = text.split("\n")
         task, head = first.split(" ")
-        return cls(task, SignedHead.parsed(head), rest.removesuffix("\n"))
+        if rest:
+            raise ValueError("a head file has two lines")
+        return cls(task, SignedHead.parsed(head), address)
 
 
 class HeadFile:
@@ -72,14 +74,11 @@ class HeadFile:
         A head is written only over the one that this process read or wrote last.
 
     Args:
-        former: where an earlier version wrote; read at the start and never written.
         begin: the file is missing, and that is known.
     """
 
-    def __init__(
-        self, path: Path, address: str = "", *, former: Path | None = None, begin: bool = False
-    ) -> None:
-        self.path, self._address, self._former, self._begin = path, address, former, begin
+    def __init__(self, path: Path, address: str = "", *, begin: bool = False) -> None:
+        self.path, self._address, self._begin = path, address, begin
         self._text: str | None = None
 
     def require_current(
@@ -105,11 +104,7 @@ class HeadFile:
                 f"ledger has {head.steps}; if nothing else was put back, remove it and start once "
                 "with --new-head-file"
             )
-        before = None
-        if self._former is not None:
-            before = ledger.written_after(self._former, _read(self._former))
-        known = max((steps for steps in (there, before) if steps is not None), default=-1)
-        if not self._begin and known < head.steps - 1:
+        if not self._begin and there is None and head.steps > 0:
             raise StorageError(
                 f"the ledger has {head.steps} releases, and {self.path}, which should tell of "
                 "them, is missing: name the file with --head-file, or start once with "
@@ -144,19 +139,13 @@ def default_file(task: str) -> Path:
     return default_folder() / f"{task[:16]}.head"
 
 
-def former_file(db: str) -> Path | None:
-    """The folder into which earlier versions exported heads by default."""
-    return None if db.startswith(_POSTGRES) else Path(db.removeprefix("sqlite:///") + ".head")
-
-
 def require_none_exported(path: Path | None, db: str) -> None:
     """Nothing where no head of a task at this address was ever exported.
 
     Raises:
         StorageError: there was a task, and the database that should hold it is empty.
     """
-    former = former_file(db)
-    known = [found for found in (path, former) if found is not None and found.exists()]
+    known = [path] if path is not None and path.exists() else []
     if path is None:
         known += _of_address(address_of(db))
     if known:

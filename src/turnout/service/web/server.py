@@ -150,11 +150,7 @@ def head_file(settings: Settings, task: str) -> HeadFile:
             "another disk with --head-file, or use --witness",
             head_file=str(path),
         )
-    former = heads.former_file(settings.db)
-    if former == path:
-        former = None
-    address = heads.address_of(settings.db)
-    return HeadFile(path, address, former=former, begin=settings.new_head_file)
+    return HeadFile(path, heads.address_of(settings.db), begin=settings.new_head_file)
 
 
 def witness_of(settings: Settings) -> Witness | None:

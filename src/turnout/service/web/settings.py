@@ -98,8 +98,7 @@ class Settings(BaseModel):
         for name in ("step_seconds", "check_in_seconds", "answer_seconds", "compute_seconds"):
             asked, frozen = getattr(self, name), getattr(timing, name)
             if asked is not None and asked != frozen:
-                held = "none" if frozen is None else f"{frozen:g}"
-                expected = f"{held}, as the task's charter has it for good"
+                expected = f"{frozen:g}, as the task's charter has it for good"
                 raise ParameterError(name, asked, expected)
 
     def require_whole_witness(self) -> None:
