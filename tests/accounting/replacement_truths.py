@@ -1,4 +1,4 @@
-"""What replace-one must come to: quadrature and enumeration, apart from the engine's formulas.
+"""True δ under replace-one: quadrature and enumeration, independent of the package's formulas.
 
 Notation as in docs/design/replacement.md: Y = X − K·X', δ(K) = (p/t)·E[(ΣY − c₀)₊].
 """
@@ -21,12 +21,12 @@ def threshold(k: float, window: int, probability: float) -> float:
 
 
 def gaussian_ratios(z: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray]:
-    """X and X' where the noise is z standard deviations off: shifts of +μ and −μ."""
+    """X and X' for shifts of +μ and −μ, at noise of z standard deviations."""
     return np.exp(mu * z - mu * mu / 2), np.exp(-mu * z - mu * mu / 2)
 
 
-def gaussian_prices(c: np.ndarray, k: float, mu: float) -> np.ndarray:
-    """E[(X − K·X' − c)₊], by the root of the payoff, which rises in z."""
+def gaussian_hockey_stick(c: np.ndarray, k: float, mu: float) -> np.ndarray:
+    """E[(X − K·X' − c)₊], by bisection for the root of the payoff, which increases in z."""
     low, high = np.full(c.shape, -60.0 / mu), np.full(c.shape, 60.0 / mu + mu)
     for _ in range(70):
         middle = 0.5 * (low + high)
@@ -39,7 +39,7 @@ def gaussian_prices(c: np.ndarray, k: float, mu: float) -> np.ndarray:
 def gaussian_delta(k: float, window: int, sigma: float, probability: float = 1.0) -> float:
     """δ of two opposite records in a window of at most three steps, by the trapezoidal rule.
 
-    What is integrated is smooth and vanishes at both ends, so the rule converges fast.
+    The integrand is smooth and vanishes at both ends, so the rule converges fast.
     """
     mu = 1.0 / sigma
     z = np.linspace(-9.0 - mu, 9.0 + mu, 360)
@@ -50,11 +50,11 @@ def gaussian_delta(k: float, window: int, sigma: float, probability: float = 1.0
         values = np.add.outer(values, x - k * other).ravel()
         weights = np.multiply.outer(weights, density).ravel()
     start = threshold(k, window, probability)
-    return probability / window * float(weights @ gaussian_prices(start - values, k, mu))
+    return probability / window * float(weights @ gaussian_hockey_stick(start - values, k, mu))
 
 
 def mean_excess(triples: list[Triple], k: Fraction, probability: Fraction = Fraction(1)) -> float:
-    """δ of a window of independent steps, each a triple, by enumeration."""
+    """δ of a window of independent steps, each given as a triple, by enumeration."""
     window, total = len(triples), Fraction(0)
     for outcome in itertools.product(*triples):
         absent = math.prod((q for q, _, _ in outcome), start=Fraction(1))
@@ -69,20 +69,20 @@ def mean_excess(triples: list[Triple], k: Fraction, probability: Fraction = Frac
 
 
 def extreme_rays(a: Fraction) -> list[tuple[Fraction, Fraction, Fraction]]:
-    """(q, p, p') with pairwise ratios 1 or a, not all equal."""
+    """All (q, p, p') with pairwise ratios of 1 or a that are not all equal."""
     one = Fraction(1)
     return [ray for ray in itertools.product((one, a), repeat=3) if len(set(ray)) == 2]
 
 
 def random_triple(a: Fraction, generator: np.random.Generator, outcomes: int = 4) -> Triple:
-    """An ε₀-private triple, a = e^{ε₀}: a random mixture of rays, merged by a random channel."""
-    laws = extreme_triples(a)
-    shares = [Fraction(int(n)) for n in generator.integers(0, 6, len(laws))]
-    shares[int(generator.integers(len(laws)))] += 1
+    """Random ε₀-private triple, a = e^{ε₀}: a mixture of rays, merged by a random channel."""
+    vertices = extreme_triples(a)
+    shares = [Fraction(int(n)) for n in generator.integers(0, 6, len(vertices))]
+    shares[int(generator.integers(len(vertices)))] += 1
     whole = sum(shares)
     merged = [[Fraction(0)] * 3 for _ in range(outcomes)]
-    for law, share in zip(laws, shares, strict=True):
-        for masses in law:
+    for triple, share in zip(vertices, shares, strict=True):
+        for masses in triple:
             channel = [Fraction(int(n)) for n in generator.integers(0, 4, outcomes)]
             channel[int(generator.integers(outcomes))] += 3
             for i, part in enumerate(channel):
@@ -92,7 +92,7 @@ def random_triple(a: Fraction, generator: np.random.Generator, outcomes: int = 4
 
 
 def extreme_triples(a: Fraction) -> list[Triple]:
-    """All vertices of the laws on the rays with three masses of 1, by solving 3 × 3 systems."""
+    """All extreme distributions on the rays with Q = P = P' = 1, by solving 3 × 3 systems."""
     found: list[Triple] = []
     for chosen in itertools.combinations(extreme_rays(a), 3):
         scales = _solve([[ray[i] for ray in chosen] for i in range(3)])
@@ -109,7 +109,7 @@ def extreme_triples(a: Fraction) -> list[Triple]:
 
 
 def _solve(rows: list[list[Fraction]]) -> list[Fraction] | None:
-    """The solution of a 3 × 3 system with right side 1 by Cramer's rule."""
+    """Solution of a 3 × 3 system with right side 1, by Cramer's rule; None if singular."""
 
     def determinant(m: list[list[Fraction]]) -> Fraction:
         return sum(
@@ -131,14 +131,14 @@ def _solve(rows: list[list[Fraction]]) -> list[Fraction] | None:
 
 
 def adaptive_supremum(a: Fraction, k: Fraction, window: int, start: Fraction) -> float:
-    """The largest E[(ΣY − c₀)₊]/t over steps that may choose their extreme law by what was."""
-    laws = [
+    """Largest E[(ΣY − c₀)₊]/t over extreme distributions that may depend on earlier steps."""
+    distributions = [
         [(q, p / q - k * r / q) for q, p, r in triple if q > 0] for triple in extreme_triples(a)
     ]
 
     def best(total: Fraction, steps: int) -> Fraction:
         if steps == 0:
             return max(total, Fraction(0))
-        return max(sum(q * best(total + y, steps - 1) for q, y in law) for law in laws)
+        return max(sum(q * best(total + y, steps - 1) for q, y in one) for one in distributions)
 
     return float(best(-start, window)) / window

@@ -14,9 +14,9 @@ from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, FixedS
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.drawn_blocks import drawn_blocks_of
 from turnout.accounting.participation.k_subset import SubsetBlock
 from turnout.accounting.participation.replace_one import Closeness, under_replacement
-from turnout.accounting.participation.turns import turns_of
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import (
@@ -332,7 +332,7 @@ def test_no_lower_end_counts_a_begun_sliding_window():
     sigma, delta, samples = 0.1, 0.1, 40_000
     first, second = Staggered(2, 3, 40), Staggered(2, 120, 1)
     parts = (Form.of(first) + Form.of(second)).released(4)
-    drawn = [turns_of(part) for part in parts]
+    drawn = [drawn_blocks_of(part) for part in parts]
     counted = [
         [replace(d, log_sets=math.log(2.0)) if d.log_sets is None else d for d in part]
         for part in drawn

@@ -10,7 +10,7 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.participation import neighbours, turns
+from turnout.accounting.participation import drawn_blocks, neighbours
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import drawing
 from turnout.participation.drawing import draw, expected_check_ins, expected_empty_steps, one_of
@@ -40,7 +40,7 @@ NO_ROW = {
     "an analysis": {"Cohort", "OneOfOwn"},  # priced by functions of their own
     "an independent analysis": {"Cohort", "OneOfOwn"},
     "the same chance of several clients at each step": {"OneOfOwn"},
-    "the number of turns": {"OneOfOwn"},
+    "the number of participations": {"OneOfOwn"},
 }
 """Draws that a table refuses, and nothing else is missing from any."""
 TABLES = (
@@ -49,7 +49,7 @@ TABLES = (
     drawing._CANDIDATES,
     coordinator.RULES,
     neighbours.NEIGHBOUR_BOUNDS,
-    turns._TURNS,
+    drawn_blocks._DRAWN_BLOCKS,
     cost._WINDOWS,
 )
 
@@ -159,7 +159,10 @@ TELL = {
         neighbours.NEIGHBOUR_BOUNDS,
         neighbours._Analysis(bound, "a new draw"),
     ),
-    "turns": (turns._TURNS, lambda draw, full, rest: turns._one_of(OneOf(4, 0.5), full, rest)),
+    "drawn blocks": (
+        drawn_blocks._DRAWN_BLOCKS,
+        lambda draw, full, rest: drawn_blocks._one_of(OneOf(4, 0.5), full, rest),
+    ),
     "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
 }
 """The tables, and a row for the new draw."""
@@ -170,9 +173,9 @@ NEEDS = {
     "empty steps": {"expectations", "chances"},
     "admissions": {"admissions"},
     "quota": {"admissions"},
-    "aggregated": {"accounting", "turns"},
-    "a part": {"accounting", "turns"},
-    "price": {"accounting", "turns"},
+    "aggregated": {"accounting", "drawn blocks"},
+    "a part": {"accounting", "drawn blocks"},
+    "price": {"accounting", "drawn blocks"},
     "verified cost": {"verifier"},
 }
 """Tables that must have a row before an answer is given; others never give one."""

@@ -23,8 +23,8 @@ from turnout.accounting.divergence.blocks import (
 )
 from turnout.accounting.divergence.dominating_pairs import closed_form, dominating
 from turnout.accounting.divergence.unhidden import Unhidden, UnhiddenBlock
+from turnout.accounting.participation.drawn_blocks import DrawnBlocks, drawn_blocks_of
 from turnout.accounting.participation.neighbours import blocks_of, repeated
-from turnout.accounting.participation.turns import Drawn, turns_of
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
@@ -90,10 +90,10 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
 
 def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
     """Blocks together with the bounds on ε that hold if participation were observed."""
-    return replace(found, unhidden=unhidden(scheme, turns_of(part)))
+    return replace(found, unhidden=unhidden(scheme, drawn_blocks_of(part)))
 
 
-def unhidden(scheme: Scheme, drawn: Sequence[Drawn]) -> Unhidden:
+def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
     """Releases of a client whose participation is observed, in a scheme with these draws.
 
     Both neighbouring worlds draw the same steps. Under replace-one, two records may also draw
@@ -167,7 +167,7 @@ _ATTAINED = (
 
 def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """Blocks under local trust, where all parties see messages with their senders."""
-    from turnout.accounting.participation.neighbours import seen_blocks
+    from turnout.accounting.participation.neighbours import observed_blocks
 
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
@@ -186,7 +186,7 @@ def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
         randomizer, messages = randomizer.each, randomizer.messages
     worst = dominating(randomizer, 2.0 if replaced else 1.0)
     attained = isinstance(randomizer, _OPPOSABLE) or type(randomizer) in _ATTAINED
-    return Decomposition(seen_blocks(part, worst, attained, messages))
+    return Decomposition(observed_blocks(part, worst, attained, messages))
 
 
 def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:

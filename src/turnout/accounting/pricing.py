@@ -54,8 +54,8 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.unhidden import ClosedForm, Unhidden, UnhiddenBlock
 from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
+from turnout.accounting.participation.drawn_blocks import in_windows
 from turnout.accounting.participation.neighbours import window_bound
-from turnout.accounting.participation.turns import in_windows
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds

@@ -1,5 +1,6 @@
-"""Blocks of each participation: the privacy loss of one window, from above and from below.
+"""Privacy curves of one window of each participation, from above and from below.
 
-``check_ins`` covers one step of a window, ``k_subset`` several, ``replace_one`` the relation in
-which a client is replaced, ``neighbours`` bounds for observed or dominated draws.
+`check_ins` has the curve of one step drawn from a window, `k_subset` that of several steps,
+`replace_one` both under the replace-one relation. `neighbours` makes the blocks of a draw from
+them, `drawn_blocks` counts the releases of a draw. `accounting.decomposition` is the user.
 """

@@ -1,14 +1,15 @@
-"""One random check-in in a window of t steps: its exact curve, and its block.
+"""One random check-in in a window of t steps: its block, and its curve from above and below.
 
-`AllocationBlock` is the block of one window, in which a client takes part, with a probability, in
-one uniform step. `allocation_curve` returns the window's curve as an upper or lower bound, mostly
-an `AllocationCurve`. `neighbours` makes the blocks of a scheme with it; the modules on k-subsets
-and on replace-one and `shuffling.lower_bounds` build on it. It adds up the distributions of
-`convex_order` by `sums`, in a frame of `tilted_frames`.
+`AllocationBlock` is one window in which a client takes part, with a given probability, in one
+uniformly drawn step. `allocation_curve` returns an upper or lower bound on the window's curve,
+mostly an `AllocationCurve`. `neighbours` makes blocks of them; the modules on k-subsets and on
+replace-one and `shuffling.lower_bounds` also use them. The curve is computed from distributions of
+`divergence.convex_order`, summed by `divergence.sums` in a frame of `tilted_frames`.
 
-The likelihood ratio of everything an adversary sees, against "the client was never there", is
-S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a hockey stick (add: reverse) of an average
-of i.i.d. variables.
+Notation: P and Q are the outputs of one step with and without the client's message, X = dP/dQ, and
+K = e^ε. The likelihood ratio of all t outputs, with the client against without it, is
+S = (X_1 + … + X_t)/t with X_i i.i.d. under Q. So δ is a hockey stick of an average of i.i.d.
+variables (remove), or a reverse hockey stick (add).
 
 Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both directions
 are computed: the paper's Lemma 3.1 covers *remove* only, and *add* can be the larger one
@@ -18,9 +19,9 @@ Adaptive steps are covered: given the past, X_i is at most a Gaussian ratio with
 sensitivity in convex order, and replacing the ratios by independent ones from the last step to the
 first only raises E f(S) for convex f, in both directions.
 
-The distribution of the sum is computed under an exponential tilt. The bounds are proved because the
-following is added or subtracted: the hockey stick at the cap, what lies outside the FFT's window,
-and the FFT's round-off; each relative to δ.
+The distribution of the sum is computed under an exponential tilt. Three errors, each relative to δ,
+are added to the upper bound and subtracted from the lower one: the hockey stick at the cap of one
+ratio, the mass outside the FFT's window, and the FFT's round-off.
 """
 
 from __future__ import annotations
@@ -65,12 +66,15 @@ class AllocationCurve:
 
     Attributes:
         frame: tilt and typical threshold.
-        cap: where one ratio Y was cut off.
-        beyond: E[(Y − cap)₊], due in full where the others' sum is at least threshold − cap.
-        log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, to bound the chance that it is not.
+        step, first: distance of the bins, and the sum of bin 0.
+        cap: largest value of one ratio Y; larger ones are cut off.
+        beyond: E[(Y − cap)₊], which δ contains in full where the sum of the other ratios is at
+            least threshold − cap.
+        log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, for a Chernoff bound on the
+            probability that the sum of the other ratios is less than that.
         noise: bound on the ℓ2 norm of the round-off of the tilted masses.
         outside: bound on the weighted mass outside the window, in the same units.
-        relative_error: of every mass.
+        relative_error: bound on the relative error of every mass.
     """
 
     side: Side
@@ -92,27 +96,31 @@ class AllocationCurve:
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
     def _index(self, threshold: FloatArray) -> IntArray:
-        """Remove: the first bin above the threshold. Add: how many bins lie below it."""
+        """Index of the first bin above the threshold (remove); number of bins below it (add)."""
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)
         return np.clip(index, 0, self.mass.size - 1).astype(np.int64)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, with every error term on the proved side."""
+        """Bound on δ at each K ≥ 1, every error term moved to the curve's side; shape of ``k``."""
+        # The bins on the side of the payoff; beyond the window only the trivial bound is known.
         frame, threshold = self.frame, self._threshold(k)
         up = frame.direction is Direction.REMOVE
         last = self.first + self.step * (self.mass.size - 1)
         known = threshold >= self.first if up else threshold <= last
         threshold = np.maximum(threshold, self.first) if up else np.minimum(threshold, last)
+        # The payoff: linear in the threshold between bins.
         index = self._index(threshold)
         gap = threshold - frame.threshold
         value = self.excess[index] - gap * self.mass[index]
         value = value if up else -value
         size = np.abs(self.excess[index]) + np.abs(gap * self.mass[index])
+        # Round-off and outside mass, multiplied by the weight that undoes the tilt.
         far = np.clip(-frame.signed_tilt * gap, -700.0, _LARGEST_EXPONENT)  # never 0 times ∞
         error = np.exp(far) * (self.noise * self._norm() + self.outside / (math.e * frame.tilt))
         error = error + self.relative_error * size
+        # Errors are added (upper) or subtracted (lower), and so is the part above the cap.
         scale = math.exp(self.log_unit) / (frame.window if up else threshold)
         if self.side is Side.UPPER:
             beyond = self.beyond if up else 0.0
@@ -121,13 +129,13 @@ class AllocationCurve:
         return np.where(known, np.clip(scale * (value - error) + beyond, 0.0, 1.0), 0.0)
 
     def _short(self, threshold: FloatArray) -> FloatArray:
-        """Chernoff bound on the chance that t − 1 ratios sum to less than threshold − cap."""
+        """Chernoff upper bound on the probability that t − 1 ratios sum to < threshold − cap."""
         gap = threshold - self.cap
         bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
         return np.where(gap <= 0, 0.0, bound)
 
     def _short_slope(self, threshold: FloatArray) -> FloatArray:
-        """−d/dK of the part of `delta` that lies beyond the cap."""
+        """−d/dK of the part of `delta` that is due to ratios above the cap."""
         if self.side is Side.UPPER:
             return np.zeros_like(threshold)
         chance = self._short(threshold)
@@ -135,7 +143,7 @@ class AllocationCurve:
         return self.beyond * self.frame.short * self.frame.window * falling
 
     def _norm(self) -> float:
-        """Bound on the ℓ2 norm over the bins of the payoff times what undoes the tilt.
+        """Upper bound on the ℓ2 norm of the payoff times the weight that undoes the tilt.
 
         Σ u² e^{−2θu} over u = 0, h, … L is at most its integral over h plus its largest term.
         """
@@ -164,21 +172,36 @@ def allocation_curve(
     delta_hint: float,
     refinement: int = 0,
 ) -> Curve:
-    """The curve of one check-in, uniform in a window, as a proved upper or lower bound.
+    """Upper or lower bound on the curve of one check-in, uniform in a window of t steps.
 
-    It is sharp near ``delta_hint``, valid everywhere, and exact for t = 1 and for pairs with few
-    ratios. Each level of refinement takes twice the bins of the one before; both bounds close in
-    as the inverse square of the number of bins.
+    The bound holds at every K, is sharp near ``delta_hint``, and is exact for t = 1 and for pairs
+    with few ratios. Each level of refinement doubles the bins; the distance of upper and lower
+    bound falls as the inverse square of their number.
+
+    Args:
+        pair: outputs of one step with the client's message, and without it.
+        window: t ≥ 1, steps.
+        direction: remove (P against Q) or add (Q against P).
+        side: whether the curve is an upper or a lower bound.
+        delta_hint: δ in (0, 1) near which the bound is sharp.
+        refinement: level of refinement of the grid, at least 0.
+
+    Raises:
+        NumericalError: no bound can be certified at this δ.
     """
+    # δ's below the range of floats are refused; few ratios have an exact curve.
     checks.count(window=window)
     checks.open_unit(delta_hint=delta_hint)
     if delta_hint < _LEAST_DELTA:
-        raise NumericalError(f"delta = {delta_hint:.3g} is too small to be certified")
+        raise NumericalError(
+            f"delta = {delta_hint:.3g} cannot be certified: expected at least {_LEAST_DELTA}"
+        )
     if window == 1:
         return PairCurve(pair, direction, side)
     exact = multinomial_curve(pair, window, direction, side)
     if exact is not None:
         return exact
+    # Otherwise the sum on a grid, in a frame chosen for this δ.
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             frame = _frame(pair, window, direction, delta_hint)
@@ -186,17 +209,19 @@ def allocation_curve(
     except NumericalError:
         raise
     except (ArithmeticError, ValueError, IndexError) as error:
-        # Estimates of grid and tilt went out of the range of floats.
+        # Estimates of the grid and the tilt left the range of floats.
         raise NumericalError(f"delta = {delta_hint:.3g} cannot be certified here") from error
 
 
 @remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
-    """The frame whose threshold is typical of δ: guessed, then moved by a coarse curve."""
+    """Frame whose threshold is typical of δ: an estimate, then moved by coarse curves."""
+    # A first frame, from estimates alone.
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
     threshold = framing.guess()
     slope = framing.slope(threshold)
     frame = framing.frame(threshold, slope)
+    # A coarse upper curve has a better threshold; stop where it stays in place.
     for _ in range(_MOVES):
         curve = _curve(pair, Side.UPPER, frame, frame.bins(0))
         try:
@@ -204,6 +229,7 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
         except (NumericalError, OverflowError):
             return frame
         threshold, before = window * ratio if up else window / ratio, slope
+        # Its slope, kept within a factor of 5 of the estimate.
         fall = -float(curve.slope(np.array(ratio))) / delta
         about = framing.slope(threshold)
         slope = fall / window if up else fall * ratio * ratio / window
@@ -219,36 +245,42 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
 
 @remembered
 def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
+    """Bound on the curve from the tilted sum on a grid of ``size`` bins."""
+    # Distribution of one ratio on the grid, above or below the true one in convex order.
     grid = _grid(pair, side, frame, size)
     up = frame.direction is Direction.REMOVE
     if side is Side.UPPER:
-        law = convex_order.upper_law(pair, grid)
+        distribution = convex_order.upper_law(pair, grid)
     else:
-        law = convex_order.lower_law(pair, grid, by_hockey_sticks=up)
-    masses = law.masses
+        distribution = convex_order.lower_law(pair, grid, by_hockey_sticks=up)
+    masses = distribution.masses
     if side is Side.LOWER and not up:
         masses = _raised(masses, float(pair.q_above(np.array(grid.cap))))
+    # Tilt it, in units of the largest weight, so that no factor overflows.
     window, theta, step = frame.window, frame.signed_tilt, grid.step
     points = grid.points
-    dearest = float(points[masses > 0][-1 if up else 0])  # where the weight is largest
+    dearest = float(points[masses > 0][-1 if up else 0])  # where the weight is the largest
     factors = np.exp(np.minimum(theta * (points - dearest), _LARGEST_EXPONENT))
     norm = float(np.sum(masses * factors))
     log_norm = math.log(norm) + theta * dearest
+    # Distribution of the sum of t tilted ratios, in a window of bins from ``first`` on.
     bin_ = max(0, math.floor((frame.low - window * grid.origin) / step))
     first = window * grid.origin + step * bin_
     factor = sums.Factor(
         masses * factors / norm,
         window,
-        law.errors * factors * (math.exp(frame.tilt * step) / norm / step),
+        distribution.errors * factors * (math.exp(frame.tilt * step) / norm / step),
     )
     total = sums.convolve([factor], size, bin_, tilt=frame.tilt * step)
     log_unit = window * log_norm - theta * frame.threshold
     if not log_unit < _LARGEST_EXPONENT:
         raise NumericalError("the tilt is too large to be undone")
+    # Undo the tilt relative to the threshold; bins with too large a weight are dropped.
     distances = first - frame.threshold + step * np.arange(size)
     kept = -theta * distances <= _LARGEST_EXPONENT
     weights = total.masses[kept] * np.exp(np.maximum(-theta * distances[kept], -700.0))
     distances = distances[kept]
+    # Bounds on the mass outside the window and on the rounding of the exponents.
     outside = _log_outside(points, masses, frame, first, first + size * step)
     exponents = window * (64.0 + 4.0 * frame.tilt * grid.cap) + 4.0 * frame.tilt * frame.high
     return AllocationCurve(
@@ -260,7 +292,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
         running_sums(weights * distances, frame.direction),
         log_unit,
         grid.cap,
-        law.beyond,
+        distribution.beyond,
         (window - 1) * log_moment(points, masses, -frame.short),
         total.l2_error,
         math.exp(min(outside - window * log_norm, 600.0)),
@@ -269,7 +301,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
 
 
 def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
-    """A grid that ends at the cap, for tilted masses depend on its place exponentially."""
+    """Grid that ends at the cap: tilted masses depend exponentially on its place."""
     step = (frame.high - frame.low) / (size - 2)
     if side is Side.LOWER:
         return convex_order.lower_grid(pair, step, frame.cap)
@@ -278,7 +310,7 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """The law with the mass above its cap at infinity, where the reverse hockey stick is 0."""
+    """Masses with the part ``above`` the cap moved to ∞, where reverse hockey sticks are 0."""
     above *= 1.0 + 1e-12
     tails = np.cumsum(masses[::-1])[::-1]
     last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0
@@ -289,7 +321,7 @@ def _raised(masses: FloatArray, above: float) -> FloatArray:
 def _log_outside(
     points: FloatArray, masses: FloatArray, frame: Frame, first: float, end: float
 ) -> float:
-    """Ln of a Chernoff bound on E[e^{±θΣ}] over sums outside [first, end)."""
+    """Ln of a Chernoff upper bound on E[e^{±θΣ}] over sums Σ outside [first, end)."""
     window, theta = frame.window, frame.signed_tilt
     above = window * log_moment(points, masses, theta + frame.above) - frame.above * end
     if first <= window * points[0]:
@@ -304,7 +336,14 @@ _UNDILUTING_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class AllocationBlock:
-    """One window in which the client takes part, with a probability, in one uniform step."""
+    """One window in which a client takes part, with a given probability, in one uniform step.
+
+    Attributes:
+        pair: outputs of one step with the client's message, and without it.
+        window: t ≥ 1, steps.
+        probability: probability that the client takes part in the window at all.
+        infinity_mass: mass of P in one step where Q has none.
+    """
 
     pair: Pair
     window: int
@@ -316,12 +355,12 @@ class AllocationBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Standard deviation of the average of the window's likelihood ratios, at most 1."""
+        """About the standard deviation of the privacy loss: that of S, at most 1, times p."""
         variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The window's curve, diluted by the chance that the client does not come at all."""
+        """Curve of the window, diluted by the probability that the client does not take part."""
         hint = self._undiluted(direction, delta)
         curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)
@@ -335,7 +374,7 @@ class AllocationBlock:
         return with_infinity_mass(curve, direction, side, self.infinity_mass)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
-        """The δ of the surely coming client that decides what a diluted δ is.
+        """δ of a client that surely takes part, at which the diluted curve has the given δ.
 
         In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`), which
         is solved for u by damped steps.
@@ -356,9 +395,10 @@ class AllocationBlock:
         return hint
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are made sharp every few decades of δ, and just below the last one."""
+        """Curves that are sharp at δ's a few decades apart, down to just below the given δ."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
-        # Impossible with the client is only what every step says is, and only if it surely comes.
+        # Floor (add): outputs impossible with a client that surely takes part are those with a
+        # ratio of 0 in every step.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
         return CurvePair(
             side, remove, add, (self.probability * self.infinity_mass, zero**self.window)

@@ -1,15 +1,18 @@
-"""k of t steps as a block of a run: the sharpest of several certified curves.
+"""One uniform k-subset of t steps as a block: the sharpest of several certified curves.
 
-`SubsetBlock` is the block of one window, in which a client takes part, with a probability, in a
-uniform k-subset of the steps; `neighbours` makes it. Its curves are the sharpest of the block bound
-(`block_run`, k windows of about t/k steps), of `k_subset_conditional` (upper, as a `ChordCurve`),
-of `k_subset_statistic` (lower) and of the enumeration below.
+`SubsetBlock` is one window in which a client takes part, with a given probability, in a uniform
+k-subset of the steps; `neighbours` makes it. Each of its curves is the sharpest of four bounds: the
+block bound (`block_run`: k windows of about t/k steps), the bound of `k_subset_conditional` (upper,
+as a `ChordCurve`), that of `k_subset_statistic` (lower), and the enumeration below.
 
-**Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. With Y on m levels S
-depends only on which levels occur how often: C(n + m − 1, n) multisets. That is a small number for
-a distribution on few atoms, where the curve is exact (a pure ε₀ randomizer has two: a binomial
-distribution), and for up to four steps, where several dozen levels fit: the spread of Y bounds δ
-from above, and the conditional means of bins (the view of an adversary who rounds) from below.
+**Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. Let each of t ratios
+Y take one of m levels. Then the window's ratio S depends only on how often each level occurs, which
+has C(t + m − 1, t) cases (multisets). They can be enumerated in two situations:
+
+* The pair has few atoms; the curve is then exact. A pure ε₀-randomizer has two atoms.
+* The window has up to four steps, so that several dozen levels fit. Spreading the ratio onto the
+  levels bounds δ from above; replacing it by its conditional mean in each bin (what an adversary
+  who rounds observes) bounds δ from below.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from turnout.accounting.participation.k_subset_conditional import (
     conditional_bound,
 )
 from turnout.accounting.participation.k_subset_levels import (
-    Prices,
+    RatioBounds,
     SubsetProblem,
     levels_for_hockey_sticks,
     levels_for_reverse_hockey_sticks,
@@ -57,13 +60,13 @@ from turnout.core.errors import NumericalError
 
 _FINEST = 2  # a further refinement takes ten times as long and gains little
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
-_LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks
-_FAR = 1e-3  # the part of δ at which the points of an upper curve end
+_LEAST_GAIN = 2e-4  # relative gain over the block bound below which levels are not worth it
+_FAR = 1e-3  # the points of an upper curve end at about this part of δ
 
 
 @dataclass(frozen=True, slots=True)
 class SubsetBlock:
-    """One window in which the client takes part, with a probability, in a uniform k-subset.
+    """One window in which a client takes part, with a given probability, in a uniform k-subset.
 
     Guarantees: an upper curve is never below δ and never above the block bound (k windows of
     ⌊t/k⌋ or ⌈t/k⌉ steps, composed); a lower curve is never above δ.
@@ -71,9 +74,10 @@ class SubsetBlock:
     Source: docs/design/subsets.md; the block bound is Lemma 3.11 of Feldman & Shenfeld 2025.
 
     Attributes:
-        window: t.
+        pair: outputs of one step with the client's message, and without it.
+        window: t, steps.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
-        probability: the chance that the client takes part at all, above 0.
+        probability: probability that the client takes part at all, above 0.
         infinity_mass: mass of P in one step where Q has none (see `curves.InfinityMassCurve`).
     """
 
@@ -91,13 +95,13 @@ class SubsetBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss, as of k windows of t/k steps."""
+        """About the standard deviation of the privacy loss, that of k windows of t/k steps."""
         variance = max(self.pair.second_moment - 1.0, 0.0) * self.picks / self.window
         return self.probability * math.sqrt(self.picks * min(1.0, variance))
 
     @property
     def _total_infinity_mass(self) -> float:
-        """Probability that one of the k steps has an output that only the client can produce."""
+        """Probability that an output of the k steps can occur only if the client takes part."""
         return (
             -math.expm1(self.picks * math.log1p(-self.infinity_mass))
             if self.infinity_mass < 1
@@ -105,7 +109,7 @@ class SubsetBlock:
         )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The sharpest curve near one δ."""
+        """Sharpest known curve near one δ."""
         refinement = min(refinement, _FINEST)
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
@@ -120,7 +124,7 @@ class SubsetBlock:
         )
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves made sharp a few decades apart, from 1 to just below δ."""
+        """Curves that are sharp at δ's a few decades apart, down to just below the given δ."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         impossible = float(self.pair.q_below(np.array(0.0)))
         zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
@@ -130,14 +134,14 @@ class SubsetBlock:
 
 @remembered
 def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
-    """The sharpest curve of one task."""
+    """Sharpest known curve of one k-subset problem."""
     # Exact cases: one check-in, every step, and pairs on few atoms.
     simple = _simple_run(task)
     if simple is not None:
         return _run_curve(simple, task, side, refinement)
-    if isinstance(task.pair, AtomicPair) and exact_law(task.pair, task.window):
+    if isinstance(task.pair, AtomicPair) and is_enumerable(task.pair, task.window):
         return atomic_curve(task, task.pair, side)
-    # Otherwise every bound that may be the sharpest, those that refuse left out.
+    # Otherwise compute each bound that may be the sharpest.
     attempts: list[Callable[[], Curve]] = [lambda: multiset_curve(task, side, refinement)]
     if side is Side.LOWER:
         attempts.append(lambda: statistic_curve(task, refinement))
@@ -145,6 +149,7 @@ def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
         if _gain(task) > _LEAST_GAIN:
             attempts.append(lambda: ChordCurve.of(conditional_bound(task, refinement), task.delta))
         attempts.append(lambda: _run_curve(block_run(task), task, side, refinement))
+    # Bounds that cannot be certified are left out; the block bound remains for an upper curve.
     curves: list[Curve] = []
     refusals: list[NumericalError] = []
     for attempt in attempts:
@@ -175,11 +180,11 @@ def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
 
 
 def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
-    """Blocks that bound k of t from above: k windows that together have all t steps.
+    """Run that bounds k of t steps from above: k windows that together have all t steps.
 
-    Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves the
-    remainder out; the same proof (cut the steps at random, take part once in each window) allows
-    windows of any sizes.
+    Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves out the
+    remaining steps. Its proof (cut the steps into windows at random; the client takes part once in
+    each window) allows windows of any sizes.
     """
     part, longer = divmod(task.window, task.picks)
     blocks: list[tuple[Block, int]] = [
@@ -201,19 +206,19 @@ def _run_curve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChordCurve:
-    """An upper curve by its values at some K: a δ is convex, so it lies below their chords."""
+    """Upper curve through bounds at some K: the true δ is convex, so it lies below the chords."""
 
     points: FloatArray
     values: FloatArray
 
     @classmethod
     def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
-        """Through about a hundred points, one of them where the bound is δ."""
-        # The ε of δ, and one at which the bound is far below δ.
+        """Curve through about a hundred points, one of which is where the bound equals δ."""
+        # The ε at which the bound is δ, and the one at which it is far below δ.
         root = bound.epsilon(delta)
         try:
             far = bound.epsilon(_FAR * delta + 2 * bound.beyond)
-        except NumericalError:  # it does not come down so far: beyond the last point it is flat
+        except NumericalError:  # the bound does not fall so far: beyond the last point it is flat
             far = root
         # Points from 0 to there, dense around the ε of δ.
         epsilons = np.concatenate(
@@ -224,40 +229,44 @@ class ChordCurve:
                 np.linspace(1.1 * root, max(far, 1.2 * root), 30)[1:],
             ]
         )
+        # Bounds at these points; each also holds at every larger K.
         points = np.exp(epsilons)
         values = np.array([bound.delta(float(k)) for k in points])
         return cls(points, np.minimum.accumulate(values))
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """At least δ at each K ≥ 1."""
+        """Upper bound on δ at each K ≥ 1, shape of ``k``."""
         values = np.interp(np.asarray(k, dtype=float), self.points, self.values)
         return np.minimum(values * (1.0 + 1e-12), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """The slope of the chord over each K."""
+        """Slope of the chord over each K."""
         index = np.searchsorted(self.points, np.asarray(k, dtype=float), side="right")
         slopes = np.append(np.diff(self.values) / np.diff(self.points), 0.0)
         return slopes[np.clip(index - 1, 0, slopes.size - 1)]
 
 
-_MOST_STATES = 250_000  # at refinement 0
+_MOST_STATES = 250_000  # multisets enumerated at refinement 0
 _FEWEST_LEVELS = 30
-_LOW_MASS = {Direction.REMOVE: 0.1, Direction.ADD: 1e-4}  # Q below the lowest level but 0
-_HIGH_MASS = 1e-4  # Q above the highest level of reverse hockey sticks
+_LOW_MASS = {
+    Direction.REMOVE: 0.1,
+    Direction.ADD: 1e-4,
+}  # mass under Q below the lowest positive level
+_HIGH_MASS = 1e-4  # mass under Q above the highest level, for reverse hockey sticks
 _WORST_ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultisetCurve:
-    """δ(K) of a distribution of S on finitely many values.
+    """Curve δ(K) of a ratio S with finitely many values.
 
     Attributes:
-        side: side to which rounding is moved.
+        side: side to which rounding errors are moved.
         ratios: values of S, increasing.
-        absent: Q(S ≥ value) (remove) or Q(S < value) (add), one more for none at the end.
+        absent: Q(S ≥ value) (remove) or Q(S < value) (add), and one entry for no value at all.
         present: the same under P.
-        rounding: relative error of each of these.
-        beyond: bound on the part of δ that the cap of the levels adds.
+        rounding: bound on the relative error of each of these.
+        beyond: upper bound on the part of δ that is due to values above the largest level.
     """
 
     direction: Direction
@@ -269,18 +278,18 @@ class MultisetCurve:
     beyond: float
 
     @classmethod
-    def of(cls, task: SubsetProblem, side: Side, law: _RatioLaw) -> MultisetCurve:
-        """The curve, by sums from the end that matters."""
-        order = np.argsort(law.ratios, kind="stable")
-        ratios, absent = law.ratios[order], law.masses[order]
+    def of(cls, task: SubsetProblem, side: Side, distribution: _RatioDistribution) -> MultisetCurve:
+        """Curve of a distribution of S: masses are summed from the end that the payoff needs."""
+        order = np.argsort(distribution.ratios, kind="stable")
+        ratios, absent = distribution.ratios[order], distribution.masses[order]
         return cls(
             direction=task.direction,
             side=side,
             ratios=ratios,
             absent=running_sums(absent, task.direction),
             present=running_sums(absent * ratios, task.direction),
-            rounding=law.rounding + (ratios.size + 8) * UNIT_ROUNDOFF,
-            beyond=law.beyond if task.direction is Direction.REMOVE else 0.0,
+            rounding=distribution.rounding + (ratios.size + 8) * UNIT_ROUNDOFF,
+            beyond=distribution.beyond if task.direction is Direction.REMOVE else 0.0,
         )
 
     def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -303,27 +312,27 @@ class MultisetCurve:
         return -self._at(k)[1]
 
 
-def exact_law(pair: Pair, window: int) -> bool:
-    """Whether a pair has few enough atoms to enumerate a window."""
+def is_enumerable(pair: Pair, window: int) -> bool:
+    """Whether the pair has so few atoms that all multisets of a window can be enumerated."""
     if not isinstance(pair, AtomicPair):
         return False
     return math.comb(window + pair.atoms[0].size - 1, window) <= _MOST_STATES
 
 
 def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetCurve:
-    """Curve of a pair on few atoms, exact but for rounding to its side."""
+    """Exact curve of a pair with few atoms; rounding errors are moved to the given side."""
     ratios, masses = pair.atoms
-    return MultisetCurve.of(task, side, _law(ratios, masses, task, 0.0))
+    return MultisetCurve.of(task, side, _multiset_distribution(ratios, masses, task, 0.0))
 
 
 def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
-    """Upper or lower curve, by levels of the ratio; each refinement takes more levels."""
+    """Upper or lower curve by enumeration over levels of the ratio; refinement adds levels."""
     # Place as many levels as the enumeration can afford.
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
-        raise NumericalError("too many steps to enumerate")
+        raise NumericalError("too many steps to enumerate their ratios")
     points = _points(task, count)
-    # Lower: conditional means of bins. Upper: the spread of Y onto the levels.
+    # Lower: each ratio is replaced by its conditional mean in its bin.
     if side is Side.LOWER:
         low, high = zip(
             bin_masses(task.pair.q_below(points), task.pair.q_above(points)),
@@ -335,18 +344,24 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
         if not rounding < _WORST_ROUNDING:
             raise NumericalError("bins of the likelihood ratio are too thin")
         absent, present = low
-        law = _law(present / absent, absent, task, 0.0, 4 * task.window * rounding)
-        return MultisetCurve.of(task, side, law)
-    prices = Prices.of(task.pair, 1, task.delta)
+        distribution = _multiset_distribution(
+            present / absent, absent, task, 0.0, 4 * task.window * rounding
+        )
+        return MultisetCurve.of(task, side, distribution)
+    # Upper: each ratio is spread onto the levels, which makes it larger in convex order.
+    ratio_bounds = RatioBounds.of(task.pair, 1, task.delta)
     if task.direction is Direction.REMOVE:
-        levels = levels_for_hockey_sticks(prices, np.append(0.0, points))
+        levels = levels_for_hockey_sticks(ratio_bounds, np.append(0.0, points))
         values, masses, beyond = levels.levels, levels.masses, task.picks * levels.beyond
     else:
-        levels = levels_for_reverse_hockey_sticks(prices, points)
+        levels = levels_for_reverse_hockey_sticks(ratio_bounds, points)
         values, masses = np.append(0.0, points), np.append(levels.beyond, levels.masses)
         beyond = 0.0
+    # The factor by which masses must be raised, once for each step, counts as rounding.
     excess = math.expm1(task.window * math.log(levels.excess))
-    return MultisetCurve.of(task, side, _law(values, masses, task, beyond, excess))
+    return MultisetCurve.of(
+        task, side, _multiset_distribution(values, masses, task, beyond, excess)
+    )
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
@@ -358,7 +373,7 @@ def levels_that_fit(window: int, refinement: int) -> int:
 
 
 def _points(task: SubsetProblem, count: int) -> FloatArray:
-    """Levels but 0, in geometric progression over the range that matters."""
+    """Positive levels, in geometric progression over the range of ratios that δ depends on."""
     low = _quantile(task.pair, _LOW_MASS[task.direction])
     if task.direction is Direction.REMOVE:
         high = largest_ratio(task.pair, 1e-3 * task.delta / task.picks)
@@ -374,15 +389,15 @@ def _quantile(pair: Pair, mass: float) -> float:
     return math.exp(bisected(reached, -690.0, 690.0, halvings=50).holding)
 
 
-def _law(
+def _multiset_distribution(
     levels: FloatArray,
     masses: FloatArray,
     task: SubsetProblem,
     beyond: float,
     rounding: float = 0.0,
-) -> _RatioLaw:
-    """Distribution of S over all multisets of levels, built step by step in increasing order."""
-    # Begin with one step on each level: multisets, their probabilities, elementary sums.
+) -> _RatioDistribution:
+    """Distribution of S over all multisets of levels, each built with its levels in order."""
+    # One step: a multiset for each level, its probability and its elementary symmetric sums.
     kept = masses > 0
     levels, masses = levels[kept], masses[kept]
     last = np.arange(levels.size)
@@ -390,25 +405,25 @@ def _law(
     sums = np.zeros((task.picks + 1, levels.size))
     sums[0], sums[1] = 1.0, levels
     for step in range(2, task.window + 1):
-        # Each multiset takes one more level, at least its last one, so that none occurs twice.
+        # Add one more level, not below the last one, so that no multiset occurs twice.
         choices = levels.size - last
         parents = np.repeat(np.arange(last.size), choices)
         added = np.arange(parents.size) - (np.cumsum(choices) - choices)[parents] + last[parents]
-        # Its probability counts the orders: step! over the factorials of the runs.
+        # The probability counts the orders: step! over the factorials of equal levels.
         runs = np.where(added == last[parents], runs[parents] + 1.0, 1.0)
         chances = chances[parents] * masses[added] * step / runs
         sums = sums[:, parents]
         sums[1:] += levels[added] * sums[:-1]
         last = added
-    # S is the elementary symmetric sum of k levels over C(t, k).
+    # S is the k-th elementary symmetric sum over C(t, k).
     error = 8.0 * task.window * UNIT_ROUNDOFF
     ratios = sums[-1] / math.comb(task.window, task.picks)
-    return _RatioLaw(ratios, chances, rounding + 2 * error, beyond)
+    return _RatioDistribution(ratios, chances, rounding + 2 * error, beyond)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _RatioLaw:
-    """Values of S, masses under Q, relative error of both, and the cost of a cap in δ."""
+class _RatioDistribution:
+    """Values of S, masses under Q, bound on both relative errors, and cost of the cap in δ."""
 
     ratios: FloatArray
     masses: FloatArray

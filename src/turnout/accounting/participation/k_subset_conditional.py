@@ -1,39 +1,45 @@
-"""Upper bounds for k of t steps: the worst S that agrees with its moments given one statistic.
+"""Upper bounds for k of t steps: the worst S with its conditional moments given one statistic.
 
-`conditional_bound` returns a `ConditionalBound` on δ(K). It takes the moments of S in the cells of
-an additive statistic (`conditional_moments`, a `MomentCells`) and the range of S there
-(`largest_ratios`, `smallest_ratios`), and `hockey_stick_bound` or `reverse_hockey_stick_bound`
-bounds the payoff by them. `k_subset` uses it; it builds on `k_subset_levels`.
-docs/design/subsets.md has the proofs.
+`conditional_bound` returns a `ConditionalBound`, an upper bound on δ(K). It groups outcomes into
+the cells of an additive statistic. `conditional_moments` has the moments of S in each cell (as
+`MomentCells`), `largest_ratios` and `smallest_ratios` the range of S there; `hockey_stick_bound`
+and `reverse_hockey_stick_bound` bound the payoff by moments and range. `k_subset` uses the module;
+it builds on `k_subset_levels`. docs/design/subsets.md has the proofs.
 
-**Groups.** The ratio of n groups of b steps each (n·b ≤ t), S = e_k(Y_1 … Y_n)/C(n, k) with Y the
-mean of b X's, is above the ratio of k of t in convex order: cut the steps into groups at random,
-and let the client take part in k different groups, once in each. n = k is the block bound, n = t
-exact. Then each Y is spread onto levels x_j = (e^{jh} − 1)/r, T is the sum of the indices, and
-A = h·T = Σ ln(1 + rY) determines S nearly: the larger r, the more A is like a product, and the
-smaller, like a sum. The rest is bounded by the payoff's parabolas.
+Notation: X is the likelihood ratio of one step, S that of the window, e_k the k-th elementary
+symmetric sum, u the unit round-off.
 
-**Moments.** Let each of n i.i.d. variables Y lie on one of J + 1 levels, and let T be the sum of
-the levels' indices. With φ_a the distribution of the index weighted by Y^a,
+**Groups.** Take n groups of b steps each (n·b ≤ t), and let Y be the mean of the X's of a group.
+The ratio S = e_k(Y_1 … Y_n)/C(n, k) is above that of k of t steps in convex order: cut the steps
+into groups at random, and let the client take part in k different groups, once in each. n = k is
+the block bound, n = t is exact.
+
+**Statistic.** Each Y is spread onto levels x_j = (e^{jh} − 1)/r, and T is the sum of the indices j.
+The statistic A = h·T = Σ ln(1 + rY) nearly determines S; it orders outcomes like a product of the
+Y's for large r, and like their sum for small r. What A leaves open of S is bounded by parabolas
+above the payoff.
+
+**Moments.** Let each of n i.i.d. variables Y lie on one of J + 1 levels. With φ_a the distribution
+of the index weighted by Y^a,
 
     Σ over cells:  q = φ₀ⁿ,   m₁ = φ₁ᵏ·φ₀ⁿ⁻ᵏ,   m₂ = Σ_j h_j·φ₂ʲ·φ₁^{2(k−j)}·φ₀^{n−2k+j}
 
-are Q(T), E[S; T] and E[S²; T] (products are convolutions), since S² is the mean over two k-subsets,
-which share j elements with the hypergeometric probability h_j. All terms are positive, so that each
-cell is good to a few thousand u *of itself*, however small it is, and what lies above the last cell
-kept never enters one below.
+are Q(T), E[S; T] and E[S²; T], where products are convolutions: S² is a mean over pairs of
+k-subsets, which share j elements with the hypergeometric probability h_j. All terms are positive,
+so the *relative* error of each cell is a few thousand u, however small the cell is, and cells above
+the last one kept do not affect those below.
 
-**Payoffs.** A parabola above the payoff on the whole range of S has an expectation that the moments
-give:
+**Payoffs.** The moments give the expectation of a parabola, so a parabola above the payoff on the
+whole range of S gives an upper bound:
 
 * (S − K + c)²/(4c) is above (S − K)₊ for every c > 0 (Scarf 1958);
 * with S ≤ U also α(S − l)², which meets the payoff at U, where 2(U − K) ≤ U − l;
 * with 0 ≤ S ≤ U also the chord S·(U − K)/U;
 
-and the mirror images for reverse ones with S ≥ L. c and l are chosen well from the moments, but any
-choice is a bound. The range follows from the statistic: S is extremal, with A = Σ ln(1 + r·x)
-given, where a few x's are at their ends and the others equal, because along a pair (u, w) with
-(1 + ru)(1 + rw) fixed e_k is affine in u + w.
+and their mirror images for reverse hockey sticks with S ≥ L. c and l are chosen from the moments;
+any choice is a bound. The range of S follows from the statistic: with A = Σ ln(1 + r·x) given, S is
+extremal where some x's are at the ends of their range and the others are equal, because along a
+pair (v, w) with (1 + rv)(1 + rw) fixed e_k is affine in v + w.
 """
 
 from __future__ import annotations
@@ -50,7 +56,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.k_subset_levels import (
     LevelDistribution,
-    Prices,
+    RatioBounds,
     SubsetProblem,
     levels_for_hockey_sticks,
     levels_for_reverse_hockey_sticks,
@@ -60,45 +66,50 @@ from turnout.core.arrays import BoolArray, FloatArray, IntArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
-_PRODUCTS_A_UNIT = 20  # of work
+_PRODUCTS_A_UNIT = 20  # multiplications in one unit of work
 
 _NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost
 
 _TAIL = 1e-4  # the part of δ that the cells left out may cost
 
-_FLOOR = 1e-100  # more than underflow can cost
+_FLOOR = 1e-100  # more than underflow can take from a bound
 
-_FAR = 300.0  # a log-cap for infinity, where underflow costs less than that
+_FAR = 300.0  # ln of a cap that stands for infinity
 
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
 
-_ROUGH_LEVELS, _FEWEST_LEVELS = 64, 40  # levels to guess the number of cells with, and at least
+_ROUGH_LEVELS, _FEWEST_LEVELS = (
+    64,
+    40,
+)  # levels of the first estimate of the number of cells; least number
 
-_WORK_A_CELL = 25.0  # multiplications that a set of moments may cost, over the cells squared
+_WORK_A_CELL = 25.0  # most multiplications for a set of moments, over the cells squared
 
-# Windows of so many steps are not cut into groups, and others into so many.
+# Windows of at most so many steps are not cut into groups: an absolute number, and one a pick with
+# its limit.
 _FEW_STEPS, _SINGLE_STEPS_A_PICK, _MOST_SINGLE_STEPS = 128, 16, 512
 
+# Longer windows are cut into so many groups a pick.
 _GROUPS_A_PICK = {Direction.REMOVE: 16, Direction.ADD: 4}
 
 _MOST_PICKS = 100
 
-# Scales r, over k/(n − k), and caps to begin with for reverse hockey sticks.
+# Where the search for reverse hockey sticks starts: scales r, over k/(n − k), and caps.
 _REVERSE_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
 
-_STEPS = (1.6, 1.25, 1.1)  # factors by which r and cap are moved
+_STEPS = (1.6, 1.25, 1.1)  # factors by which the scale r and the cap are moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConditionalBound:
-    """Upper bound on δ(K) in one direction: what the cells contribute, and what was left out.
+    """Upper bound on δ(K) in one direction: sum over the cells, plus what the cells leave out.
 
     Attributes:
         cells: moments of S by cell.
         ends: the largest (remove) or smallest (add) S of each cell.
-        factor: factor for the spread's rounding, over all groups.
-        tail: at least E[S; left out] (remove) or Q(left out) (add).
-        beyond: bound on the part of δ that the cap costs.
+        factor: factor ≥ 1 for the rounding of the spread, over all groups.
+        tail: upper bound on E[S; cells left out] (remove) or Q(cells left out) (add).
+        beyond: upper bound on the part of δ that is due to ratios above the cap.
     """
 
     direction: Direction
@@ -117,7 +128,11 @@ class ConditionalBound:
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
     def epsilon(self, delta: float) -> float:
-        """ε at which the bound is about δ."""
+        """Smallest ε, to the accuracy of the bisection, at which the bound is at most δ.
+
+        Raises:
+            NumericalError: the bound stays above δ for every ε.
+        """
 
         def proved(epsilon: float) -> bool:
             return not self.delta(math.exp(epsilon)) > delta
@@ -129,19 +144,25 @@ class ConditionalBound:
 
 
 def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
-    """Upper bound of k of t steps; each level of refinement doubles the cells and groups."""
+    """Upper bound on δ of k of t steps; each level of refinement doubles cells and groups.
+
+    Raises:
+        NumericalError: there are too many picks, or no statistic gives a bound at this δ.
+    """
     if task.picks > _MOST_PICKS:
-        raise NumericalError(f"more than {_MOST_PICKS} picks are not bounded by their moments")
+        raise NumericalError(
+            f"picks = {task.picks}: expected at most {_MOST_PICKS} for a bound by moments"
+        )
     workshop = _Workshop.of(task, refinement)
     scale, cap = _best_statistic(workshop)
     return workshop.bound(scale, cap, _MOST_CELLS << refinement)
 
 
 def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
-    """Number of groups n and steps a group b: b = 1 for few steps, else few steps left out.
+    """Number of groups n and steps of a group b: b = 1 for short windows, else n·b close to t.
 
-    n groups gain all but about k/n of the gain of single steps over the block bound, but the means
-    of long groups need fewer levels than single ratios.
+    n groups have all but about k/n of the gain that single steps have over the block bound, and the
+    means of long groups need fewer levels than single ratios.
     """
     window, picks = task.window, task.picks
     few = max(_FEW_STEPS, min(_SINGLE_STEPS_A_PICK * picks, _MOST_SINGLE_STEPS))
@@ -154,8 +175,8 @@ def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
 
 
 def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
-    """The r and cap near the best; a hockey stick keeps the largest cap, since its tail matters."""
-    # First values of r and cap; hockey sticks keep the largest cap.
+    """Scale r and cap near the best; hockey sticks keep the largest cap, whose tail matters."""
+    # Starting values of r and the cap; hockey sticks keep the largest cap.
     task, largest = workshop.task, workshop.largest_cap()
     base = task.picks / (workshop.groups - task.picks)
     remove = task.direction is Direction.REMOVE
@@ -164,7 +185,7 @@ def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
     def attempt(scale: float, cap: float) -> ConditionalBound:
         return workshop.bound(scale, min(cap, largest), _SEARCH_CELLS)
 
-    # Take the best of the starts, each judged at the K of the one before.
+    # Take the best start: each is compared with the best one before it, at that one's K.
     best, threshold = None, math.inf
     for factor, cap in starts:
         try:
@@ -175,119 +196,133 @@ def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
             continue
     if best is None:
         raise NumericalError(f"no statistic bounds delta = {task.delta:.3g}")
-    # Move r, then the cap, by smaller and smaller factors to the bottom of their valley.
+    # Move r, then the cap, to their local minima, by smaller and smaller factors.
     scale, cap = best
     for step in _STEPS:
 
-        def price(scale: float, cap: float, threshold: float = threshold) -> float:
+        def delta_at(scale: float, cap: float, threshold: float = threshold) -> float:
             try:
                 return attempt(scale, cap).delta(threshold)
             except NumericalError:
                 return math.inf
 
-        scale = valley(partial(price, cap=cap), scale, step)
+        scale = valley(partial(delta_at, cap=cap), scale, step)
         if not remove:
-            cap = valley(partial(price, scale), cap, step)
+            cap = valley(partial(delta_at, scale), cap, step)
         threshold = math.exp(attempt(scale, cap).epsilon(task.delta))
     return scale, min(cap, largest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Workshop:
-    """Parts that all bounds of one task share."""
+    """Parts that all bounds of one problem share.
+
+    Attributes:
+        task: the problem.
+        groups: n.
+        ratio_bounds: upper bounds on the hockey sticks of a group's mean ratio Y.
+        least: lowest positive level for reverse hockey sticks, 0 for hockey sticks.
+    """
 
     task: SubsetProblem
     groups: int
-    prices: Prices
+    ratio_bounds: RatioBounds
     least: float
 
     @classmethod
     def of(cls, task: SubsetProblem, refinement: int) -> _Workshop:
         groups, steps = grouping(task, refinement)
-        prices = Prices.of(task.pair, steps, task.delta * _NEGLIGIBLE / task.picks)
-        least = _least_level(prices, _TAIL * task.delta / groups)
-        return cls(task, groups, prices, 0.0 if task.direction is Direction.REMOVE else least)
+        ratio_bounds = RatioBounds.of(task.pair, steps, task.delta * _NEGLIGIBLE / task.picks)
+        least = _least_level(ratio_bounds, _TAIL * task.delta / groups)
+        return cls(task, groups, ratio_bounds, 0.0 if task.direction is Direction.REMOVE else least)
 
     def bound(self, scale: float, cap: float, most_cells: int) -> ConditionalBound:
-        """Upper bound by the statistic with this r (``scale``), for levels up to a cap."""
-        # Choose the number of levels by the cells that a rough lattice needs.
+        """Upper bound by the statistic with scale r, for levels up to a cap."""
+        # Choose the number of levels from the number of cells that a rough lattice needs.
         groups, picks = self.groups, self.task.picks
         ranges = StatisticRange(scale, self.least, cap)
-        law, _, tail, size = self._lattice(ranges, _ROUGH_LEVELS)
+        distribution, _, tail, size = self._lattice(ranges, _ROUGH_LEVELS)
         levels = self._levels(size / _ROUGH_LEVELS, most_cells)
-        law, step, tail, size = self._lattice(ranges, levels)
-        # Moments of S by cell, and the value of A there.
-        cells = conditional_moments(law.levels, law.masses, groups, picks, size)
+        distribution, step, tail, size = self._lattice(ranges, levels)
+        # Moments of S in each cell, and the value of A there.
+        cells = conditional_moments(distribution.levels, distribution.masses, groups, picks, size)
         start = groups * ranges.statistic(ranges.least)
         statistic = start + step * np.arange(cells.mass.size, dtype=np.float64)
-        # Range of S by cell; what the cap, the level 0 and the last cell leave out.
+        # Range of S in each cell, and bounds on what the cap, level 0 and the last cell leave out.
         left_out, beyond = tail.mass(cells.mass.size), 0.0
         if self.task.direction is Direction.REMOVE:
             ends = largest_ratios(statistic, ranges.scale, groups, picks)
-            beyond = picks * law.beyond
+            beyond = picks * distribution.beyond
         else:
             ends = smallest_ratios(statistic, ranges, groups, picks)
-            left_out += groups * law.beyond
-        factor = law.excess**groups * (1.0 + 1e-12)
+            left_out += groups * distribution.beyond
+        factor = distribution.excess**groups * (1.0 + 1e-12)
         return ConditionalBound(self.task.direction, cells, ends, factor, left_out, beyond)
 
     def _lattice(
         self, ranges: StatisticRange, levels: int
     ) -> tuple[LevelDistribution, float, ChernoffTail, int]:
-        """Levels at equal steps of A: distribution, step, tail and number of cells that matter."""
+        """Levels at equal steps of A: distribution, step, tail and number of cells."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels
         points = ranges.value(start + step * np.arange(levels + 1, dtype=np.float64))
         remove = self.task.direction is Direction.REMOVE
-        law = (levels_for_hockey_sticks if remove else levels_for_reverse_hockey_sticks)(
-            self.prices, points
+        distribution = (levels_for_hockey_sticks if remove else levels_for_reverse_hockey_sticks)(
+            self.ratio_bounds, points
         )
         picks = self.task.picks if remove else 0
-        tail = ChernoffTail.of(points, law.masses, self.groups, picks)
-        return law, step, tail, tail.cells(math.log(_TAIL * self.task.delta))
+        tail = ChernoffTail.of(points, distribution.masses, self.groups, picks)
+        return distribution, step, tail, tail.cells(math.log(_TAIL * self.task.delta))
 
     def _levels(self, cells_a_level: float, most_cells: int) -> int:
         """Number of levels that the limits on cells and work allow."""
-        # log₂ n squarings of all cells, and 3k products of two levels' worth with all cells.
+        # log₂ n squarings of all cells, and 3k products of all cells with those of two levels.
         unit = cells_a_level**2 * (math.log2(self.groups) + 4)
         unit += 6 * self.task.picks * cells_a_level
         work = math.sqrt(_WORK_A_CELL * most_cells**2 / unit)
         return max(_FEWEST_LEVELS, int(min(most_cells / 3, most_cells / cells_a_level, work)))
 
     def largest_cap(self) -> float:
-        """Cap whose hockey stick adds a negligible part of δ to the cost of the infinity mass."""
+        """Cap above which finite ratios contribute a negligible part of δ."""
 
-        def price(log_cap: float) -> float:
-            return float(self.prices.hockey_sticks(np.array([math.exp(log_cap)]))[0])
+        def cost(log_cap: float) -> float:
+            return float(self.ratio_bounds.hockey_sticks(np.array([math.exp(log_cap)]))[0])
 
-        enough = price(_FAR) + _NEGLIGIBLE * self.task.delta / self.task.picks
+        enough = cost(_FAR) + _NEGLIGIBLE * self.task.delta / self.task.picks
 
         def cheap(log_cap: float) -> bool:
-            return not price(log_cap) > enough
+            return not cost(log_cap) > enough
 
         first = grown(cheap, 1.0, 200.0)
         if first is None:
-            raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
+            raise NumericalError(
+                f"delta = {self.task.delta:.3g} is too small: the likelihood ratio has a heavy tail"
+            )
         return math.exp(bisected(cheap, *first, halvings=12).holding)
 
 
-def _least_level(prices: Prices, mass: float) -> float:
-    """Level such that spreading the ratios below it leaves at most this mass at 0."""
+def _least_level(ratio_bounds: RatioBounds, mass: float) -> float:
+    """Largest level found such that spreading the ratios below it puts at most this mass at 0."""
 
     def rare(log_level: float) -> bool:
         level = math.exp(log_level)
-        return float(prices.reverse_hockey_sticks(np.array([level]))[0]) <= mass * level
+        return float(ratio_bounds.reverse_hockey_sticks(np.array([level]))[0]) <= mass * level
 
     low = bisected(rare, 0.0, -600.0, halvings=40).holding
     return math.exp(low) if low > -600.0 else 0.0  # the ratio itself is 0 with such a mass
 
 
-_LARGEST = 1e100  # beyond it an underflow elsewhere could matter
+_LARGEST = 1e100  # largest second moment for which underflow elsewhere is negligible
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentCells:
-    """Moments of S in the cells T = 0, 1, …, each good to the relative error ``rounding``."""
+    """Moments of S in the cells T = 0, 1, …, each with a relative error of at most ``rounding``.
+
+    Attributes:
+        mass, first, second: Q(T), E[S; T] and E[S²; T].
+        rounding: bound on their relative errors.
+    """
 
     mass: FloatArray
     first: FloatArray
@@ -304,22 +339,24 @@ def conditional_moments(
 ) -> MomentCells:
     """Moments of S in the cells T < ``size``, from the levels of Y and their masses."""
     with np.errstate(over="ignore", invalid="ignore"):
+        # φ₀, φ₁ and φ₂ as power series.
         plain = _Series(masses, 0.0)
         biased = _Series(masses * levels, 2 * UNIT_ROUNDOFF)
         twice = _Series(masses * levels * levels, 4 * UNIT_ROUNDOFF)
-        # Two subsets share at least 2k − n elements.
+        # Second moment: two subsets share at least s = max(0, 2k − n) elements.
         shared = max(0, 2 * picks - groups)
         rest = plain.power(groups - 2 * picks + shared, size)
         absent = rest.times(plain.power(picks - shared, size), size)
         common = twice.power(shared, size).times(rest, size)
         both, one_each = twice.times(plain, size), biased.times(biased, size)
         second = common.times(_pairs(both, one_each, groups, picks, size), size)
-        # The long power is computed once: n − k = (n − 2k + s) + (k − s).
+        # First moment and mass from the same long power: n − k = (n − 2k + s) + (k − s).
         first = absent.times(biased.power(picks, size), size)
         mass = absent.times(plain.power(picks, size), size)
     largest = float(np.max(second.values, initial=0.0))
     if not largest < _LARGEST:
         raise NumericalError("the second moment of the likelihood ratio is out of range")
+    # All three series are cut off at the shortest.
     kept = min(part.values.size for part in (mass, first, second))
     rounding = max(mass.rounding, first.rounding, second.rounding)
     return MomentCells(mass.values[:kept], first.values[:kept], second.values[:kept], rounding)
@@ -336,7 +373,7 @@ def _pairs(both: _Series, one_each: _Series, groups: int, picks: int, size: int)
 
 
 def overlap_chances(groups: int, picks: int) -> list[float]:
-    """Probabilities that two uniform k-subsets of n share j elements, j = 0 … k."""
+    """Probabilities that two uniform k-subsets of n elements share j of them, for j = 0 … k."""
     total = math.comb(groups, picks)
     return [
         math.comb(picks, j) * math.comb(groups - picks, picks - j) / total for j in range(picks + 1)
@@ -351,14 +388,14 @@ class _Series:
     rounding: float
 
     def times(self, other: _Series, size: int) -> _Series:
-        """The product, cut off after ``size`` coefficients."""
+        """Product, cut off after ``size`` coefficients."""
         charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
         terms = min(self.values.size, other.values.size) + 2
         rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
         return _Series(np.convolve(self.values, other.values)[:size], rounding)
 
     def power(self, exponent: int, size: int) -> _Series:
-        """The power, cut off after ``size`` coefficients."""
+        """Power, cut off after ``size`` coefficients."""
         result, base = _Series(np.ones(1), 0.0), self
         while exponent:
             if exponent & 1:
@@ -369,7 +406,7 @@ class _Series:
         return result
 
     def plus(self, factor: float, other: _Series) -> _Series:
-        """The sum of this and a multiple of the other."""
+        """Sum of this series and a multiple of the other one."""
         total = np.zeros(max(self.values.size, other.values.size))
         total[: self.values.size] = self.values
         total[: other.values.size] += factor * other.values
@@ -379,7 +416,12 @@ class _Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChernoffTail:
-    """Chernoff bounds on E[S; T ≥ cell] (k picks) or Q(T ≥ cell) (no picks)."""
+    """Chernoff upper bounds on E[S; T ≥ cell] (k picks) or Q(T ≥ cell) (no picks).
+
+    Attributes:
+        most: the largest cell.
+        exponents, logs: some s, and ln E[S·e^{sT}] (without S for no picks) at each.
+    """
 
     most: int
     exponents: FloatArray
@@ -387,7 +429,7 @@ class ChernoffTail:
 
     @classmethod
     def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> ChernoffTail:
-        """The logarithms of E[S·e^{sT}] at some s."""
+        """Bounds from the masses of the levels of one group."""
         s = np.geomspace(0.05, 60.0, 60) / levels.size
         weights = np.exp(np.multiply.outer(s, np.arange(levels.size)))
         logs = (groups - picks) * np.log(weights @ masses)
@@ -396,22 +438,22 @@ class ChernoffTail:
         return cls(groups * (levels.size - 1), s, logs * (1.0 + 1e-9) + 1e-9)
 
     def cells(self, log_mass: float) -> int:
-        """Number of cells above which at most e^log_mass lies."""
+        """Number of cells above which lies a mass of at most e^log_mass."""
         enough = float(np.min((self.logs - log_mass) / self.exponents))
         return min(self.most, math.ceil(enough)) + 1
 
     def mass(self, cell: int) -> float:
-        """Upper bound on the mass of ``cell`` and above."""
+        """Upper bound on the mass of ``cell`` and of all cells above it."""
         if cell > self.most:
             return 0.0
         return math.exp(min(0.0, float(np.min(self.logs - self.exponents * cell))) + 1e-9)
 
 
-_MARGIN = 1e-9  # relative, far above the rounding of ranges
+_MARGIN = 1e-9  # relative margin, far above the rounding errors of ranges
 
 _COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
 
-_WORK = 1_500_000  # of them, times n·k, at most
+_WORK = 1_500_000  # largest number of these points times n·k
 
 _LARGEST_THRESHOLD = 1e150
 
@@ -419,8 +461,8 @@ _LARGEST_THRESHOLD = 1e150
 def hockey_stick_bound(cells: MomentCells, largest: FloatArray, threshold: float) -> float:
     """Upper bound on E_Q[(S − K)₊] over the cells, if S ≤ ``largest`` in each."""
     alive = (largest > threshold) & (cells.mass > 0)
-    # A hockey stick falls with its threshold, so a capped threshold, whose square is a float,
-    # is still an upper bound.
+    # A hockey stick falls with its threshold, so with a smaller threshold, whose square is a
+    # float, it is still an upper bound.
     return _bound(cells.only(alive), largest[alive], min(threshold, _LARGEST_THRESHOLD), 1.0)
 
 
@@ -436,15 +478,15 @@ def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -
     error = 1.1 * cells.rounding + 1e-14
 
     def square(centre: FloatArray | float) -> FloatArray:
-        """At least E[(S − centre)²] in each cell."""
+        """Upper bound on E[(S − centre)²] in each cell."""
         value = m2 - 2 * centre * m1 + centre**2 * q
         return np.maximum(value, 0.0) + error * (m2 + 2 * np.abs(centre) * m1 + centre**2 * q)
 
-    # Scarf's parabola, with the best c for the moments.
+    # Scarf's parabola, with the c that is best for the moments.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         excess = sign * (m1 - threshold * q) + error * (m1 + threshold * q)
         best = 0.5 * (np.sqrt(q * square(threshold)) * (1.0 + error) + excess)
-        # The parabola through the payoff at the end of the range, where it fits.
+        # The parabola that meets the payoff at the end of the range, where it is above the payoff.
         mean = m1 / q
         gap = sign * (end - mean)
         centre = mean - sign * np.maximum(m2 / q - mean**2, 0.0) / gap
@@ -452,7 +494,7 @@ def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -
         parabola = height / reach**2 * square(centre)
         fits = (gap > 0) & (2 * height <= reach)
         best = np.where(fits & (parabola < best), parabola, best)
-        # The chord over the range (of a reverse hockey stick the payoff at its end).
+        # The chord over the range; for a reverse hockey stick the payoff at the end of the range.
         chord = m1 * height / end if sign > 0 else height * q
         best = np.minimum(best, chord * (1.0 + error))
     return float(np.maximum(best, 0.0).sum()) * (1.0 + _MARGIN)
@@ -460,27 +502,30 @@ def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -
 
 @dataclass(frozen=True, slots=True)
 class StatisticRange:
-    """The range of x: the scale r of the statistic, and the least and the largest x."""
+    """Scale r of the statistic, and the least and the largest x."""
 
     scale: float
     least: float
     most: float
 
     def statistic(self, x: float) -> float:
-        """One x's share of A."""
+        """Contribution of one x to A."""
         return math.log1p(self.scale * x)
 
     def value(self, statistic: FloatArray) -> FloatArray:
-        """The x with this share of A."""
+        """The x with this contribution to A."""
         return np.expm1(statistic) / self.scale
 
 
 def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int) -> FloatArray:
-    """Upper bound on S at each value of A: m x's are equal, the others 0, k ≤ m ≤ n."""
+    """Upper bound on S at each value of A, shape of ``statistic``.
+
+    S is largest where m of the x's are equal and the others 0, for some m from k to n.
+    """
     best = np.zeros_like(statistic)
     total = float(log_binomial(groups, picks))
     for positive in range(picks, groups + 1):
-        # The root of C(m, k)/C(n, k) is taken first, so that one expm1 is all a value needs.
+        # The k-th root of C(m, k)/C(n, k) is taken first, so that each value needs one expm1.
         factor = math.exp((float(log_binomial(positive, picks)) - total) / picks) / scale
         np.maximum(best, factor * np.expm1(statistic / positive), out=best)
     with np.errstate(over="ignore"):
@@ -490,10 +535,11 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 def smallest_ratios(
     statistic: FloatArray, ranges: StatisticRange, groups: int, picks: int
 ) -> FloatArray:
-    """Lower bound on S at each increasing value of A, shape of A; precise below 1.
+    """Lower bound on S at increasing values of A, shape of ``statistic``; precise below 1.
 
-    It increases with A, so that its value at any smaller A is a bound: a coarse grid finds where
-    it passes 1, the largest threshold of a reverse hockey stick, and a finer grid ends there.
+    The smallest S increases with A, so its value at any smaller A is a lower bound. A coarse grid
+    locates where it passes 1, the largest threshold of a reverse hockey stick; a finer grid ends
+    there.
     """
     ends = _Mixture.of(ranges, groups, picks)
     low, high = groups * ranges.statistic(ranges.least), float(statistic[-1])
@@ -508,7 +554,7 @@ def smallest_ratios(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mixture:
-    """S of n x's: some at the upper end, one at any value, the others equal.
+    """S of n x's, some at the upper end, one at any value and the others equal.
 
     ``ways[i, j]`` is C(i, j)·C(n, k)^{−1/2}, so that products of two stay in range.
     """
@@ -525,17 +571,19 @@ class _Mixture:
         return cls(ranges, picks, np.exp(logs - 0.5 * float(log_binomial(groups, picks))))
 
     def least(self, grid: FloatArray) -> FloatArray:
-        """Smallest S at increasing values of A.
+        """Smallest S at each of increasing values of A.
 
-        Either all x's but one are at an end of their range, or none is at the lower end and
-        those that are not at the upper end are equal.
+        It is attained where all x's but one are at an end of their range, or where none is at the
+        lower end and those below the upper end are equal.
         """
+        # All x's at an end of their range but one, which takes the remainder of A.
         ranges, groups = self.ranges, self.ways.shape[0] - 1
         low, high = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         over = np.maximum(grid - groups * low, 0.0)
         whole = np.minimum(np.floor(over / (high - low)), groups - 1).astype(np.int64)
         odd = ranges.value(low + over - whole * (high - low))
         best = self._means(whole, np.full_like(odd, ranges.least), odd)
+        # Some x's at the upper end, the others equal, wherever their range allows it.
         capped = np.arange(int(whole[-1]) + 1)[:, None]
         share = (grid - capped * high) / (groups - capped)
         equal = ranges.value(np.clip(share, low, high))
@@ -544,7 +592,7 @@ class _Mixture:
         return np.minimum(best, mixed.min(axis=0))
 
     def _means(self, capped: IntArray, value: FloatArray, odd: FloatArray) -> FloatArray:
-        """S for each number of x's at the upper end, one at ``odd`` and the others at ``value``."""
+        """S with ``capped`` x's at the upper end, one at ``odd`` and the others at ``value``."""
         equal = self.ways.shape[0] - 2 - capped
         share, own = value / self.ranges.most, odd / self.ranges.most
         total, power = np.zeros_like(odd), np.ones_like(share)
@@ -558,6 +606,6 @@ class _Mixture:
 
 
 def log_binomial(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
-    """The ln C(n, k), shape of the arguments."""
+    """Natural logarithm of C(n, k), shape of the arguments."""
     count, chosen = np.asarray(n, dtype=float), np.asarray(k, dtype=float)
     return gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1)

@@ -1,16 +1,19 @@
 """One k-subset problem, and the spread of a likelihood ratio onto few levels.
 
-`SubsetProblem` is the problem: k of t steps, one direction, near one δ. `Prices` holds certified
-upper hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
-`levels_for_reverse_hockey_sticks` return a `LevelDistribution` above it. `valley` searches for the
-best bound. The other modules on k-subsets build on this one.
+`SubsetProblem` is the problem: k of t steps, one direction, near one δ. `RatioBounds` has upper
+bounds on the hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
+`levels_for_reverse_hockey_sticks` return a `LevelDistribution` above that mean. `valley` searches
+for the best parameter of a bound. The other modules on k-subsets build on this one.
 
-A polygon above the prices of a ratio at some points belongs to a distribution on those points that
-is larger in convex order. Its masses are second differences, and rounding can leave their own
-prices a little below the polygon. So the prices are summed again from the masses, and ``excess`` is
-the factor by which the masses must be raised to be above: a measure with more mass, and larger
-prices, than a distribution bounds every expectation of a function that is convex, monotone and not
-negative.
+Notation: X is the likelihood ratio dP/dQ of one step, Y the mean of b independent X's.
+
+A convex polygon through upper bounds on the hockey sticks of Y at some points is the hockey stick
+of a distribution on those points that is larger than Y in convex order. The masses of that
+distribution are second differences of the polygon, and rounding can leave their hockey sticks a
+little below it. So these hockey sticks are summed again from the masses, and ``excess`` is the
+factor by which the masses must be raised to reach the polygon. The raised measure has more mass and
+larger hockey sticks than Y, so it bounds the expectation of every convex, monotone and non-negative
+function from above.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class SubsetProblem:
-    """Problem: k of a window's t steps, 1 < k < t, and the δ at which a bound should be sharp."""
+    """k-subset of a window's t steps (1 < k < t), and the δ at which a bound should be sharp."""
 
     pair: Pair
     window: int
@@ -43,7 +46,7 @@ _MOST_MOVES = 16
 
 
 def valley(value: Callable[[float], float], start: float, factor: float) -> float:
-    """Minimum point of a function with one valley, on the grid start·factorⁿ near the start.
+    """Minimum point of a function with one local minimum, on the grid start·factorⁿ.
 
     >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
     8.0
@@ -63,19 +66,19 @@ def valley(value: Callable[[float], float], start: float, factor: float) -> floa
 
 _ROUNDING = 1e-11  # relative error of sums of some thousand positive terms, with a wide margin
 _WORST_EXCESS = 1e-4
-_LARGEST_HINT, _HINTS_APART = 0.1, 1e3  # δ's at which the curves of an average are made sharp
+_LARGEST_HINT, _HINTS_APART = 0.1, 1e3  # δ's at which the curves of a mean are sharp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelDistribution:
-    """A measure on a few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
+    """Measure on few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
 
     Attributes:
         levels: the values, the last one being the cap.
         masses: their masses under Q.
-        excess: at least 1; the masses times this are the bound.
-        beyond: upper bound on what the levels leave out: E_Q[(Y − cap)₊], cut off by the cap, for
-            hockey sticks; the mass at 0 for reverse ones, which lose nothing by a cap.
+        excess: factor ≥ 1; the masses times it are the bound.
+        beyond: upper bound on what the levels leave out: for hockey sticks E_Q[(Y − cap)₊], for
+            reverse ones, to which values above the cap add nothing, the mass at 0.
     """
 
     levels: FloatArray
@@ -85,15 +88,20 @@ class LevelDistribution:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prices:
-    """Certified upper hockey sticks and reverse ones of the mean Y of b independent ratios."""
+class RatioBounds:
+    """Upper bounds on hockey sticks and reverse ones of the mean Y of b independent ratios.
+
+    Attributes:
+        remove: upper curves of one check-in in b steps, each sharp near another δ.
+        add: the same in the add direction.
+    """
 
     remove: tuple[Curve, ...]
     add: tuple[Curve, ...]
 
     @classmethod
-    def of(cls, pair: Pair, steps: int, delta: float) -> Prices:
-        """Prices that are sharp from about ``delta`` to 1 (exact for one step)."""
+    def of(cls, pair: Pair, steps: int, delta: float) -> RatioBounds:
+        """Bounds that are sharp from about ``delta`` to 1 (exact for one step)."""
         hints = [min(_LARGEST_HINT, delta)]
         while steps > 1 and hints[-1] < _LARGEST_HINT:
             hints.append(min(_LARGEST_HINT, hints[-1] * _HINTS_APART))
@@ -128,9 +136,10 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
     return np.min([curve.delta(k) for curve in curves], axis=0)
 
 
-def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelDistribution:
-    """Upper measure for the remove direction on increasing points, the first of which is 0."""
-    values = prices.hockey_sticks(points)
+def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> LevelDistribution:
+    """Measure above Y ∧ cap on increasing points, the first of which is 0, for *remove*."""
+    # Slopes of the convex polygon through the upper bounds; their differences are the masses.
+    values = ratio_bounds.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
     values *= 1.0 + _ROUNDING
     widths = np.diff(points)
@@ -141,14 +150,16 @@ def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelDistrib
     return LevelDistribution(points, masses, _excess(masses, wanted, got), beyond)
 
 
-def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> LevelDistribution:
-    """Upper measure for the add direction on increasing points; ``beyond`` is its mass at 0.
+def levels_for_reverse_hockey_sticks(
+    ratio_bounds: RatioBounds, points: FloatArray
+) -> LevelDistribution:
+    """Measure above Y ∧ cap on increasing points, for *add*; ``beyond`` is its mass at 0.
 
-    Where the first point is 0 itself, that mass is among the levels.
+    Where the first point is 0 itself, that mass is one of the masses of the levels.
     """
     kept = 1 if points[0] > 0 else 0
     points = np.append(np.zeros(kept), points)
-    values = prices.reverse_hockey_sticks(points) * (1.0 + _ROUNDING)
+    values = ratio_bounds.reverse_hockey_sticks(points) * (1.0 + _ROUNDING)
     widths = np.diff(points)
     slopes = np.clip(_slopes(values, widths), 0.0, 1.0)
     masses = np.diff(slopes, prepend=0.0, append=1.0)
@@ -160,13 +171,13 @@ def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> Leve
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
-    """Least factor that lifts the mass to 1 and every price of the masses to the polygon's."""
+    """Least factor that lifts the total mass to 1 and every hockey stick to the polygon."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / got, 1.0)
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN
     excess = float(least) * (1.0 + 4 * _ROUNDING)
     if not excess < 1.0 + _WORST_EXCESS:
-        raise NumericalError("a likelihood ratio cannot be spread onto so few levels")
+        raise NumericalError("the likelihood ratio cannot be spread onto so few levels")
     return excess
 
 
@@ -176,7 +187,7 @@ def sums_from(values: FloatArray) -> FloatArray:
 
 
 def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
-    """Slopes of the greatest convex minorant: a true price is convex and below the values."""
+    """Slopes of the greatest convex minorant: the true hockey stick is convex, so it lies below."""
     if not np.all(widths > 0):
         raise NumericalError("levels of the likelihood ratio fall together")
     return convex_slopes(np.diff(values) / widths, widths)

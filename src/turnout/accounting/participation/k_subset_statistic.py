@@ -1,21 +1,27 @@
-"""Lower bounds for k of t steps: an adversary who observes one sum of a function of the steps.
+"""Lower bounds for k of t steps: an adversary who observes only a sum over the steps.
 
 `statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is the sum of
-independent bin indices whose tails it needs; `bin_masses` and `largest_ratio` serve `k_subset`, the
-user of this module.
+independent bin indices whose tails the curve needs. `k_subset` uses the module, `bin_masses` and
+`largest_ratio` included; the module builds on `k_subset_levels`.
 
-For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution in both worlds:
-φ_Q^{*t} without the client, φ_P^{*k} * φ_Q^{*(t−k)} with it, wherever its steps were. So
+Notation: Q is the output of a step without the client's message, P with it, X = dP/dQ, N the number
+of successes, u the unit round-off.
+
+For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution: with φ that of g(X)
+under Q or P, it is φ_Q^{*t} without the client and φ_P^{*k} * φ_Q^{*(t−k)} with it, whichever k
+steps it draws. So
 
     δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
 
-for every τ. With g(x) = ln(1 + r·x), rounded to a lattice, hardly anything is lost: r → 0 is the
-best statistic of one check-in and r → ∞ of every step. In between S is e^{ΣT} times a constant
-times Pr[N = k], N counting successes of probability rx/(1 + rx), which is flat where their mean is
-about k: r puts it there for the S that matters.
+for every τ. With g(x) = ln(1 + r·x), rounded to a lattice, little is lost: r → 0 gives the best
+statistic of one check-in, r → ∞ that of participation in every step. In between, the ratio S of the
+window is e^T times a constant times Pr[N = k], where N counts successes with probabilities
+rx/(1 + rx). This probability hardly changes where the mean of N is about k; r is chosen so that it
+is, for the values of S that δ depends on.
 
-P(T ≥ τ) is needed from below or from above. Under the distribution tilted by e^{θT} with θ such
-that τ is its mean, the FFT's round-off is relative to about the tail itself, however small that is.
+P(T ≥ τ) is needed as a lower or an upper bound. Under the distribution tilted by e^{θT}, with θ
+such that τ is its mean, the round-off of the FFT is relative to about the tail, however small that
+is.
 """
 
 from __future__ import annotations
@@ -35,29 +41,32 @@ from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
 
-_UNITS_A_BIN = 10  # of work, of each transform
+_UNITS_A_BIN = 10  # units of work a bin of each transform
 
-_CUT = 1e-4  # the part of δ that the ratios above the last edge may have
+_CUT = 1e-4  # largest part of δ that is due to ratios above the last edge
 
-_STEP = 0.06  # bins of one step over the statistic's standard deviation, at refinement 0
+_STEP = 0.06  # width of a bin over the standard deviation of one g(X), at refinement 0
 
-_COARSER = 4.0  # how much coarser bins are while r is chosen
+_COARSER = 4.0  # factor by which bins are wider while r is chosen
 
 _MOST_BINS, _MOST_SIZE = 1 << 15, 1 << 21
 
-_STARTS = {Direction.REMOVE: (0.6,), Direction.ADD: (1.6, 12.0, 100.0)}  # r over k/(t − k)
+_STARTS = {Direction.REMOVE: (0.6,), Direction.ADD: (1.6, 12.0, 100.0)}  # first r over k/(t − k)
 
-_STEPS, _MANY_STEPS = (1.6, 1.25, 1.1), 2_000  # by how much r is moved; once for long windows
+_STEPS, _MANY_STEPS = (
+    (1.6, 1.25, 1.1),
+    2_000,
+)  # factors by which r is moved; only the first for long windows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticCurve:
-    """δ(K) ≥ gain(τ) − K·loss(τ) at a good τ for K.
+    """Lower curve: δ(K) ≥ gain(τ) − K·loss(τ), with a τ chosen for each K.
 
     Attributes:
-        gain: lower bound on the chance of T beyond each τ in the world in which it is likelier.
-        loss: upper bound on the same chance in the other world.
-        log_ratio: approximate ln of the likelihood ratio at each τ, increasing but for noise.
+        gain: lower bounds on P(T ≥ τ) (remove) or Q(T < τ) (add) at each τ.
+        loss: upper bounds on Q(T ≥ τ) (remove) or P(T < τ) (add).
+        log_ratio: approximate ln of the likelihood ratio at each τ, increasing but for round-off.
     """
 
     gain: FloatArray
@@ -65,7 +74,7 @@ class StatisticCurve:
     log_ratio: FloatArray
 
     def _at(self, k: FloatArray) -> IntArray:
-        """The better of two indices: noise at one end of the window spoils only one of them."""
+        """Better of two indices of τ: round-off at one end of the window affects only one."""
         k = np.asarray(k, dtype=float)
         rising = np.maximum.accumulate(self.log_ratio)
         falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
@@ -88,18 +97,19 @@ class StatisticCurve:
         return float(self.delta(np.array(k)))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the line that gives `delta`; the whole line lies below δ(K)."""
+        """Slope of the line whose value is `delta`; the whole line lies below δ(K)."""
         return -self.loss[self._at(k)]
 
 
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
-    """Lower curve of k of t steps, proved; each level of refinement halves the bins."""
+    """Lower curve of k of t steps; each level of refinement halves the width of the bins."""
     pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
     cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
 
     def curve(scale: float, step: float) -> StatisticCurve:
         return _curve(_Steps.of(pair, _edges(pair, scale, cap, step)), task)
 
+    # The best start on coarse bins, then r moved to a local optimum.
     best, threshold = None, 1.0
     for factor in _STARTS[task.direction]:
         tried = curve(base * factor, _COARSER * _STEP)
@@ -113,7 +123,7 @@ def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
-    """Masses of one step's bins in both worlds, from below and from above."""
+    """Lower and upper bounds on the masses of one step's bins, without and with the client."""
 
     absent: tuple[FloatArray, FloatArray]
     present: tuple[FloatArray, FloatArray]
@@ -131,13 +141,15 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
     small = lower <= 0.5
     masses = np.where(small, by_lower, by_upper)
     tails = np.where(small, lower, np.append(1.0, above))
-    # A tail errs by a few u times −ln of itself (see `pairs`); a mass is the difference of two.
+    # A tail has an error of a few u times −ln of itself (see `pairs`); a mass is a difference of
+    # two.
     errors = UNIT_ROUNDOFF * tails * (64.0 - 32.0 * np.log(np.maximum(tails, 1e-300)))
     return np.maximum(masses - errors, 0.0), np.maximum(masses, 0.0) + errors
 
 
 def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
-    """Edges of bins of ln(1 + r·x), narrow against its standard deviation under Q."""
+    """Edges of bins of ln(1 + r·x), each narrow compared with its standard deviation under Q."""
+    # Mean and standard deviation of the statistic of one step, on a grid of ratios.
     some = np.append(0.0, np.geomspace(1e-9 * min(1.0, cap), cap, 3000))
     spread = math.sqrt(max(pair.second_moment - 1.0, 0.0))
     if spread < 0.1:  # all ratios are about 1
@@ -148,14 +160,15 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
     mean = float(masses @ values)
     deviation = math.sqrt(float(masses @ (values - mean) ** 2))
     if not deviation > 0.0:
-        raise NumericalError("the ratios of a step are all the same to the last digit")
+        raise NumericalError("all likelihood ratios of a step are equal to the last digit")
+    # Equal bins of the statistic, from 0 to the value of the cap.
     top = math.log1p(scale * cap)
     bins = min(_MOST_BINS, max(2, math.ceil(top / (step * deviation))))
     return np.expm1(top / bins * np.arange(1, bins + 1)) / scale
 
 
 def largest_ratio(pair: Pair, mass: float) -> float:
-    """Ratio above which P has about this mass, apart from its infinity mass."""
+    """Ratio above which P has about this mass, its infinity mass not counted."""
     enough = float(pair.p_above(np.array(1e300))) + mass
 
     def light(log_ratio: float) -> bool:
@@ -165,15 +178,16 @@ def largest_ratio(pair: Pair, mass: float) -> float:
 
 
 def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
-    # The sums in both worlds, from below for the gain and from above for the loss.
+    """Lower curve of the statistic with the bins of ``steps``."""
+    # The sums with and without the client: lower masses for the gain, upper ones for the loss.
     window, picks, others = task.window, task.picks, task.window - task.picks
     if task.direction is Direction.REMOVE:
         gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))
         loss = BinSum((steps.absent[1],), (window,))
-    else:  # the gain lies where T is small: bins are counted from above
+    else:  # the gain is where T is small: bins are numbered from the top
         gain = BinSum((steps.absent[0][::-1],), (window,))
         loss = BinSum((steps.present[1][::-1], steps.absent[1][::-1]), (picks, others))
-    # Tilts under which the tail that matters at δ is typical.
+    # Tilts under which the τ that matters at δ is typical.
     gain_tilt = gain.tilt_to_tail(math.log(min(0.5, 4.0 * task.delta)))
     loss_tilt = loss.tilt_to_mean(gain.moments(gain_tilt).mean)
     # One window of bins for both sums.
@@ -181,14 +195,14 @@ def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
     low = math.floor(min(edges))
     wanted = math.ceil(max(edges)) - low + 2
     if wanted > _MOST_SIZE:
-        raise NumericalError("the law of the statistic is too wide")
+        raise NumericalError("the statistic has too wide a distribution for a grid")
     size = 2 * (fft.next_fast_len((wanted + 1) // 2, real=True) or wanted)
-    # Bounds on both tails; points where round-off hides the likelihood ratio are dropped.
+    # Bounds on both tails. Points at which round-off hides the likelihood ratio are dropped.
     won = gain.tails(gain_tilt, low, size, upper=False)
     lost = loss.tails(loss_tilt, low, size, upper=True)
     clear = np.flatnonzero((won.cells > 0) & (lost.cells > 0))
     if not clear.size:
-        raise NumericalError("the two laws of the statistic do not meet")
+        raise NumericalError("the statistic has disjoint distributions with and without the client")
     ratio = np.log(won.cells[clear] / lost.cells[clear])
     return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
 
@@ -201,31 +215,31 @@ def _threshold(curve: StatisticCurve, delta: float) -> float:
     return math.exp(min(max(float(curve.log_ratio[index]), 0.0), 700.0))
 
 
-_ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)
+_ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # error of an FFT, in u·Σ|input| (Higham, §24.1)
 
-_ROUNDOFF_OF_POWER = 32.0  # of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
+_ROUNDOFF_OF_POWER = 32.0  # error of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
 
 _LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window
 
 _LARGEST_TILT = 100.0
 
-_CLEAR = 1e-6  # of the largest mass, from which a mass determines a likelihood ratio
+_CLEAR = 1e-6  # part of the largest mass above which a mass determines a likelihood ratio
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinSum:
-    """Sum of independent bin indices: ``counts[i]`` variables with masses ``laws[i]``."""
+    """Sum of independent bin indices: ``counts[i]`` variables with masses ``distributions[i]``."""
 
-    laws: tuple[FloatArray, ...]
+    distributions: tuple[FloatArray, ...]
     counts: tuple[int, ...]
 
     def moments(self, tilt: float) -> Moments:
         """Moments under the distribution tilted by e^{tilt·T}."""
         log_mass = mean = variance = 0.0
         anchor = 0
-        for law, count in zip(self.laws, self.counts, strict=True):
-            index = np.arange(law.size)
-            weights, bin_ = _tilted(law, tilt)
+        for distribution, count in zip(self.distributions, self.counts, strict=True):
+            index = np.arange(distribution.size)
+            weights, bin_ = _tilted(distribution, tilt)
             total = float(weights.sum())
             first = float(weights @ index) / total
             log_mass += count * math.log(total)
@@ -235,13 +249,14 @@ class BinSum:
         return Moments(tilt, log_mass, anchor, mean, variance)
 
     def tilt_to_mean(self, mean: float) -> float:
-        """Tilt ≥ 0 under which T's mean is about ``mean``; 0 if it is larger untilted."""
+        """Tilt ≥ 0 at which the mean of T is about ``mean``; 0 if it is larger untilted."""
         return _root(lambda tilt: self.moments(tilt).mean - mean)
 
     def tilt_to_tail(self, log_mass: float) -> float:
-        """Tilt ≥ 0 whose mean T exceeds with a chance of about e^log_mass (saddle point)."""
+        """Tilt ≥ 0 whose mean of T is exceeded, untilted, with probability about e^log_mass."""
 
         def gap(tilt: float) -> float:
+            # Saddle-point estimate of ln P(T ≥ its tilted mean).
             moments = self.moments(tilt)
             width = tilt * math.sqrt(2 * math.pi * moments.variance)
             return log_mass - (float(moments.log_weight(moments.mean)) - math.log1p(width))
@@ -249,27 +264,28 @@ class BinSum:
         return _root(gap)
 
     def edges(self, tilt: float) -> tuple[float, float]:
-        """Bins outside of which the tilted distribution has negligible mass (Chernoff)."""
+        """Bins outside which the tilted distribution has negligible mass, by Chernoff bounds."""
         base = self.moments(tilt)
         exponents = np.geomspace(0.2, 20.0, 12) / (math.sqrt(base.variance) + 1e-3)
 
         def reach(sign: float) -> float:
-            """The least distance from the mean at which a Chernoff bound is small enough."""
+            """Least distance from the mean at which a Chernoff bound is small enough."""
             others = (self.moments(tilt + sign * float(s)) for s in exponents)
-            # ln E[e^{s(T − mean)}] under the tilt is −(the weights' logarithms' difference).
+            # −ln E[e^{s(T − mean)}] under the tilt is the difference of two log-weights at the
+            # mean.
             logs = [base.log_weight(base.mean) - other.log_weight(base.mean) for other in others]
             return float(np.min((1e-6 - _LOG_OUTSIDE - np.array(logs)) / exponents))
 
         return base.mean - reach(-1.0), base.mean + reach(1.0)
 
     def tails(self, tilt: float, low: int, size: int, *, upper: bool) -> Tails:
-        """Bounds on P(T ≥ τ) for the τ's of a window that holds the tilted distribution."""
-        masses, error = self._law(tilt, low, size)
+        """Bounds on P(T ≥ τ) at each τ of a window that contains the tilted distribution."""
+        masses, error = self._tilted_masses(tilt, low, size)
         exponents = self.moments(tilt).log_weight(low + np.arange(size, dtype=float))
         weights = np.exp(np.clip(exponents, -700.0, 300.0))
         cells = masses * weights
         norm = np.sqrt(sums_from(weights**2))
-        # What lies outside wraps into the window; above it, it belongs to every tail.
+        # Mass outside the window wraps into it; mass above it belongs to every tail.
         slack = error * norm + 4 * math.exp(_LOG_OUTSIDE) * weights
         # Rounding of sums, of the logarithms of the masses, and of exponents.
         relative = 8.0 * size + 64.0 * sum(self.counts) + 8.0 * float(np.max(np.abs(exponents)))
@@ -277,21 +293,26 @@ class BinSum:
         bounds = sums_from(cells) + (slack if upper else -slack)
         return Tails(bounds, np.where(masses > _CLEAR * masses.max(), cells, 0.0))
 
-    def _law(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
-        """Tilted distribution on ``size`` bins from ``low`` on, and its round-off in ℓ2."""
-        charge(_UNITS_A_BIN * size * (1 + len(self.laws)))
+    def _tilted_masses(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
+        """Tilted masses on ``size`` bins from ``low`` on, and a bound on their round-off in ℓ2."""
+        # γ bounds the error of one Fourier coefficient.
+        charge(_UNITS_A_BIN * size * (1 + len(self.distributions)))
         gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
         spectrum = np.ones(size // 2 + 1, dtype=complex)
         largest, computed = np.ones(spectrum.size), np.ones(spectrum.size)
-        for law, count in zip(self.laws, self.counts, strict=True):
-            weights, _ = _tilted(law, tilt)
-            weights = np.bincount(np.arange(law.size) % size, weights / weights.sum(), size)
+        # The product of the transforms, its modulus as computed and the largest it can be.
+        for distribution, count in zip(self.distributions, self.counts, strict=True):
+            weights, _ = _tilted(distribution, tilt)
+            weights = np.bincount(
+                np.arange(distribution.size) % size, weights / weights.sum(), size
+            )
             values = np.asarray(fft.rfft(weights))
             modulus = np.abs(values)
             spectrum *= values**count
             computed *= modulus**count
             slack = 1.0 + _ROUNDOFF_OF_POWER * count * UNIT_ROUNDOFF
             largest *= (modulus + gamma) ** count * slack
+        # Back to masses; by Parseval the error in ℓ2 follows from that of the moduli.
         masses = np.roll(np.asarray(fft.irfft(spectrum, size)), -(low % size))
         error = math.sqrt(2.0 / size) * float(np.linalg.norm(largest - computed))
         return masses, 1.01 * error + gamma * float(np.linalg.norm(masses)) + 1e-300
@@ -299,7 +320,7 @@ class BinSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tails:
-    """Bounds on P(T ≥ τ), and estimates of P(T = τ), 0 where round-off hides them."""
+    """Bounds on P(T ≥ τ), and estimates of P(T = τ) that are 0 where round-off hides it."""
 
     bounds: FloatArray
     cells: FloatArray
@@ -316,16 +337,16 @@ class Moments:
     variance: float
 
     def log_weight(self, value: FloatArray | float) -> FloatArray:
-        """Logarithm of what undoes the tilt at a value of T: ln E[e^{tilt·T}] − tilt·value."""
+        """Ln of the weight that undoes the tilt at a value of T: ln E[e^{tilt·T}] − tilt·value."""
         return self.log_mass + self.tilt * (self.anchor - np.asarray(value))
 
 
-def _tilted(law: FloatArray, tilt: float) -> tuple[FloatArray, int]:
+def _tilted(distribution: FloatArray, tilt: float) -> tuple[FloatArray, int]:
     """Masses times e^{tilt·(bin − anchor)}, and the anchor, for which no factor exceeds 1."""
-    alive = np.flatnonzero(law > 0)
+    alive = np.flatnonzero(distribution > 0)
     anchor = int(alive[-1] if tilt > 0 else alive[0])
-    weights = np.zeros_like(law)
-    weights[alive] = law[alive] * np.exp(tilt * (alive - anchor))
+    weights = np.zeros_like(distribution)
+    weights[alive] = distribution[alive] * np.exp(tilt * (alive - anchor))
     return weights, anchor
 
 

@@ -1,13 +1,14 @@
-"""Neighbour bounds of participation, one implementation a kind of draw.
+"""From the draw of a participation to blocks: one implementation for each kind of draw.
 
-`blocks_of` bounds a client's presence against its absence in the steps that one draw decided, where
-participation is hidden; `window_bound` does so for a client of an availability trace. `seen_blocks`
-bounds two records of a client under local trust. `decomposition` calls them; they build on the
-blocks of this package (`check_ins`, `k_subset`) and of `divergence`.
+`blocks_of` compares the presence of a client with its absence in the steps that one draw decides,
+where participation is hidden; `window_bound` does so for a client of an availability trace.
+`observed_blocks` compares two records of a client under local trust. Each returns a
+`NeighbourBound`. `decomposition` calls them; they use the blocks of this package (`check_ins`,
+`k_subset`) and of `divergence`.
 
-**Local trust.** Every message is visible with its sender and is private on its own. Participation
-is visible too, so it hides nothing, but a client that does not take part discloses nothing: a step
-in which it takes part with probability r has r times its message's δ, and steps whose draws are
+**Local trust.** Every message is visible with its sender, and private on its own. Participation is
+visible too, so it hides nothing. A client that does not take part discloses nothing: a step in
+which it takes part with probability r has r times the δ of its message, and steps whose draws are
 independent compose.
 """
 
@@ -40,14 +41,19 @@ from turnout.schemes.normal_form import (
     Staggered,
 )
 
-_MOST_SUBSETS = 10**7  # composing the bounds of more is slow; no run has as many
+_MOST_SUBSETS = 10**7  # more windows take long to compose, and no run has as many
 
 
 def blocks_of(part: ReleasedSteps, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
-    """Neighbour bound of a client against its absence in the steps that one draw decided.
+    """Neighbour bound of a client against its absence in the steps that one draw decides.
 
-    ``upper`` is the pair of one step at the largest sensitivity, ``lower`` the pair that some
-    client attains.
+    Args:
+        part: the draw, and the part of its steps that is released.
+        upper: pair of one step at the largest sensitivity, for the upper bound.
+        lower: pair that some client attains, for the lower bound.
+
+    Raises:
+        UnsupportedError: no analysis of this draw is known.
     """
     draw, full, rest = part
     bound = NEIGHBOUR_BOUNDS[draw]
@@ -65,7 +71,8 @@ def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: S
 
 
 def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    # In a begun window the client has taken part with probability p₀·rest/window, uniformly.
+    # In a begun window the client has taken part with probability p₀·rest/window, in a uniform
+    # step.
     begun = (rest, draw.probability * rest / draw.steps, 1 if rest else 0)
     return _windows(worst, (draw.steps, draw.probability, full), begun)
 
@@ -73,7 +80,7 @@ def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side
 def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     window, probability = draw.slot.steps, draw.slot.probability
     epochs, left = divmod(rest, window)
-    # Of a begun epoch the client has taken part in at most the whole and at least no step.
+    # A begun epoch counts as a whole one for the upper bound and as none for the lower one.
     begun = epochs + (side is Side.UPPER and epochs > 0 and left > 0)
     run: list[tuple[Block, int]] = []
     for times, count in ((draw.epochs, full), (begun, 1)):
@@ -84,11 +91,13 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """Pair of a slot that is held ``times`` times: Gaussian ratios multiply to a Gaussian's."""
+    """Pair of ``times`` messages in one slot: a product of Gaussian ratios is a Gaussian ratio."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
-        raise UnsupportedError("a slot kept over several epochs is priced for Gaussian noise only")
+        raise UnsupportedError(
+            "a slot that is kept over several epochs has no bound except with Gaussian noise"
+        )
     return DominatingPair(GaussianPair(worst.pair.noise_multiplier / times**0.5))
 
 
@@ -99,21 +108,26 @@ def _staggered(draw: Staggered, worst: DominatingPair, full: int, rest: int, sid
 
 
 def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    from turnout.accounting.participation.k_subset import (
-        SubsetBlock,
-    )  # a room that few schemes need
+    # Imported here, since few schemes need the module.
+    from turnout.accounting.participation.k_subset import SubsetBlock
 
     count = full + (side is Side.UPPER and rest > 0)
     if count > _MOST_SUBSETS:
         raise UnsupportedError(
-            f"more than {_MOST_SUBSETS:,} windows of k-subsets have no price here"
+            f"windows of k-subsets = {count:,}: expected at most {_MOST_SUBSETS:,}"
         )
     block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.infinity_mass)
     return [(block, count)] if count else []
 
 
 class _Analysis(NamedTuple):
-    """Analysis of one kind of draw: its run, by whole blocks and steps of a begun one, its name."""
+    """Analysis of one kind of draw.
+
+    Attributes:
+        run: blocks for so many whole windows (or steps) and so many steps of a begun window.
+        method: name of the analysis in printed answers.
+        tight: whether upper and lower bound differ by numerical error alone.
+    """
 
     run: Callable[[Any, DominatingPair, int, int, Side], Run]
     method: str
@@ -135,10 +149,10 @@ NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
         Staggered: _Analysis(_staggered, "exact law of random allocation in its own window"),
     },
 )
-"""Presence against absence of a client, by the draw.
+"""Analyses of the presence of a client against its absence, by the draw.
 
-`Cohort` fixes how many come, so that nobody is just absent, and of `OneOfOwn` each
-client has a price of its own (`window_bound`).
+Two draws have no entry. `Cohort` fixes the number of participants, so no client is absent alone.
+With `OneOfOwn` each client has its own windows (`window_bound`).
 """
 
 
@@ -163,19 +177,25 @@ def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
 
 
 def repeated(worst: DominatingPair, times: int) -> Run:
-    """Run of the same step ``times`` times; Gaussian steps add up to one."""
+    """Run of the same step ``times`` times; Gaussian steps are joined into one Gaussian step."""
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
     return [(PairBlock(worst.pair, 1.0, worst.infinity_mass), times)] if times else []
 
 
 _LARGEST_HINT = 0.5
-METHOD = "each message by itself, composed as PLD; who sends is seen"
+METHOD = "each message by itself, composed as PLD; senders are visible"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeenCurve:
-    """Curve of a step that is visible where it happens: r times the curve of its messages."""
+class ObservedCurve:
+    """Curve of a step whose occurrence is visible: r times the curve of its messages.
+
+    Attributes:
+        base: curve of the messages.
+        rate: r, the probability of the step.
+        side: side to which rounding errors are moved.
+    """
 
     base: Curve
     rate: float
@@ -192,12 +212,12 @@ class SeenCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBlock:
-    """A step in which a client sends messages, visible with its name, with a probability.
+class ObservedBlock:
+    """One step in which a client sends messages, visible with its name, with probability r.
 
     Attributes:
         base: block of the messages of a step.
-        rate: r in (0, 1], the probability.
+        rate: r, in (0, 1].
     """
 
     base: Block
@@ -213,15 +233,17 @@ class SeenBlock:
         return math.sqrt(self.rate) * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is as sharp as the base's near one δ."""
-        seen = self.base.curve(direction, side, min(_LARGEST_HINT, delta / self.rate), refinement)
-        return SeenCurve(seen, self.rate, side)
+        """Curve that is as sharp near one δ as that of the messages."""
+        observed = self.base.curve(
+            direction, side, min(_LARGEST_HINT, delta / self.rate), refinement
+        )
+        return ObservedCurve(observed, self.rate, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are as sharp as the base's from 1 down to δ/r, in both directions."""
+        """Curves of both directions, as sharp as those of the messages from 1 down to δ/r."""
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         remove, add = (
-            [SeenCurve(curve, self.rate, side) for curve in curves]
+            [ObservedCurve(curve, self.rate, side) for curve in curves]
             for curves in (base.remove, base.add)
         )
         return CurvePair(
@@ -230,7 +252,7 @@ class SeenBlock:
 
 
 class _Step(NamedTuple):
-    """Messages of a step in which a client takes part: the pair of each, and their number."""
+    """Messages of a step in which a client takes part: pair of each message, and their number."""
 
     worst: DominatingPair
     messages: int
@@ -242,16 +264,19 @@ class _Step(NamedTuple):
         return one if self.messages == 1 else RepeatedBlock(one, self.messages)
 
 
-def seen_blocks(
+def observed_blocks(
     part: ReleasedSteps, worst: DominatingPair, attained: bool, messages: int = 1
 ) -> NeighbourBound:
     """Neighbour bound of two records of a client whose messages are visible with its name.
 
     Args:
-        part: the draw, and the part of it that is released.
+        part: the draw, and the part of its steps that is released.
         worst: the pair that dominates one message.
-        attained: whether two records attain this pair, so that it is a lower bound too.
+        attained: whether two records attain this pair; if not, the lower bound is 0.
         messages: number of messages of a step in which the client takes part.
+
+    Raises:
+        UnsupportedError: no analysis of this draw is known.
     """
     draw, full, rest = part
     run, step = _MESSAGES[draw], _Step(worst, messages)
@@ -260,11 +285,11 @@ def seen_blocks(
     return NeighbourBound(upper, lower, METHOD, tight=attained)
 
 
-def _seen_every_step(draw: Always, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _observed_every_step(draw: Always, full: int, rest: int, step: _Step, side: Side) -> Run:
     return repeated(step.worst, full * step.messages)
 
 
-def _seen_coins(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _observed_coins(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
     return _sent(step, (draw.rate, full))
 
 
@@ -272,29 +297,31 @@ def _cohorts(draw: Cohort, full: int, rest: int, step: _Step, side: Side) -> Run
     return _sent(step, (draw.size / draw.population, full))
 
 
-def _seen_windows(draw: OneOf, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _observed_windows(draw: OneOf, full: int, rest: int, step: _Step, side: Side) -> Run:
     chances = (draw.probability, full), (draw.probability * rest / draw.steps, 1)
     return _sent(step, *chances)
 
 
 def _subsets(draw: KOf, full: int, rest: int, step: _Step, side: Side) -> Run:
-    # Of a begun window at most k messages are sent, and at least none.
+    # In a begun window at most k messages are sent (upper), and possibly none (lower).
     begun = min(rest, draw.picks) if side is Side.UPPER else 0
     return repeated(step.worst, (full * draw.picks + begun) * step.messages)
 
 
 def _sent(step: _Step, *chances: tuple[float, int]) -> Run:
     """Run of steps, by the probability of sending and the number of steps."""
-    return [(SeenBlock(step.block, rate), count) for rate, count in chances if rate > 0 and count]
+    return [
+        (ObservedBlock(step.block, rate), count) for rate, count in chances if rate > 0 and count
+    ]
 
 
 _MESSAGES: DrawTable[Callable[[Any, int, int, _Step, Side], Run]] = DrawTable(
-    "the price of messages that are seen with their senders",
+    "a bound for messages that are visible with their senders",
     {
-        Always: _seen_every_step,
-        Bernoulli: _seen_coins,
+        Always: _observed_every_step,
+        Bernoulli: _observed_coins,
         Cohort: _cohorts,
-        OneOf: _seen_windows,
+        OneOf: _observed_windows,
         KOf: _subsets,
     },
 )

@@ -1,10 +1,10 @@
-"""Windows under replace-one, as blocks of a run.
+"""Windows under the replace-one relation, as blocks of a run.
 
 `ReplacementBlock` is one window whose step has a dominating pair, `LocalReplacementBlock` one of
-ε₀-private randomizers; `under_replacement` turns a run against absence into one between two
-records. `Closeness` says which two of record, other record and absence the pair compares.
-`decomposition` uses them; they build on `replace_one_expectations`. docs/design/replacement.md has
-the proofs.
+ε₀-private randomizers. `under_replacement` converts a run that compares a record with its absence
+into one that compares two records. `Closeness` says which two of record, other record and absence
+the pair compares. `decomposition` uses them; they build on `replace_one_expectations`.
+docs/design/replacement.md has the notation and the proofs.
 """
 
 from __future__ import annotations
@@ -50,33 +50,34 @@ from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 
-_DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
-_LONGEST, _LONGEST_COMPOSED = 256, 96  # steps in a block of ε₀-private ones
-_RESPONSES = 3  # of the extreme distributions, those that can be the worst in every step
-_REACHED = 0.9  # curves are made down to this part of the δ at which they may be cut off
+_DENSITY = 20.0  # nodes K of a composed curve, for each standard deviation of the loss
+_LONGEST, _LONGEST_COMPOSED = 256, 96  # most ε₀-private steps that are bounded together
+_RESPONSES = 3  # extreme distributions that can be the worst one in every step
+_REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
 
 
 class Closeness(StrEnum):
-    """Which two of record, other record and absence a dominating pair compares."""
+    """Which two of the record, the other record and absence a dominating pair compares."""
 
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
     ANY_TWO = "any-two"
-    """Any two of the three: the reference is another client's message of the same kind."""
+    """Any two of the three: the reference is a message of another client, made the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementBlock:
-    """One window in which the client takes part in one uniform step, with one record or another.
+    """One window in which a client takes part in one uniform step, with one of two records.
 
-    Source: docs/design/replacement.md. With ``TO_ABSENCE`` exact where records can pull to
-    opposite sides with full strength (Gaussian, Laplace and other symmetric log-concave noise),
-    an upper bound otherwise. With ``ANY_TWO`` an upper bound; the lower one has the other
-    record as reference.
+    Source: docs/design/replacement.md. With ``TO_ABSENCE`` the curve is exact where the two records
+    can shift a step in opposite directions with full strength (Gaussian, Laplace and other
+    symmetric log-concave noise), and an upper bound otherwise. With ``ANY_TWO`` it is an upper
+    bound; the lower bound is that of a reference equal to the other record.
 
     Attributes:
-        window: t, steps a window.
-        probability: p₀, the chance that the client takes part at all.
+        pair: dominating pair of one step.
+        window: t, steps of the window.
+        probability: p₀, the probability that the client takes part at all.
         closeness: which two worlds the pair compares.
         infinity_mass: probability of an output that only the client's participation can produce.
     """
@@ -91,23 +92,23 @@ class ReplacementBlock:
         checks.count(window=self.window)
         checks.probability(infinity_mass=self.infinity_mass)
         if self.infinity_mass == 1.0:
-            raise ParameterError("infinity_mass", self.infinity_mass, "a number from 0 to below 1")
+            raise ParameterError("infinity_mass", self.infinity_mass, "a number in [0, 1)")
         checks.probability(probability=self.probability)
         checks.positive(probability=self.probability)
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the loss, at most 1."""
+        """About the standard deviation of the privacy loss, at most p₀."""
         reach = 4.0 if self.closeness is Closeness.TO_ABSENCE else 1.0
         variance = reach * max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def delta(self, k: float, side: Side, refinement: int = 0) -> float:
-        """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case."""
+        """Upper or lower bound on δ at one K = e^ε ≥ 1, for the worst pair of records."""
         return _Pricer(self, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ; directions differ only in the lower curve at P' = Q."""
+        """Curve that is sharp near one δ; only the lower one of ``ANY_TWO`` has a direction."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
         if self._is_closed:
@@ -115,7 +116,7 @@ class ReplacementBlock:
         return _near(_Pricer(self, refinement), side, delta, self.loss_deviation)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp from 1 down to δ above the floor, at which they may be cut off."""
+        """Curves that are sharp from 1 down to δ above the floor; below, they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
         if self._is_closed:
@@ -134,10 +135,10 @@ class ReplacementBlock:
 
     @property
     def floor(self) -> float:
-        """δ at ε = ∞: the infinity mass, and the mass that the other record makes impossible."""
+        """δ at ε = ∞: infinity mass, and mass of outputs impossible with the other record."""
         floor = self.infinity_mass
         if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
-            # Q(X' = 0) = z; there X is largest in one step, and X' = 0 in all others too.
+            # X' is 0 in all steps; in the client's own step that is where X is largest.
             zero = float(self.pair.q_below(np.array(0.0)))
             if zero > 0:
                 step = AntitheticStep(self.pair, 1e12)
@@ -148,14 +149,17 @@ class ReplacementBlock:
 
 @dataclass(frozen=True, slots=True)
 class LocalReplacementBlock:
-    """One window of randomizers that are ε₀-private by themselves.
+    """One window of randomizers that are ε₀-private on their own.
 
     Source: docs/design/replacement.md. The upper bound is the supremum over all ε₀-private
-    randomizers, each of which may depend on everything released before (exactly so, but for
-    the grid, for windows of at most 256 steps); the lower bound is that of the best of three
-    randomized responses.
+    randomizers, each of which may depend on all earlier releases. For windows of at most 256 steps
+    it is exact except for the grid. The lower bound is the largest of those of three randomized
+    responses.
 
-    Attributes as of `ReplacementBlock`.
+    Attributes:
+        epsilon0: ε₀ > 0 of each randomizer.
+        window: t, steps of the window.
+        probability: p₀, the probability that the client takes part at all.
     """
 
     epsilon0: float
@@ -169,31 +173,32 @@ class LocalReplacementBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the loss, at most 1."""
+        """About the standard deviation of the privacy loss, at most p₀."""
         a = math.exp(self.epsilon0)
         variance = (a - 1.0) ** 2 * max(1.0 / a, 2.0 / (a + 2.0)) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def delta(self, k: float, side: Side, refinement: int = 0, *, longest: int = _LONGEST) -> float:
-        """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case."""
+        """Upper or lower bound on δ at one K = e^ε ≥ 1, for the worst pair of records."""
         return _local_delta(self, k, side, refinement, longest)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of both directions, sharp near one δ."""
+        """Curve that is sharp near one δ, the same in both directions."""
         if side is Side.UPPER:
             return _near(
                 lambda k, s: self.delta(k, s, refinement), side, delta, self.loss_deviation
             )
         candidates = [
-            _near(partial(_response_delta, self, law), side, delta, self.loss_deviation)
-            for law in range(_RESPONSES)
+            _near(partial(_response_delta, self, response), side, delta, self.loss_deviation)
+            for response in range(_RESPONSES)
         ]
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curve of both directions, sharp from 1 down to δ, at which it may be cut off.
+        """Curve of both directions, sharp from 1 down to δ; below, it may be cut off.
 
-        The lower one belongs to a single randomizer, or compositions would mix them.
+        A lower curve is that of one randomizer at all K: composing the maximum of several would
+        bound no single one.
         """
         curve = _local_curve(self, side, delta, refinement)
         return CurvePair(side, [curve], [curve])
@@ -202,11 +207,17 @@ class LocalReplacementBlock:
 def under_replacement(
     run: Sequence[tuple[Block, int]], closeness: Closeness = Closeness.TO_ABSENCE
 ) -> list[tuple[Block, int]]:
-    """Run whose blocks compare two records, from one that compares a record with its absence.
+    """Run that compares two records, from one that compares a record with its absence.
 
-    Every record's blocks must be bounded by the run's. Windows, Poisson steps and steps without
-    a draw are converted; a subset of k out of t stays bounded by k windows, since the cut of
-    the t steps into windows does not depend on the record.
+    Windows, Poisson steps and steps without a draw are converted. A k-subset must be given as the
+    k windows that bound it: the cut of the steps into windows does not depend on the record.
+
+    Args:
+        run: blocks and their numbers, valid for every record.
+        closeness: which two of record, other record and absence the pairs compare.
+
+    Raises:
+        UnsupportedError: a block of another kind.
     """
     return [(_replaced(block, closeness), count) for block, count in run]
 
@@ -217,7 +228,7 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
     elif isinstance(block, PairBlock):
         window = 1
     else:
-        raise UnsupportedError(f"replace-one is not known for a {type(block).__name__}")
+        raise UnsupportedError(f"no bound under replace-one is known for a {type(block).__name__}")
     pair, probability = block.pair, block.probability
     if isinstance(pair, PurePair) and pair.delta0 == 0 and closeness is Closeness.ANY_TWO:
         return LocalReplacementBlock(pair.epsilon0, window, probability)
@@ -225,12 +236,12 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
 
 
 def _threshold(k: float, window: int, probability: float) -> float:
-    """c₀ = t (K − 1)(1 − p₀)/p₀."""
+    """Threshold of the sum of the steps: c₀ = t (K − 1)(1 − p₀)/p₀."""
     return window * (k - 1.0) * (1.0 - probability) / probability
 
 
 class _Pricer:
-    """Function of K and side that returns δ of a `ReplacementBlock`; answers are kept."""
+    """Bounds on δ of a `ReplacementBlock` as a function of K and side; each is computed once."""
 
     def __init__(self, block: ReplacementBlock, refinement: int) -> None:
         self._block, self._refinement = block, refinement
@@ -249,7 +260,7 @@ class _Pricer:
         elif side is Side.UPPER:
             step = AnyTwoStep(block.pair, k, block.infinity_mass)
         else:
-            raise UnsupportedError("between any two, only curves are bounded from below")
+            raise UnsupportedError("closeness = any-two: lower bounds are known for curves only")
         threshold = _threshold(k, block.window, block.probability)
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
@@ -262,15 +273,15 @@ def _local_delta(
     block: LocalReplacementBlock, k: float, side: Side, refinement: int, longest: int
 ) -> float:
     if side is Side.LOWER:
-        return max(_response_delta(block, law, k, side) for law in range(_RESPONSES))
+        return max(_response_delta(block, response, k, side) for response in range(_RESPONSES))
     value = upper_excess(_local_sum(block, k), longest << refinement, refinement)
     return min(block.probability * value, 1.0)
 
 
 @remembered
-def _response_delta(block: LocalReplacementBlock, law: int, k: float, side: Side) -> float:
-    """Bound on δ of one randomized response in every step, rounded to its side."""
-    value = response_excess(_local_sum(block, k), law, side)
+def _response_delta(block: LocalReplacementBlock, response: int, k: float, side: Side) -> float:
+    """Upper or lower bound on δ of one randomized response in every step."""
+    value = response_excess(_local_sum(block, k), response, side)
     return min(block.probability * value, 1.0)
 
 
@@ -301,7 +312,7 @@ def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: i
 @remembered
 def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     density = _DENSITY * 2**refinement
-    # Upper: the supremum over randomizers at every node.
+    # Upper: the supremum over randomizers at each node.
     if side is Side.UPPER:
 
         def priced(k: float, s: Side) -> float:
@@ -309,12 +320,12 @@ def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinem
 
         nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
         return _through(priced, nodes, side)
-    # Lower: the randomized response with the largest ε at δ, at all nodes.
+    # Lower: at all nodes the same randomized response, the one with the largest ε at δ.
     roots = [
-        nodes_near(partial(_response_delta, block, law), Side.LOWER, delta, block.loss_deviation)[
-            -1
-        ]
-        for law in range(_RESPONSES)
+        nodes_near(
+            partial(_response_delta, block, response), Side.LOWER, delta, block.loss_deviation
+        )[-1]
+        for response in range(_RESPONSES)
     ]
     best = partial(_response_delta, block, int(np.argmax(roots)))
     return _through(

@@ -1,19 +1,20 @@
-"""One step under replace-one on a grid, and expectations of a payoff of a sum of such steps.
+"""One step under replace-one on a grid, and the expected payoff of a sum of such steps.
 
-`grid_law` returns the distribution of one step as a `MassGrid`, above or below the true one in
-increasing convex order; a `Tail` bounds what lies above its cap. `expectation` bounds E[g(Σ)] of a
-sum of i.i.d. grid variables by one exponentially tilted FFT. `replace_one_expectations` is the
-user; the module builds on `replace_one_steps`.
+`grid_distribution` returns the distribution of one step as a `MassGrid`, above or below the true
+one in increasing convex order; a `Tail` bounds what lies above its cap. `expectation` bounds
+E[g(Σ)] of a sum of i.i.d. grid variables by one exponentially tilted FFT.
+`replace_one_expectations` uses the module, which builds on `replace_one_steps`.
 
-A distribution on a grid has a piecewise linear hockey stick. Any convex polygon above a step's
-price belongs to a distribution above it, any one below the price to one below it. Rounding errors
-of prices move the polygon to its side.
+A distribution on a grid has a piecewise linear hockey stick. A convex polygon above the hockey
+stick of a step belongs to a distribution above it, one below the hockey stick to a distribution
+below it. Bounds on rounding errors are added to an upper polygon and subtracted from a lower one.
 
-Under the distribution tilted by e^{θy} the values that matter are typical, so the result is
-e^{nκ(θ) − θc} times a number of ordinary size, and round-off is relative to it. Everything outside
-the FFT is bounded: mass outside its window by Chernoff, its own rounding in ℓ2.
+Under the distribution tilted by e^{θy} the values that matter are typical. So the result is
+e^{nκ(θ) − θc} times a number near 1, and round-off is relative to the result. The mass outside the
+window of the FFT is bounded by Chernoff, the round-off of the FFT in ℓ2.
 
-Notation: c the frame's centre, d = z − c the distance of a bin from it.
+Notation: that of `replace_one_steps` (Y, κ, Σ, g), and c the centre of the frame, d = z − c the
+distance of a bin z from it, n the number of summands.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from turnout.core.errors import NumericalError
 
 MOST_CELLS_LOG2 = 21
 
-_INSIDE = 4e-12  # part of the range by which the top of a lower distribution stays inside it
+_INSIDE = 4e-12  # part of the range by which the largest value of a lower one is moved inside
 
-_SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds found by bisection
+_SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds from bisection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MassGrid:
-    """Distribution by masses on ``first + step·j`` that sum to at most 1, the rest at −∞."""
+    """Masses on the points ``first + step·j`` with a sum of at most 1; the rest is at −∞."""
 
     first: float
     step: float
@@ -50,23 +51,31 @@ class MassGrid:
 
     @property
     def points(self) -> FloatArray:
-        """The grid points."""
+        """Grid points, shape of ``masses``."""
         return self.first + self.step * np.arange(self.masses.size, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Part of Y above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
+    """Part of Y above a cap M: upper or lower bounds on its hockey stick and mass.
+
+    Attributes:
+        step: distribution of Y.
+        side: side of both bounds.
+        cap: M.
+        hockey_stick: bound on E[(Y − M)₊].
+        share: bound on Q(Y > M).
+    """
 
     step: Step
     side: Side
     cap: float
-    price: float
+    hockey_stick: float
     share: float
 
     @classmethod
     def of(cls, step: Step, side: Side, cap: float) -> Tail:
-        """Upper or lower bounds for one step and cap."""
+        """Upper or lower bounds on the part of one step above a cap."""
         at = np.array([cap])
         if side is Side.UPPER:
             share = float(step.share(at)[0]) * (1.0 + _SHARE_MARGIN)
@@ -75,11 +84,11 @@ class Tail:
         return cls(step, side, cap, max(value, 0.0), -slope * (1.0 - _SHARE_MARGIN))
 
     def below(self, c: FloatArray) -> FloatArray:
-        """E[(Y − c)₊; Y > M] for c ≤ M."""
-        return self.price + (self.cap - c) * self.share
+        """Bound on E[(Y − c)₊; Y > M] for c ≤ M, shape of ``c``."""
+        return self.hockey_stick + (self.cap - c) * self.share
 
     def __call__(self, c: FloatArray) -> FloatArray:
-        """E[(Y − c)₊; Y > M]."""
+        """Bound on E[(Y − c)₊; Y > M], shape of ``c``."""
         result, beyond = self.below(c), c > self.cap
         if beyond.any():
             far = c[beyond]
@@ -88,26 +97,35 @@ class Tail:
         return np.maximum(result, 0.0)
 
 
-def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | None) -> MassGrid:
-    """Distribution of Y capped at the frame's end, or without the jumps above it.
+def grid_distribution(
+    step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | None
+) -> MassGrid:
+    """Distribution of Y capped at the end of the frame, or without the jumps above it.
 
-    It lies above or below the true one by the side; ``bins`` bins cover the window of the frame's
-    sum. ``tail`` is an *upper* bound on the jumps, which are left out; None to cap instead.
+    Args:
+        step: true distribution of Y.
+        side: whether the result is above or below Y in increasing convex order.
+        frame: range of Y and window of the sum.
+        bins: number of bins that cover the window of the sum.
+        tail: *upper* bound on the jumps, which are left out; None to cap Y instead.
     """
+    # A polygon above or below the hockey stick on the lattice.
     anchored = frame.is_heavy or tail is not None
     points, width, whole = _lattice(step, side, frame, bins, anchored=anchored)
     if side is Side.UPPER:
         polygon = step.upper(points)
     else:
         polygon = _lower_polygon(step, points, whole=whole)
+    # Without jumps: subtract their hockey stick and mass.
     mass = 1.0
     if tail is not None:
         polygon, mass = polygon - tail.below(points), 1.0 - tail.share
-        # Below, the last chord must end at the cap or before it, above, at the cap or after it.
+        # The last chord of an upper polygon ends at the cap or after it, of a lower one before it.
         last = points if side is Side.UPPER else points + width
         polygon[last > tail.cap] = 0.0
         if side is Side.UPPER:
             polygon = np.maximum(polygon, 0.0)
+    # A lower polygon ends at 0, and is 0 from just before its first negative value on.
     if side is Side.LOWER:
         polygon[-1] = 0.0
         negative = np.flatnonzero(polygon < 0)
@@ -115,7 +133,8 @@ def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | No
             polygon[max(negative[0] - 1, 0) :] = 0.0
         polygon *= 1.0 - 16 * UNIT_ROUNDOFF
     slopes = np.clip(convex_slopes(np.diff(polygon)) / width, -mass, 0.0)
-    # An upper distribution gathers the mass below in its first point, a lower one drops it.
+    # The masses are differences of slopes. Mass below the grid is moved to the first point
+    # (upper) or left out (lower).
     start = -mass if whole or side is Side.UPPER else slopes[0]
     masses = np.diff(slopes, prepend=start, append=0.0)
     return MassGrid(float(points[0]), width, masses)
@@ -124,12 +143,12 @@ def grid_law(step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | No
 def _lattice(
     step: Step, side: Side, frame: SumFrame, bins: int, *, anchored: bool
 ) -> tuple[FloatArray, float, bool]:
-    """Grid points, their distance, and whether nothing lies below the first."""
+    """Grid points, their distance, and whether Y has no value below the first point."""
     width = (frame.below + frame.above) / (bins - 4)
     if (frame.high - frame.low) / width > 1 << MOST_CELLS_LOG2:
-        raise NumericalError("one step's ratios reach too far for a grid")
+        raise NumericalError("the likelihood ratios of one step have too wide a range for a grid")
     whole = frame.low <= step.bottom
-    if whole or frame.high >= step.top:  # atoms may sit at both ends
+    if whole or frame.high >= step.top:  # atoms may lie at both ends
         cells = max(2, math.ceil((frame.high - frame.low) / width))
         inside = _INSIDE * (frame.high - frame.low) if side is Side.LOWER else 0.0
         width, first = (frame.high - frame.low - inside) / cells, frame.low
@@ -142,10 +161,10 @@ def _lattice(
 
 
 def _anchor(step: Step, width: float) -> float:
-    """Point that is the mean of Y given that Y lies in the cell around it.
+    """Point that is the mean of Y given that Y lies in the cell around the point.
 
-    Where the grid is wide, most of the mass may lie close to one point. With that point on
-    the grid, spreading moves it least, and contracting need not move it at all.
+    Where cells are wide, most of the mass may lie close to one point. With that point on the grid,
+    an upper distribution moves this mass least, and a lower one need not move it.
     """
     anchor = 0.0
     for _ in range(12):
@@ -161,13 +180,14 @@ def _anchor(step: Step, width: float) -> float:
 
 
 def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray:
-    """Polygon below the hockey stick: in each cell it lies under one line below the price.
+    """Polygon below the hockey stick of Y: in each cell it lies under one line below the curve.
 
-    The line is the tangent in the middle, or at the right end where the price falls so steeply
-    that the former would turn negative. The line of the last cell passes through its end, so
-    that an atom there is kept. ``whole``: nothing lies below the first point, where the price is
-    mean − c.
+    The line is the tangent in the middle of the cell, or at its right end where the curve falls so
+    steeply that the tangent in the middle would become negative. The line of the last cell passes
+    through its end, so that an atom there is kept. ``whole``: Y has no value below the first point,
+    so the curve is E[Y] − c there.
     """
+    # One line for each cell, by its value in the middle and its slope.
     middles, half = 0.5 * (points[1:] + points[:-1]), 0.5 * (points[1] - points[0])
     values, slopes = step.tangent(middles)
     steep = np.flatnonzero(values + slopes * half < 0.5 * np.append(values[1:], 0.0))
@@ -177,24 +197,26 @@ def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray
     values[-1] = slopes[-1] * (middles[-1] - points[-1])
     if whole:
         slopes[0], values[0] = -1.0, step.mean - middles[0]
+    # At each point the smaller of the lines of both cells.
     left, right = values - slopes * half, values + slopes * half
     return np.concatenate([left[:1], np.minimum(right[:-1], left[1:]), right[-1:]])
 
 
 MOST_BINS = 1 << 23
 
-# Forward error of an FFT: at most 6.7 u a radix-2 level (Higham, Accuracy and Stability, §24.1).
-_UNITS_A_BIN = 6  # of work, of each transform
+_UNITS_A_BIN = 6  # units of work a bin of each transform
 
+# Forward error of an FFT: at most 6.7 u a radix-2 level (Higham, Accuracy and Stability, §24.1).
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0
 
 _LOG_DROPPED = 80.0  # −ln of the modulus below which a frequency counts as 0
 
-_LOG_MOST = 300.0  # of a scale or a weight; at a larger one the tilt does not fit
+_LOG_MOST = 300.0  # ln of the largest scale or weight for which the tilt is used
 
-_UNDERFLOW = 1e-170  # more than weights that underflow can add up to
+_UNDERFLOW = 1e-170  # more than the sum of all weights that underflow
 
 Parts = Sequence[tuple[MassGrid, int]]
+"""Distributions of one Y on grids of the same step, and the number of summands of each."""
 
 
 def expectation(
@@ -204,76 +226,95 @@ def expectation(
     payoff: Callable[[FloatArray], FloatArray],
     slope: float,
 ) -> float:
-    """Bound on E[g(Σ)], Σ a sum of independent grid variables, each of mass at most 1.
+    """Upper or lower bound on E[g(Σ)] for a sum Σ of independent grid variables.
 
-    The payoff g ≥ 0 increases, at most by ``slope`` a unit.
+    Args:
+        parts: distributions, each of mass at most 1, and the number of summands of each.
+        side: side of the bound.
+        frame: tilt and window of the sum.
+        payoff: g, increasing and at least 0.
+        slope: upper bound on the increase of g for each unit.
+
+    Returns:
+        The bound; inf (upper) or 0 (lower) where the tilt does not fit the payoff.
     """
-    if not all((law.masses > 0).any() for law, _ in parts):
+    if not all((distribution.masses > 0).any() for distribution, _ in parts):
         return 0.0
+    # Bins of the sum; the payoff there, moved by the error of their places.
     bins, tilt = _Bins.of(parts, frame), frame.tilt
     tilted = _Tilted.of(parts, tilt, frame.centre)
     shift = bins.position_error if side is Side.UPPER else -bins.position_error
     gains = payoff(frame.centre + shift + bins.distances)
+    # Multiply the payoff by the weight that undoes the tilt, relative to the centre.
     exponents = np.where(gains > 0, -tilt * bins.distances, -np.inf)
     if max(tilted.log_scale, float(exponents.max())) > _LOG_MOST:
         return math.inf if side is Side.UPPER else 0.0
     gains *= np.exp(exponents)
-    masses, l2_error = power([(masses, count) for _, masses, count in tilted.laws], gains.size)
+    # The tilted distribution of the sum, and bounds on all rounding errors.
+    masses, l2_error = power(
+        [(masses, count) for _, masses, count in tilted.distributions], gains.size
+    )
     masses = np.roll(masses, -(bins.first % gains.size))
     roundings = tilted.roundings + 4.0 * abs(tilted.log_scale)
     roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
     relative = UNIT_ROUNDOFF * roundings + tilt * bins.position_error
     error = relative * float(np.sum(np.abs(masses) * gains)) + l2_error * _norm(gains)
     value, scale = float(np.sum(masses * gains)), math.exp(tilted.log_scale)
-    if side is Side.UPPER:  # what wraps in only adds
+    # Upper: mass that wraps in only adds; the payoff above the window is added.
+    if side is Side.UPPER:
         missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
         missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
         missed *= tilted.beyond(bins.top, frame.exponent_above)
         return scale * (value + error + missed) + _UNDERFLOW
-    # Mass from above wraps into the lowest bins first, where the payoff is 0.
+    # Lower: mass that wraps in is subtracted. From above it wraps into the lowest bins first,
+    # where the payoff is 0.
     free = bins.step * int(np.argmax(gains > 0))
     wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
     wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
     return scale * max(value - error - wrapped * float(gains.max()), 0.0)
 
 
-"""Distributions of one Y, on grids of the same step, and the number of summands of each."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """Tilted distributions, each of mass 1, in distances from their share of the centre."""
+    """Tilted distributions, each of mass 1.
 
-    laws: Sequence[tuple[FloatArray, FloatArray, int]]
+    Attributes:
+        distributions: distances of the points from the summand's share of the centre, masses, and
+            number of summands.
+        log_scale: ln of the factor that the product of the masses lacks.
+        roundings: bound on the relative rounding error of that product, in units of round-off.
+    """
+
+    distributions: Sequence[tuple[FloatArray, FloatArray, int]]
     log_scale: float
     roundings: float
 
     @classmethod
     def of(cls, parts: Parts, tilt: float, centre: float) -> _Tilted:
-        """Tilted distributions, with a bound on the rounding in the product of their masses."""
-        laws: list[tuple[FloatArray, FloatArray, int]] = []
+        """Tilted distributions of the summands, relative to a centre of the sum."""
+        distributions: list[tuple[FloatArray, FloatArray, int]] = []
         log_scale, roundings = 0.0, 100.0
         share = centre / sum(count for _, count in parts)
-        for law, count in parts:
-            distances = law.points - share
-            exponents = np.where(law.masses > 0, tilt * distances, -np.inf)
+        for distribution, count in parts:
+            distances = distribution.points - share
+            exponents = np.where(distribution.masses > 0, tilt * distances, -np.inf)
             largest = float(exponents.max())
-            weights = law.masses * np.exp(exponents - largest)
+            weights = distribution.masses * np.exp(exponents - largest)
             total = float(weights.sum())
-            laws.append((distances, weights / total, count))
+            distributions.append((distances, weights / total, count))
             log_scale += count * (largest + math.log(total))
             roundings += count * (3.0 * tilt * float(np.abs(distances).max()) + 60.0)
-        return cls(laws, log_scale, roundings)
+        return cls(distributions, log_scale, roundings)
 
     def beyond(self, distance: float, exponent: float) -> float:
-        """Chernoff bound on the mass of the sum past a distance, on the exponent's side."""
+        """Chernoff upper bound on the mass beyond a distance, above (exponent > 0) or below."""
         side = 1.0 if exponent > 0 else -1.0
-        if distance > sum(count * float((side * d).max()) for d, _, count in self.laws):
+        if distance > sum(count * float((side * d).max()) for d, _, count in self.distributions):
             return 0.0
         least = 0.0
         for s in exponent * np.array([1.0, 30.0, 1000.0]):
             bound = -abs(s) * distance
-            for distances, masses, count in self.laws:
+            for distances, masses, count in self.distributions:
                 product = np.where(masses > 0, s * distances, -np.inf)
                 top = float(product.max())
                 bound += count * (top + math.log(float(masses @ np.exp(product - top))))
@@ -283,7 +324,14 @@ class _Tilted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Bins of the sum; what lies outside them wraps in, modulo their number."""
+    """Bins of the sum; mass outside them wraps in, modulo their number.
+
+    Attributes:
+        step: width of a bin.
+        first: number of the first bin.
+        distances: distance of each bin from the centre.
+        position_error: bound on the rounding error of these.
+    """
 
     step: float
     first: int
@@ -292,59 +340,65 @@ class _Bins:
 
     @classmethod
     def of(cls, parts: Parts, frame: SumFrame) -> _Bins:
-        """Bins, a power of two of them, that cover the frame's window."""
-        step, start = parts[0][0].step, sum(count * law.first for law, count in parts)
+        """Bins that cover the window of the frame; their number is a power of two."""
+        step, start = (
+            parts[0][0].step,
+            sum(count * distribution.first for distribution, count in parts),
+        )
         size = 1 << math.ceil(math.log2((frame.below + frame.above) / step + 2))
         if size > MOST_BINS:
-            raise NumericalError("the sum of a window's ratios reaches too far for a grid")
+            raise NumericalError("the sum of likelihood ratios has too wide a range for a grid")
         below = size * step * frame.below / (frame.below + frame.above)
         first = math.ceil((frame.centre - below - start) / step)
         distances = (start - frame.centre) + step * (first + np.arange(size, dtype=np.float64))
-        reach = sum(count * float(np.abs(law.points[[0, -1]]).max()) for law, count in parts)
+        reach = sum(
+            count * float(np.abs(distribution.points[[0, -1]]).max())
+            for distribution, count in parts
+        )
         error = 8.0 * UNIT_ROUNDOFF * (reach + abs(frame.centre))
         return cls(step, first, distances, error)
 
-    # The sum lies on the bins, so what is outside is half a step outside.
+    # The sum lies on the bins, so mass outside is at least half a step outside.
 
     @property
     def bottom(self) -> float:
-        """Distance of the lower edge."""
+        """Distance of the lower edge of the window from the centre."""
         return float(self.distances[0]) - 0.5 * self.step
 
     @property
     def top(self) -> float:
-        """Distance of the upper edge."""
+        """Distance of the upper edge of the window from the centre."""
         return float(self.distances[-1]) + 0.5 * self.step
 
 
-def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
-    """Distribution of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2."""
-    charge(_UNITS_A_BIN * size * (1 + len(laws)))
-    # Logarithms of the transforms, folded onto the bins, with a bound on their growth by errors.
+def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
+    """Distribution of a sum modulo ``size`` bins, and an upper bound on its round-off in ℓ2."""
+    charge(_UNITS_A_BIN * size * (1 + len(distributions)))
+    # Sum of the logarithms of the transforms, with a bound on how errors can raise the modulus.
     gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
     exponent = np.zeros(size // 2 + 1, dtype=complex)
     growth = np.zeros(size // 2 + 1)
-    for masses, count in laws:
+    for masses, count in distributions:
         folded = np.bincount(np.arange(masses.size) % size, weights=masses, minlength=size)
         spectrum = np.asarray(fft.rfft(folded))
         modulus = np.abs(spectrum)
         logs = np.log(np.maximum(modulus, gamma)) + 1j * np.angle(spectrum)
         exponent += count * logs
-        # An error of γ in φ (below γ, of itself and γ), and the roundings of its logarithm.
+        # An error of γ in the transform, and the rounding of its logarithm.
         relative = np.where(modulus < gamma, 3.0, gamma / np.maximum(modulus, gamma))
         relative += 4 * UNIT_ROUNDOFF * (1.0 + np.abs(logs))
         growth += count * np.log1p(relative)
-    # The product where it is not negligible, with the error of its modulus.
+    # The product where it is not negligible, with a bound on its error.
     kept = np.real(exponent) + growth > -_LOG_DROPPED
     powers = np.zeros(exponent.size, dtype=complex)
     powers[kept] = np.exp(exponent[kept])
     errors = np.abs(powers[kept]) * np.expm1(np.minimum(growth[kept], 700.0))
-    # Back to masses; the round-off in ℓ2 by Parseval.
-    law = np.asarray(fft.irfft(powers, size))
+    # Back to masses; their round-off in ℓ2 follows by Parseval.
+    distribution = np.asarray(fft.irfft(powers, size))
     l2 = _norm(errors) + math.exp(-_LOG_DROPPED) * math.sqrt(size)
-    return law, math.sqrt(2.0 / size) * l2 + gamma * _norm(law)
+    return distribution, math.sqrt(2.0 / size) * l2 + gamma * _norm(distribution)
 
 
 def _norm(values: FloatArray) -> float:
-    """The ℓ2 norm, whose digits do not depend on the number of BLAS threads."""
+    """ℓ2 norm, with the same digits for any number of BLAS threads."""
     return math.sqrt(np.sum(values**2))

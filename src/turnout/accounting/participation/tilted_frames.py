@@ -1,16 +1,19 @@
 """Frames of one window's sum: the range of its grid and the tilt of its distribution.
 
-`Framing` chooses a `Frame` for one pair, window, direction and δ. `CoarseDistribution` is a pair's
-distribution on few points, by which it chooses; `log_moment` bounds what a grid leaves out.
-`check_ins` alone uses this module.
+`Framing` chooses a `Frame` for one pair, window, direction and δ from a `CoarseDistribution`, the
+pair's distribution on few points. `log_moment` bounds what a grid leaves out. `check_ins` is the
+only user.
+
+Notation: X is the likelihood ratio of one step, S = X_1 + … + X_t the sum over the window (Σ in
+formulas), K = e^ε, θ the tilt.
 
 A frame is made for one δ: the distribution of the sum is weighted by e^{±θ·sum} so that the sum at
-which the payoff starts (its *threshold*) is typical. Then all that is lost to round-off and outside
-the grid is lost relative to δ, however small δ is. Nothing here needs to be exact: a badly chosen
-frame makes wide bounds, never wrong ones.
+which the payoff starts (its *threshold*) is typical. Then errors by round-off and by the edges of
+the grid are relative to δ, however small δ is. No frame needs to be exact: a badly chosen one makes
+bounds wide, never wrong.
 
-Spreading a distribution onto fewer points makes it larger in convex order, and e^{sx} is convex: a
-few hundred points bound the moments of a distribution on a million, and show where its sum lies.
+Spreading a distribution onto fewer points makes it larger in convex order, and e^{sx} is convex. So
+a few hundred points bound the moments of a distribution on a million, and show where its sum lies.
 """
 
 from __future__ import annotations
@@ -28,16 +31,18 @@ from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
-_NEGLIGIBLE = 1e-5  # the part of δ that cap and window may cost
-_NOISE = 1e-4  # the part of δ that round-off may cost at the threshold
-_ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a distribution, over the root of its bins
+_NEGLIGIBLE = 1e-5  # part of δ that the cap and the window may add to the error
+_NOISE = 1e-4  # part of δ that round-off may add to the error at the threshold
+_ROUNDING = (
+    1e-13  # about the ℓ2 norm of round-off of a distribution, over the root of its number of bins
+)
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
-_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # number of each that are tried
-_COMMON = 0.99  # mass of ratios of which no threshold is reached by one alone
+_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # numbers that are tried
+_COMMON = 0.99  # mass of the ratios that are too small to reach a threshold alone
 _CLOSER_LOOKS = 2  # rounds in which thresholds are tried between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
-_MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of a cap beyond the threshold, in e-folds of δ
+_MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of the cap above the threshold, in e-folds of δ
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +52,15 @@ class Frame:
     Attributes:
         direction: remove (a hockey stick of the sum, tilted up) or add (a reverse one, tilted
             down).
-        threshold: the sum at which the payoff starts: t·K or t/K.
+        window: t.
+        threshold: the sum at which the payoff starts: t·K (remove) or t/K (add).
         tilt: θ > 0; the distribution is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
-        cap: where one ratio is cut off.
-        low, high: edges of the sum's grid.
+        cap: largest value of one ratio; larger ones are cut off.
+        low, high: edges of the grid of the sum.
         below, above: exponents of the Chernoff bounds on what lies outside the edges.
-        short: exponent of the bound on the other ratios' sum falling short of threshold − cap.
-        step: of the first grid.
+        short: exponent of the bound on the probability that the other ratios sum to less than
+            threshold − cap.
+        step: distance of the points of the first grid.
     """
 
     direction: Direction
@@ -74,95 +81,103 @@ class Frame:
         return self.tilt if self.direction is Direction.REMOVE else -self.tilt
 
     def bins(self, refinement: int) -> int:
-        """Number of bins, 2ⁿ or 3·2ⁿ; each refinement doubles it."""
+        """Number of bins, 2ⁿ or 3·2ⁿ; each level of refinement doubles it."""
         wanted = min(max((self.high - self.low) / self.step, _FEWEST), _MOST_FIRST)
         return min(smooth_size(wanted) << refinement, _MOST)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Framing:
-    """Chooses frames for one pair, window and direction.
+    """Estimates from which frames are chosen, for one pair, window and direction.
 
     Attributes:
-        law: the pair's distribution on few points, up to the cap beyond which all is negligible
-            at δ.
+        distribution: the pair's distribution on few points, up to a cap beyond which ratios are
+            negligible at δ.
         log_delta: ln δ.
-        thresholds: candidates, in the order in which the payoff's price falls.
-        log_prices: estimate of ln δ at each.
+        thresholds: candidates, ordered by falling δ.
+        log_deltas: estimates of ln δ at each candidate.
     """
 
     pair: Pair
     direction: Direction
     window: int
-    law: CoarseDistribution
+    distribution: CoarseDistribution
     log_delta: float
     thresholds: FloatArray
-    log_prices: FloatArray
+    log_deltas: FloatArray
 
     @classmethod
     def of(cls, pair: Pair, window: int, direction: Direction, delta: float) -> Framing:
-        """Framing with the estimates of every frame at this δ, finer where the price is near δ."""
-        # Cap of one ratio and estimates of the price, by direction.
+        """Framing with estimates that are closer together near the given δ."""
+        # Cap of one ratio and estimates of δ, by direction.
         if direction is Direction.REMOVE:
-            law = CoarseDistribution.of_pair(
+            distribution = CoarseDistribution.of_pair(
                 pair, _hockey_stick_threshold(pair, _NEGLIGIBLE * delta)
             )
-            prices: _HockeySticks | _ReverseHockeySticks = _HockeySticks(pair, law, window)
+            estimates: _HockeySticks | _ReverseHockeySticks = _HockeySticks(
+                pair, distribution, window
+            )
         else:
             cap = min(_tail_threshold(pair, _NEGLIGIBLE / window), float(window))
-            law = CoarseDistribution.of_pair(pair, cap)
-            prices = _ReverseHockeySticks(law, window)
-        # First candidates, then closer ones between those next to δ.
+            distribution = CoarseDistribution.of_pair(pair, cap)
+            estimates = _ReverseHockeySticks(distribution, window)
+        # First candidates, then closer ones between those on either side of δ.
         log_delta = math.log(delta)
-        candidates = prices.candidates()
-        thresholds, log_prices = prices.at(candidates)
+        candidates = estimates.candidates()
+        thresholds, log_deltas = estimates.at(candidates)
         for _ in range(_CLOSER_LOOKS):
-            after = int(np.argmax(log_prices < log_delta)) if log_prices.min() < log_delta else 0
+            after = int(np.argmax(log_deltas < log_delta)) if log_deltas.min() < log_delta else 0
             if after == 0:
                 break
             first, last = max(after - 2, 0), min(after + 1, candidates.size - 1)
             candidates = np.geomspace(candidates[first], candidates[last], _THRESHOLDS)
-            thresholds, log_prices = prices.at(candidates)
-        return cls(pair, direction, window, law, log_delta, thresholds, log_prices)
+            thresholds, log_deltas = estimates.at(candidates)
+        return cls(pair, direction, window, distribution, log_delta, thresholds, log_deltas)
 
     def guess(self) -> float:
-        """Estimate of the threshold at which the price is δ."""
-        falling = np.minimum.accumulate(self.log_prices)
+        """Estimate of the threshold that belongs to δ."""
+        falling = np.minimum.accumulate(self.log_deltas)
         logs = np.log(self.thresholds)
         return math.exp(float(np.interp(-self.log_delta, -falling, logs)))
 
     def slope(self, threshold: float) -> float:
-        """Estimate of |d ln δ / d threshold| over a few candidates, as single ones are rough."""
+        """Estimate of |d ln δ / d threshold| over several candidates; single ones are rough."""
         order = np.argsort(self.thresholds)
-        thresholds, logs = self.thresholds[order], self.log_prices[order]
+        thresholds, logs = self.thresholds[order], self.log_deltas[order]
         at = int(np.clip(np.searchsorted(thresholds, threshold), 4, thresholds.size - 5))
         rise = abs(float(logs[at + 4] - logs[at - 4]))
         return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
     def frame(self, threshold: float, slope: float) -> Frame:
-        """Frame around one threshold, where ln δ falls by ``slope`` a unit of the sum."""
+        """Frame around one threshold, at which ln δ falls by ``slope`` a unit of the sum."""
+        # Cap of one ratio: above the threshold less what the other ratios surely sum to.
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
-        exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.law, self.window)
+        exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.distribution, self.window)
         lows = (
-            -math.log(_NEGLIGIBLE) + (self.window - 1) * self.law.log_moments(-exponents)
+            -math.log(_NEGLIGIBLE) + (self.window - 1) * self.distribution.log_moments(-exponents)
         ) / exponents
         others = max(0.0, -float(lows.min())) if sign > 0 else 0.0
         margin = (_MARGIN if sign > 0 else _ADD_MARGIN) / slope
-        cap = min(float(self.law.points[-1]), threshold - others + margin)
-        law = CoarseDistribution.of_pair(self.pair, cap)
+        cap = min(float(self.distribution.points[-1]), threshold - others + margin)
+        distribution = CoarseDistribution.of_pair(self.pair, cap)
         # A sum contributes at most the maximum of the weighted payoff, 1/(eθ·scale).
         log_scale = 1.0 + math.log(self.window if sign > 0 else threshold)
         log_worth = self.log_delta + log_scale
-        tilt = _tilt(law, self.window, threshold, sign, math.log(_NOISE) + log_worth)
+        # Tilt, then the edges of the grid, beyond which Chernoff bounds are a negligible part of δ.
+        tilt = _tilt(distribution, self.window, threshold, sign, math.log(_NOISE) + log_worth)
         log_mass = math.log(_NEGLIGIBLE) + log_worth + sign * tilt * threshold + math.log(tilt)
-        steps = np.geomspace(1e-2, 30.0, _EDGES) * _unit(law, self.window)
+        steps = np.geomspace(1e-2, 30.0, _EDGES) * _unit(distribution, self.window)
         step, variance = self._step(threshold, slope)
-        up = (self._log_moments(law, sign * tilt + steps, step, variance) - log_mass) / steps
-        down = (log_mass - self._log_moments(law, sign * tilt - steps, step, variance)) / steps
+        up = (
+            self._log_moments(distribution, sign * tilt + steps, step, variance) - log_mass
+        ) / steps
+        down = (
+            log_mass - self._log_moments(distribution, sign * tilt - steps, step, variance)
+        ) / steps
         above, below = int(np.argmin(up)), int(np.argmax(down))
         low = min(max(0.0, float(down[below])), 0.999 * threshold)
         high = max(float(up[above]), 1.0001 * threshold)
-        if low < _LOW * high:  # it saves little
+        if low < _LOW * high:  # a low edge saves few bins
             low = 0.0
         return Frame(
             self.direction,
@@ -179,19 +194,19 @@ class Framing:
         )
 
     def _log_moments(
-        self, law: CoarseDistribution, s: FloatArray, step: float, variance: float
+        self, distribution: CoarseDistribution, s: FloatArray, step: float, variance: float
     ) -> FloatArray:
-        """Ln E[e^{sΣ}], with the variance that a grid of that step adds to the sum."""
+        """Estimate of ln E[e^{sΣ}], with the variance that a grid of that step adds to the sum."""
         height = np.minimum(s * step, 300.0)
         widening = variance / step**2 * (np.expm1(height) - height)
-        return self.window * (law.log_moments(s) + widening)
+        return self.window * (distribution.log_moments(s) + widening)
 
     def _step(self, threshold: float, slope: float) -> tuple[float, float]:
         """Step of the first grid, and the variance that it adds to a ratio.
 
-        Spreading raises a ratio's variance by v = min(h²/6, h·mean), so ln δ by t·v·slope²/2;
-        this should be about a third of the change that moves ε by the aim. So should a chord's
-        h²·slope²/8.
+        Spreading raises the variance of a ratio by v = min(h²/6, h·mean), and so ln δ by
+        t·v·slope²/2. This should be about a third of the change that moves ε by the aim, and so
+        should the h²·slope²/8 of a chord.
         """
         epsilon = abs(math.log(threshold / self.window))
         fold = 0.4 * _AIM * max(epsilon * threshold * slope, 1.0)  # change of ln δ over the aim
@@ -203,25 +218,25 @@ class Framing:
 
 
 class _HockeySticks:
-    """Estimates for *remove*. Candidates are ε's.
+    """Estimates of δ for *remove*. Candidates are ε's.
 
-    Either one ratio alone reaches the threshold with the others' mean, or, by a saddle point, many
-    do, none of which exceeds a third of the missing sum: for larger ones tilts would have to be
-    exact.
+    The estimate adds two cases. In one, a single ratio reaches the threshold while the others have
+    their mean. In the other, many ratios reach it together (a saddle point), none of which exceeds
+    a third of the missing sum, since for larger ones tilts would have to be exact.
     """
 
-    def __init__(self, pair: Pair, law: CoarseDistribution, window: int) -> None:
-        self._pair, self._law, self._window = pair, law, window
-        least = 1e-4 * _unit(law, window)
-        self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
+    def __init__(self, pair: Pair, distribution: CoarseDistribution, window: int) -> None:
+        self._pair, self._law, self._window = pair, distribution, window
+        least = 1e-4 * _unit(distribution, window)
+        self._tilts = np.array([least, 60.0 * max(1.0, _unit(distribution, window, 1.0))])
 
     def candidates(self) -> FloatArray:
-        """First candidates, in the order in which the price falls."""
+        """First candidates, ordered by falling δ."""
         reach = max(float(np.log(self._law.points[-1])), 1e-6)
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of some candidates, and estimates of ln δ at each."""
+        """Thresholds of the candidates, and estimates of ln δ at each."""
         # Tilts around those of the last call, and a cap for each threshold.
         window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
@@ -235,34 +250,34 @@ class _HockeySticks:
         rows, best = np.arange(thresholds.size), np.argmin(exponents, axis=1)
         plain, first, second = (moment[rows, best] for moment in moments)
         deviations = _deviations(window, plain, first, second)
-        self._tilts = tilts[best]  # the next look need not go far from them
+        self._tilts = tilts[best]  # the next call searches around these
         saddle = exponents[rows, best] + _saddle(deviations, self._tilts, float(window))
-        # One ratio that reaches the threshold alone, added to it.
+        # Add the case that one ratio reaches the threshold alone.
         with np.errstate(divide="ignore"):
             single = np.log(hockey_stick(self._pair, np.maximum(thresholds - (window - 1), 1.0)))
         return thresholds, np.logaddexp(saddle, single)
 
 
 class _ReverseHockeySticks:
-    """Estimates for *add*, by a saddle point. Candidates are tilts, each of one threshold."""
+    """Estimates of δ for *add*, by a saddle point. Candidates are tilts, each with a threshold."""
 
-    def __init__(self, law: CoarseDistribution, window: int) -> None:
-        self._law, self._window = law, window
+    def __init__(self, distribution: CoarseDistribution, window: int) -> None:
+        self._law, self._window = distribution, window
 
     def candidates(self) -> FloatArray:
         least, most = 1e-4 * _unit(self._law, self._window), 1e3 / float(self._law.points[1])
         return np.geomspace(least, most, 2 * _THRESHOLDS)
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        law, window, tilts = self._law, self._window, candidates
-        least = float(law.points[law.masses > 0][0])
-        heights = np.multiply.outer(-tilts, np.maximum(law.points - least, 0.0))
-        weights = np.exp(heights) * law.masses
-        plain, first = weights.sum(axis=1), weights @ law.points
-        alive = first > 1e-290 * plain  # beyond, only the mass is left that the spread put at 0
+        distribution, window, tilts = self._law, self._window, candidates
+        least = float(distribution.points[distribution.masses > 0][0])
+        heights = np.multiply.outer(-tilts, np.maximum(distribution.points - least, 0.0))
+        weights = np.exp(heights) * distribution.masses
+        plain, first = weights.sum(axis=1), weights @ distribution.points
+        alive = first > 1e-290 * plain  # beyond, only mass that spreading put at 0 is left
         weights, plain, first, tilts = weights[alive], plain[alive], first[alive], tilts[alive]
         thresholds = window * first / plain
-        deviations = _deviations(window, plain, first, weights @ law.points**2)
+        deviations = _deviations(window, plain, first, weights @ distribution.points**2)
         exponents = window * np.log(plain) + tilts * (thresholds - window * least)
         return thresholds, exponents + _saddle(deviations, tilts, thresholds)
 
@@ -270,67 +285,71 @@ class _ReverseHockeySticks:
 def _deviations(
     window: int, plain: FloatArray, first: FloatArray, second: FloatArray
 ) -> FloatArray:
-    """Standard deviations of the sum under a tilt, from one ratio's weighted moments."""
+    """Standard deviations of the sum under tilts, from the weighted moments of one ratio."""
     means = first / plain
     return np.sqrt(window * np.maximum(second / plain - means**2, 1e-12 * means**2))
 
 
 def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float) -> FloatArray:
-    """Ln E[(1 − S/k)₊ e^{−θ(k − S)}] for a normal S with mean k, approximately.
+    """Approximation of ln E[(1 − S/k)₊ e^{−θ(k − S)}] for a normal S with mean k.
 
     The integral is 1/(1 + 1.2533 λ + λ²)/√(2π) to a few per cent, λ = θ·deviation.
     """
     reach = tilts * deviations
     damping = math.sqrt(2 * math.pi) * (1.0 + 1.2533 * reach + reach**2)
-    with np.errstate(divide="ignore"):  # a deviation that underflows: E is 0
+    with np.errstate(divide="ignore"):  # where the deviation underflows, E is 0
         return np.log(deviations / scale / damping)
 
 
-def _unit(law: CoarseDistribution, window: int, cap: float | None = None) -> float:
-    """Scale of exponents at which the cap starts to matter for a sum of ratios up to it."""
-    cap = float(law.points[-1]) if cap is None else cap
-    mean = float(law.masses @ law.points)
-    variance = float(law.masses @ np.minimum(law.points - mean, cap) ** 2)
+def _unit(distribution: CoarseDistribution, window: int, cap: float | None = None) -> float:
+    """Scale of exponents s at which e^{s·sum} starts to depend on the cap of the ratios."""
+    cap = float(distribution.points[-1]) if cap is None else cap
+    mean = float(distribution.masses @ distribution.points)
+    variance = float(distribution.masses @ np.minimum(distribution.points - mean, cap) ** 2)
     return 1.0 / (math.sqrt(window * max(variance, 1e-300)) + 0.03 * cap)
 
 
 def _tilt(
-    law: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
+    distribution: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
 ) -> float:
-    """Smallest θ whose round-off stays small enough at the threshold, or else the best one.
+    """Smallest tilt θ with small enough round-off at the threshold; if there is none, the best.
 
     The smaller the tilt, the further from the threshold the curve is accurate. The best tilt makes
-    the threshold typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·threshold.
+    the threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
     """
+    # The best tilt, on finer and finer grids.
     low = 1e-6 / (threshold + 1.0)
-    high = max(600.0 / min(threshold, float(law.points[-1])), 100.0 * _unit(law, window))
+    high = max(
+        600.0 / min(threshold, float(distribution.points[-1])), 100.0 * _unit(distribution, window)
+    )
     for _ in range(4):
         tilts = np.geomspace(low, high, 24)
-        exponents = window * law.log_moments(sign * tilts) - sign * tilts * threshold
+        exponents = window * distribution.log_moments(sign * tilts) - sign * tilts * threshold
         best = int(np.argmin(exponents))
         low, high = tilts[max(best - 1, 0)], tilts[min(best + 1, tilts.size - 1)]
     if sign < 0:
         return math.sqrt(low * high)
+    # *Remove*: the smallest tilt below it whose round-off meets the target.
     tilts = math.sqrt(low * high) * np.geomspace(1e-3, 1.0, 40)
-    exponents = window * law.log_moments(sign * tilts) - sign * tilts * threshold
+    exponents = window * distribution.log_moments(sign * tilts) - sign * tilts * threshold
     enough = math.log(_ROUNDING) + exponents - np.log(tilts) <= log_target
     return float(tilts[np.argmax(enough)] if enough.any() else tilts[-1])
 
 
-def _hockey_stick_threshold(pair: Pair, price: float) -> float:
-    """Cap whose hockey stick is at most ``price``."""
+def _hockey_stick_threshold(pair: Pair, value: float) -> float:
+    """Least cap found whose hockey stick is at most ``value``."""
 
     def cheap(log_threshold: float) -> bool:
-        return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > price
+        return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > value
 
     first = grown(cheap, 1.0, 700.0)
     if first is None:
-        raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
+        raise NumericalError("delta is too small: the likelihood ratio has a heavy tail")
     return math.exp(bisected(cheap, *first, halvings=20).holding)
 
 
 def _tail_threshold(pair: Pair, mass: float) -> float:
-    """Cap above which at most ``mass`` lies under Q."""
+    """Least cap found above which Q has at most ``mass``."""
 
     def light(log_threshold: float) -> bool:
         return not float(pair.q_above(np.array(math.exp(log_threshold)))) > mass
@@ -347,14 +366,15 @@ _LARGEST_EXPONENT = 600.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseDistribution:
-    """Distribution of X ∧ cap spread onto few points."""
+    """Distribution of X ∧ cap, spread onto few points."""
 
     points: FloatArray
     masses: FloatArray
 
     @classmethod
     def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
-        """Distribution of a pair on few points, dense where its mass is and near the cap."""
+        """Distribution of a pair on few points, dense where the mass is and near the cap."""
+        # Points in geometric progression, evenly up to the cap, and between two quantiles.
         low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
         low = min(low, 0.01 * cap)
         points = [
@@ -365,8 +385,8 @@ class CoarseDistribution:
         ]
         points = np.sort(np.minimum(np.concatenate(points), cap))
         points = points[np.diff(points, prepend=-1.0) > 0]
-        # Prices below 1 are made by reverse hockey sticks, above by hockey sticks: their
-        # differences keep digits there.
+        # Masses are second differences of reverse hockey sticks below 1 and of hockey sticks above,
+        # where these keep their digits.
         split = int(np.searchsorted(points, 1.0, side="right"))
         low, high = points[:split], points[max(split - 1, 0) :]
         reverse_hockey_sticks = np.diff(reverse_hockey_stick(pair, low)) / np.diff(low)
@@ -386,7 +406,7 @@ class CoarseDistribution:
         return cls(points, masses / masses.sum())
 
     def log_moments(self, s: FloatArray) -> FloatArray:
-        """Ln E[e^{sX}] for each s."""
+        """Ln E[e^{sX}] for each s, shape of ``s``."""
         alive = self.masses > 0
         return log_sums(self.points[alive], self.masses[alive], s)
 
@@ -395,12 +415,13 @@ class CoarseDistribution:
     ) -> tuple[FloatArray, ...]:
         """Estimates of E[Yⁿ e^{sY}] for Y = X ∧ cap and n = 0, 1, 2, each of shape (caps, s).
 
-        Infinite where s·cap is too large. ``tails``, Q(X > cap), are given since points are too far
-        apart for them.
+        Infinite where s·cap is too large. ``tails`` are Q(X > cap), which the points are too far
+        apart to give.
         """
+        # Weights of the points up to each cap, and of the mass that the cap gathers.
         exponents = np.multiply.outer(self.points, s)
         weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
-        last = np.searchsorted(self.points, caps, side="right")  # an atom may lie on the last
+        last = np.searchsorted(self.points, caps, side="right")  # an atom may lie at the cap
         heights = np.multiply.outer(caps, s)
         at_cap = tails[:, None] * np.exp(np.minimum(heights, _LARGEST_EXPONENT))
         moments = []
@@ -413,7 +434,7 @@ class CoarseDistribution:
 
 
 def _quantile(pair: Pair, mass: float) -> float:
-    """Approximate k with Q(X ≤ k) = ``mass``."""
+    """Approximation of the k with Q(X ≤ k) = ``mass``."""
     low, high = -60.0, 60.0
     for _ in range(4):
         logs = np.linspace(low, high, 33)
@@ -423,7 +444,7 @@ def _quantile(pair: Pair, mass: float) -> float:
 
 
 def log_moment(points: FloatArray, masses: FloatArray, s: float) -> float:
-    """Upper bound on ln Σ mass·e^{s·point} of the given points, tight but for rounding."""
+    """Upper bound on ln Σ mass·e^{s·point}, exact but for rounding."""
     exponents = s * points[masses > 0]
     masses = masses[masses > 0]
     top = float(exponents.max())

@@ -1,4 +1,4 @@
-"""Replace-one broken on purpose: each named mutant makes a named check fail."""
+"""Mutants of the replace-one bounds: each one makes a named check fail."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def clear_caches() -> None:
 
 
 def gaussian_is_bracketed() -> bool:
-    """σ = 0.8, t = 2, with and without a chance to stay away, against quadrature."""
+    """Whether brackets at σ = 0.8, t = 2, p₀ = 1 and 0.4 contain the quadrature."""
     for probability in (1.0, 0.4):
         block = ReplacementBlock(GaussianPair(0.8), 2, probability)
         for epsilon in (0.3, 1.2):
@@ -59,7 +59,7 @@ def gaussian_is_bracketed() -> bool:
 
 
 def local_is_the_supremum() -> bool:
-    """a = 4, t = 4, against all adaptive choices of extreme laws."""
+    """Whether upper bounds at a = 4, t = 4 are the maximum over all adaptive choices."""
     a = Fraction(4)
     for k in (Fraction(1), Fraction(11, 10)):
         upper = LocalReplacementBlock(math.log(4), 4).delta(float(k), Side.UPPER)
@@ -80,7 +80,7 @@ def polygons_lie_on_their_side() -> bool:
 
 
 def couple_on_the_same_side(monkeypatch):
-    """Takes E where both ratios are large."""
+    """The event E is where both ratios are large."""
 
     def thresholds(pair, k, c):
         threshold = np.maximum(c, 0.0) / np.abs(1.0 - k + 1e-9) + 1e-9
@@ -98,12 +98,12 @@ def forget_one_step(monkeypatch):
     monkeypatch.setattr(
         replace_one_grids,
         "power",
-        lambda laws, size: whole([(q, max(n - 1, 1)) for q, n in laws], size),
+        lambda distributions, size: whole([(q, max(n - 1, 1)) for q, n in distributions], size),
     )
 
 
 def round_down_instead_of_spreading(monkeypatch):
-    """Moves every value to the grid point below it."""
+    """Every value moves to the grid point below it."""
 
     def rounded(step, points, *, whole):
         shares = step.share(points[1:])
@@ -134,26 +134,28 @@ def leave_the_tilt_in(monkeypatch):
 
     def untouched(parts, tilt, centre):
         one = of(parts, tilt, centre)
-        return replace_one_grids._Tilted(one.laws, 0.0, one.roundings)
+        return replace_one_grids._Tilted(one.distributions, 0.0, one.roundings)
 
     monkeypatch.setattr(replace_one_grids._Tilted, "of", staticmethod(untouched))
 
 
 def forget_ternary_response(monkeypatch):
-    laws = replace_one_expectations.extreme_laws
+    distributions = replace_one_expectations.extreme_distributions
     monkeypatch.setattr(
-        replace_one_expectations, "extreme_laws", lambda epsilon0: laws(epsilon0)[1:]
+        replace_one_expectations,
+        "extreme_distributions",
+        lambda epsilon0: distributions(epsilon0)[1:],
     )
 
 
 def interpolate_below(monkeypatch):
-    """The value to the left of a point instead of the chord."""
-    prices = replace_one_expectations._prices
+    """The value at a grid point below replaces the chord."""
+    hockey_sticks = replace_one_expectations._hockey_sticks
 
     def lowered(total, lattice, lengths):
-        return [np.append(p[2:], [0.0, 0.0]) for p in prices(total, lattice, lengths)]
+        return [np.append(p[2:], [0.0, 0.0]) for p in hockey_sticks(total, lattice, lengths)]
 
-    monkeypatch.setattr(replace_one_expectations, "_prices", lowered)
+    monkeypatch.setattr(replace_one_expectations, "_hockey_sticks", lowered)
 
 
 def extend_chords_as_upper(monkeypatch):
@@ -184,15 +186,15 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=lambda f: f.__name__)
-def test_mutants_are_caught(monkeypatch, mutant, check):
+def test_replace_one_mutants_are_detected(monkeypatch, mutant, check):
     assert check()
     clear_caches()
     mutant(monkeypatch)
     assert not check()
 
 
-def test_the_event_of_the_coupling():
-    """{X > k} and {X' < κ} are one event: P, P' and Q of it at k = 2."""
+def test_coupled_ratios_share_one_event():
+    """{X > k} and {X' < κ} are the same event: its P, P' and Q at c = 0.7."""
     pair = GaussianPair(1.0)
     threshold, other = replace_one_steps.antithetic_thresholds(pair, 1.5, np.array([0.7]))
     present, elsewhere, share = replace_one_steps.antithetic_event(pair, threshold, other)

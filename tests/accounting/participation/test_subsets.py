@@ -1,4 +1,4 @@
-"""k of t steps: brackets against simulation, quadrature and exact two-point laws."""
+"""k of t steps: brackets against simulation, quadrature and exact sums over two-point ratios."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
-NORMALS = 2_000_000  # drawn in each simulation
-STANDARD_ERRORS = 6.1  # a false alarm in about 1e9
+NORMALS = 2_000_000  # normal variables drawn in each simulation
+STANDARD_ERRORS = 6.1  # about one false alarm in 1e9 assertions
 
 
 def subset_means(x: np.ndarray, picks: int) -> np.ndarray:
-    """e_k of each row over C(t, k), step by step."""
+    """k-th elementary symmetric sum of each row over C(t, k), built step by step."""
     sums = np.zeros((picks + 1, x.shape[0]))
     sums[0] = 1.0
     for column in x.T:
@@ -47,7 +47,7 @@ def subset_means(x: np.ndarray, picks: int) -> np.ndarray:
 
 
 def simulated(sigma, window, picks, direction, epsilon):
-    """δ and its standard error, drawn from the world whose payoffs are at most 1."""
+    """δ and its standard error, simulated in the world in which payoffs are at most 1."""
     generator = np.random.default_rng(window + picks)
     samples = NORMALS // window
     z = generator.standard_normal((samples, window))
@@ -69,7 +69,7 @@ CELLS = [(1.0, 4, 2, 3.0), (0.8, 16, 4, 4.0), (1.0, 64, 2, 0.8), (2.0, 12, 6, 1.
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("sigma", "window", "picks", "epsilon"), CELLS)
-def test_brackets_hold_what_is_simulated(sigma, window, picks, epsilon, direction):
+def test_k_subset_bracket_contains_the_simulated_delta(sigma, window, picks, epsilon, direction):
     delta, error = simulated(sigma, window, picks, direction, epsilon)
     upper, lower = bracket(
         SubsetBlock(GaussianPair(sigma), window, picks), direction, delta, epsilon
@@ -78,8 +78,8 @@ def test_brackets_hold_what_is_simulated(sigma, window, picks, epsilon, directio
     assert lower - STANDARD_ERRORS * error <= delta <= upper + STANDARD_ERRORS * error
 
 
-def test_the_block_bound_is_not_a_lower_bound():
-    """Negative control: t = 4, k = 2, σ = 1, ε = 3, where two windows of two have 0.00556."""
+def test_block_bound_is_above_delta():
+    """Negative control: at t = 4, k = 2, σ = 1, ε = 3 two windows of two have δ = 0.00556."""
     delta, error = simulated(1.0, 4, 2, Direction.REMOVE, 3.0)
     blocks = [(AllocationBlock(GaussianPair(1.0), 2), 2)]
     curve = run_curve(blocks, Direction.REMOVE, Side.LOWER, delta, 0)
@@ -94,8 +94,8 @@ def test_the_block_bound_is_not_a_lower_bound():
     [(1.0, 64, 2, 1e-6), (1.0, 64, 8, 1e-5), (0.5, 16, 4, 1e-3), (2.0, 20, 10, 1e-8)],
 )
 @pytest.mark.parametrize("direction", Direction)
-def test_strictly_below_the_block_bound(sigma, window, picks, delta, direction):
-    """Below even the lower bound of the block scheme, so below any bound through it."""
+def test_k_subset_epsilon_is_strictly_below_the_block_bound(sigma, window, picks, delta, direction):
+    """ε is below the lower bound of the block scheme, so below every upper bound from it."""
     pair = GaussianPair(sigma)
     run = [(AllocationBlock(pair, window // picks), picks)]
     curve = SubsetBlock(pair, window, picks).curve(direction, Side.UPPER, delta, 0)
@@ -104,7 +104,7 @@ def test_strictly_below_the_block_bound(sigma, window, picks, delta, direction):
 
 
 @pytest.mark.parametrize(("sigma", "window", "picks"), [(1.0, 64, 2), (0.7, 100, 10), (3.0, 30, 9)])
-def test_lower_bounds_beat_the_sum_of_outputs(sigma, window, picks):
+def test_lower_bound_is_above_that_of_the_sum_of_outputs(sigma, window, picks):
     delta = 1e-5
     pair = GaussianPair(sigma)
     curve = SubsetBlock(pair, window, picks).curve(Direction.REMOVE, Side.LOWER, delta, 0)
@@ -115,7 +115,7 @@ def test_lower_bounds_beat_the_sum_of_outputs(sigma, window, picks):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_long_windows_leave_nothing_to_gain(direction):
+def test_bracket_of_long_windows_is_narrow(direction):
     block, delta = SubsetBlock(GaussianPair(1.0), 50_000, 3), 1e-7
     upper, lower = (
         epsilon_at(block.curve(direction, side, delta, 0), delta, side) for side in Side
@@ -123,8 +123,8 @@ def test_long_windows_leave_nothing_to_gain(direction):
     assert lower < upper < 1.002 * lower
 
 
-def test_windows_of_a_remainder_belong_to_the_block_bound():
-    """11 of 3: windows of 4, 4 and 3 steps, below three windows of ⌊11/3⌋ = 3."""
+def test_block_run_uses_all_steps_of_the_window():
+    """Three of 11 steps: windows of 4, 4 and 3 steps, not three windows of ⌊11/3⌋ = 3."""
     pair = GaussianPair(1.0)
     run = block_run(SubsetProblem(pair, 11, 3, Direction.REMOVE, 1e-5))
     assert run == [(AllocationBlock(pair, 3), 1), (AllocationBlock(pair, 4), 2)]
@@ -183,7 +183,7 @@ class TwoPoints:
 
 @dataclass(frozen=True)
 class Atoms(TwoPoints):
-    """The same, told that it has atoms."""
+    """The same pair, with the property `atoms`."""
 
     @property
     def atoms(self):
@@ -191,7 +191,7 @@ class Atoms(TwoPoints):
 
 
 def exact_delta(pair: TwoPoints, window: int, picks: int, direction, k: Fraction) -> Fraction:
-    """By the number of large ratios, in fractions."""
+    """Exact δ: a sum over the number of large ratios, in fractions."""
     low, high = pair.ratios
     total = Fraction(0)
     for large in range(window + 1):
@@ -211,7 +211,7 @@ ODDS = [(3, 6, 2, Fraction(2)), (2, 9, 4, Fraction(7, 4)), (7, 5, 3, Fraction(20
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("odds", "window", "picks", "k"), ODDS)
-def test_two_point_laws_are_exact(odds, window, picks, k, direction):
+def test_pairs_with_two_atoms_are_exact(odds, window, picks, k, direction):
     truth = float(exact_delta(Atoms(odds), window, picks, direction, k))
     block = SubsetBlock(Atoms(odds), window, picks)
     upper, lower = bracket(block, direction, 1e-3, math.log(k))
@@ -220,7 +220,7 @@ def test_two_point_laws_are_exact(odds, window, picks, k, direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_leaks_count_once_for_each_pick(direction):
+def test_infinity_mass_counts_once_for_each_pick(direction):
     """(ε₀, δ₀) with e^ε₀ = 2, δ₀ = 1/50, 2 of 3: X is 0, 1/2, 2, or infinite under P only."""
     values, infinity_mass, k = (
         (Fraction(0), Fraction(1, 2), Fraction(2)),
@@ -248,8 +248,8 @@ def test_leaks_count_once_for_each_pick(direction):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("odds", "window", "picks", "k"), ODDS)
-def test_general_bounds_hold_two_point_laws(odds, window, picks, k, direction):
-    """The same law without being told of its atoms: spread onto levels, seen through bins."""
+def test_general_bounds_contain_delta_of_two_point_ratios(odds, window, picks, k, direction):
+    """The same ratios without the property `atoms`: the bounds for general pairs apply."""
     truth = float(exact_delta(TwoPoints(odds), window, picks, direction, k))
     task = SubsetProblem(TwoPoints(odds), window, picks, direction, truth)
     upper = conditional_bound(task, 0).delta(float(k))
@@ -260,7 +260,10 @@ def test_general_bounds_hold_two_point_laws(odds, window, picks, k, direction):
 
 
 def quadrature(sigma: float, direction: Direction, k: float) -> float:
-    """t = 3, k = 2: S = (x₁x₂ + (x₁ + x₂)·x₃)/3 is a call or put on x₃, given the others."""
+    """δ for t = 3, k = 2: given x₁ and x₂, the payoff is a hockey stick (add: reverse) of x₃.
+
+    S = (x₁x₂ + (x₁ + x₂)·x₃)/3.
+    """
     nodes = np.linspace(-9.0, 9.0 + 2 / sigma, 900)
     weights = np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi) * (nodes[1] - nodes[0])
     x = np.exp(nodes / sigma - 0.5 / sigma**2)
@@ -279,20 +282,20 @@ def quadrature(sigma: float, direction: Direction, k: float) -> float:
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("sigma", "epsilon"), [(1.0, 3.0), (0.6, 6.0), (2.0, 1.0)])
-def test_two_of_three_agree_with_quadrature(sigma, epsilon, direction):
+def test_two_of_three_steps_agree_with_quadrature(sigma, epsilon, direction):
     truth = quadrature(sigma, direction, math.exp(epsilon))
     upper, lower = bracket(SubsetBlock(GaussianPair(sigma), 3, 2), direction, truth, epsilon)
     assert lower < truth < upper < 1.02 * lower
 
 
-def test_a_chance_to_stay_away_dilutes():
+def test_probability_of_absence_dilutes_delta():
     pair, k = GaussianPair(1.0), np.array([1.5, 3.0])
     sure = SubsetBlock(pair, 8, 2).curve(Direction.REMOVE, Side.UPPER, 0.02, 0)
     rare = SubsetBlock(pair, 8, 2, 0.5).curve(Direction.REMOVE, Side.UPPER, 0.01, 0)
     assert rare.delta(k) == pytest.approx(0.5 * sure.delta(1 + (k - 1) / 0.5), rel=1e-9)
 
 
-def test_composed_windows_stay_below_the_blocks():
+def test_composed_k_subset_windows_stay_below_the_block_bound():
     pair, delta = GaussianPair(1.0), 1e-4
     run, blocks = [(SubsetBlock(pair, 16, 2), 3)], [(AllocationBlock(pair, 8), 6)]
     upper, lower = (run_epsilon(run, Direction.REMOVE, side, delta, 0) for side in Side)
@@ -300,7 +303,7 @@ def test_composed_windows_stay_below_the_blocks():
     assert upper < 0.99 * run_epsilon(blocks, Direction.REMOVE, Side.LOWER, delta, 0)
 
 
-def test_every_step_of_another_pair_is_composed():
+def test_all_picks_of_a_discrete_pair_are_composed():
     block = SubsetBlock(TwoPoints(3), 4, 4)
     upper, lower = bracket(block, Direction.REMOVE, 0.1, math.log(5))
     truth = float(exact_delta(TwoPoints(3), 4, 4, Direction.REMOVE, Fraction(5)))
@@ -313,13 +316,13 @@ def test_every_step_of_another_pair_is_composed():
 @pytest.mark.parametrize(
     "arguments", [(0, 1), (4, 5), (4, 0), (4, 2, 0.0), (4, 2, 1.5), (4, 2.0), (True, 1)]
 )
-def test_parameters_out_of_range(arguments):
+def test_subset_block_parameters_out_of_range_are_refused(arguments):
     with pytest.raises(ParameterError):
         SubsetBlock(GaussianPair(1.0), *arguments)
 
 
-def test_what_is_out_of_range_is_refused():
-    """A σ so small that S² has no moment in floats: only the block bound is left, or nothing."""
+def test_second_moment_out_of_float_range_is_refused():
+    """σ is so small that E[S²] exceeds the range of floats; only the block bound remains."""
     task = SubsetProblem(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
     with pytest.raises(NumericalError):
         conditional_bound(task, 0)
@@ -329,8 +332,8 @@ TEST_TASK = SubsetProblem(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
 TRUTH = 0.003984 - 6.1 * 6e-6
 
 
-def test_mutant_overlaps_of_subsets_forgotten(monkeypatch):
-    """E[S²] as if two subsets never shared a step."""
+def test_mutant_without_subset_overlaps_is_detected(monkeypatch):
+    """The mutant computes E[S²] as if two subsets never shared a step."""
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
     monkeypatch.setattr(
         k_subset_conditional, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks
@@ -338,8 +341,8 @@ def test_mutant_overlaps_of_subsets_forgotten(monkeypatch):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_range_of_equal_values_only(monkeypatch):
-    """S as if it were largest with all values equal, as it is for their sum (Maclaurin)."""
+def test_mutant_with_the_range_of_equal_values_is_detected(monkeypatch):
+    """The mutant takes S as largest where all values are equal, true for their sum (Maclaurin)."""
 
     def equal(statistic, scale, groups, picks):
         return (np.expm1(statistic / groups) / scale) ** picks
@@ -348,10 +351,10 @@ def test_mutant_range_of_equal_values_only(monkeypatch):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_values_rounded_down(monkeypatch):
-    """Ratios moved onto the level below instead of being spread."""
+def test_mutant_with_ratios_rounded_down_is_detected(monkeypatch):
+    """The mutant moves ratios to the level below instead of spreading them."""
 
-    def rounded(prices, points):
+    def rounded(ratio_bounds, points):
         below = GaussianPair(1.0).q_below(points)
         return LevelDistribution(points, np.diff(below, append=1.0), 1.0, 0.0)
 
@@ -360,28 +363,28 @@ def test_mutant_values_rounded_down(monkeypatch):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_blocks_in_the_lower_bound(monkeypatch):
-    """The adversary's statistic as if she came in all steps of the window."""
+def test_mutant_with_participation_in_every_step_is_detected(monkeypatch):
+    """In the mutant the client takes part in all steps of the adversary's statistic."""
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) < TRUTH + 2 * 6.1 * 6e-6
     real = k_subset_statistic.BinSum
 
-    def wrong(laws, counts):
-        return real(laws, counts if len(counts) == 1 else (sum(counts), 0))
+    def wrong(distributions, counts):
+        return real(distributions, counts if len(counts) == 1 else (sum(counts), 0))
 
     monkeypatch.setattr(k_subset_statistic, "BinSum", wrong)
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) > TRUTH + 2 * 6.1 * 6e-6
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_noise_so_large_that_all_ratios_are_about_one(direction):
-    """The statistic finds the Gaussian limit: the mean of the steps moves by k/√t/σ."""
+def test_statistic_reaches_the_gaussian_limit_for_large_noise(direction):
+    """In the Gaussian limit the mean of the steps moves by k/√t/σ."""
     drift = 2 / math.sqrt(8) / 3e4
     curve = statistic_curve(SubsetProblem(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
     limit = math.erf(drift / math.sqrt(8))
     assert 0.9 * limit < curve.value(1.0) <= limit * (1 + 1e-3)
 
 
-def test_too_many_windows_have_a_closed_form_before_grids_are_made_finer(monkeypatch):
+def test_very_many_windows_use_a_closed_form_without_finer_grids(monkeypatch):
     tried, of = [], composition.LossGrid.of
     monkeypatch.setattr(composition.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
     check_ins = Scheme(GaussianNoise(1.0), CheckIn(window=4, windows=10**8), Relation.ADD_REMOVE)
@@ -389,6 +392,6 @@ def test_too_many_windows_have_a_closed_form_before_grids_are_made_finer(monkeyp
     assert "unamplified" in found.method
     assert len(tried) == 2  # one of each direction
     assert found.epsilon.upper == pytest.approx(0.5e8, rel=1e-2)
-    law = KSubset(window=4, windows=10**8, picks=2)
-    with pytest.raises(UnsupportedError, match="more than 10,000,000 windows"):
-        price(Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE), 1e-6)
+    subsets = KSubset(window=4, windows=10**8, picks=2)
+    with pytest.raises(UnsupportedError, match="expected at most 10,000,000"):
+        price(Scheme(GaussianNoise(1.0), subsets, Relation.ADD_REMOVE), 1e-6)

@@ -1,4 +1,4 @@
-"""Noisy counts beside noisy sums: priced as what both together are."""
+"""Noisy counts released with noisy sums: the guarantee covers both together."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ SIGMA, COUNT_NOISE, WINDOW = 1.2, 0.9, 5
 SUMS = Scheme(GaussianNoise(SIGMA), CheckIn(WINDOW), Relation.ADD_REMOVE)
 
 
-def test_both_together_have_the_delta_that_is_priced():
-    """Monte Carlo of the true view: a window of sums and counts, six standard errors."""
+def test_sums_with_counts_have_the_simulated_delta():
+    """Monte Carlo of a window of sums and counts, with a margin of six standard errors."""
     epsilon, runs = 0.5, 400_000
     noise = np.random.default_rng(23).standard_normal((2, runs, WINDOW))
     sums, counts = noise[0] * SIGMA, noise[1] * COUNT_NOISE
-    sums[:, 0] += 1.0  # she comes; at which step makes no difference to the law
+    sums[:, 0] += 1.0  # the client takes part; its step does not change the distribution
     counts[:, 0] += 1.0
     ratios = np.exp((sums - 0.5) / SIGMA**2 + (counts - 0.5) / COUNT_NOISE**2).mean(axis=1)
     gains = np.maximum(1.0 - math.exp(epsilon) / ratios, 0.0)
     error = 6.0 * gains.std() / math.sqrt(runs)
     both = privacy_profile(with_released_counts(SUMS, COUNT_NOISE), np.array([epsilon]))
-    priced = both.forward.at(epsilon)
-    assert priced.lower - error <= gains.mean() <= priced.upper + error
-    # Negative control: the sums' price does not cover the counts.
+    bounds = both.forward.at(epsilon)
+    assert bounds.lower - error <= gains.mean() <= bounds.upper + error
+    # Negative control: the bound for sums alone does not cover the counts.
     assert gains.mean() - error > privacy_profile(SUMS, np.array([epsilon])).forward.at(0.5).upper
 
 
-def test_a_known_step_is_one_gaussian_of_both_sensitivities():
+def test_sum_and_count_of_a_known_step_are_one_gaussian():
     known = Scheme(GaussianNoise(3.0), EveryStep(1), Relation.ADD_REMOVE)
     both = with_released_counts(known, 4.0)
     assert both.randomizer.noise_multiplier == pytest.approx(2.4)
@@ -52,7 +52,7 @@ def test_a_known_step_is_one_gaussian_of_both_sensitivities():
 
 
 @pytest.mark.parametrize("deviation", [0.0, -1.0, math.nan])
-def test_a_count_without_noise_has_no_price(deviation):
+def test_counts_without_noise_are_refused(deviation):
     with pytest.raises(ParameterError, match="standard_deviation"):
         with_released_counts(SUMS, deviation)
 
@@ -65,6 +65,6 @@ def test_a_count_without_noise_has_no_price(deviation):
         Scheme(LaplaceNoise(1.0), CheckIn(5), Relation.ADD_REMOVE),
     ],
 )
-def test_other_combinations_are_refused(scheme):
+def test_released_counts_refuse_other_combinations(scheme):
     with pytest.raises(UnsupportedError, match="noisy counts"):
         with_released_counts(scheme, 1.0)

@@ -1,4 +1,4 @@
-"""Replace-one for other pairs: Laplace, atoms, an atom at infinity, and bounds between any two."""
+"""Replace-one for Laplace noise, atoms, infinity mass, and pairs between any two worlds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HERE = Direction.REMOVE  # replace-one is symmetric
 
 @dataclass(frozen=True)
 class AtomPair:
-    """A few ratios with their masses under Q."""
+    """Pair with few ratios, given with their masses under Q."""
 
     values: tuple[float, ...]
     masses: tuple[float, ...]
@@ -58,7 +58,7 @@ class AtomPair:
 
 
 def laplace_delta(k, window, reach, shifts=None):
-    """δ by the trapezoidal rule over where each noise falls; ``shifts`` of both records."""
+    """δ by the trapezoidal rule over the noise of each step, for the shifts of both records."""
     there, elsewhere = shifts or (reach, -reach)
     z = np.concatenate([np.linspace(-reach, 0.0, 801), np.linspace(0.0, reach, 801)])
     density = np.zeros(z.size)
@@ -78,7 +78,7 @@ def laplace_delta(k, window, reach, shifts=None):
 
 @pytest.mark.parametrize("reach", [0.4, 1.0, 2.5])
 @pytest.mark.parametrize("window", [1, 2])
-def test_laplace(reach, window):
+def test_laplace_bracket_contains_the_quadrature(reach, window):
     block = ReplacementBlock(LaplacePair(1 / reach), window)
     for epsilon in (0.0, 0.3 * reach, 0.9 * reach):
         k = math.exp(epsilon)
@@ -89,7 +89,7 @@ def test_laplace(reach, window):
         assert upper - lower <= 2e-3 * truth
 
 
-def test_no_other_laplace_shifts_are_worse():
+def test_other_laplace_shifts_stay_below_the_bound():
     reach, k = 1.0, math.exp(0.5)
     generator = np.random.default_rng(5)
     upper = ReplacementBlock(LaplacePair(1 / reach), 2).delta(k, Side.UPPER)
@@ -99,7 +99,7 @@ def test_no_other_laplace_shifts_are_worse():
 
 
 @pytest.mark.parametrize("window", [50, 5000])
-def test_longer_laplace_windows(window):
+def test_bracket_of_long_laplace_windows_is_narrow(window):
     block = ReplacementBlock(LaplacePair(1.25), window)
     k = math.exp(3.5 * 0.8 * 1.3 / math.sqrt(window))
     lower, upper = (block.delta(k, side, 1) for side in (Side.LOWER, Side.UPPER))
@@ -113,7 +113,7 @@ CASES = [(RESPONSE, 0.0), (THREE, 0.0), (INFINITE, 0.05), (PurePair(math.log(2),
 
 
 def antithetic_atoms(pair):
-    """The outcomes on which X falls and X' rises, by cutting [0, 1] at both laws' steps."""
+    """Masses and values of X and X' in opposite order, by cutting [0, 1] at the masses of both."""
     falling = sorted(zip(pair.values, pair.masses, strict=True), reverse=True)
     rising = sorted(zip(pair.values, pair.masses, strict=True))
     cuts = sorted(
@@ -124,12 +124,12 @@ def antithetic_atoms(pair):
         }
     )
 
-    def at(law, place):
-        for value, mass in law:
+    def at(steps, place):
+        for value, mass in steps:
             place -= mass
             if place <= 0:
                 return value
-        return law[-1][0]
+        return steps[-1][0]
 
     pieces = [(b - a, 0.5 * (a + b)) for a, b in itertools.pairwise(cuts) if b - a > 1e-12]
     return [(mass, at(falling, place), at(rising, place)) for mass, place in pieces]
@@ -139,7 +139,7 @@ def antithetic_atoms(pair):
     ("pair", "infinity_mass"), CASES, ids=["response", "three", "with_infinity_mass", "pure"]
 )
 @pytest.mark.parametrize(("window", "probability"), [(1, 1.0), (1, 0.6), (2, 0.6), (4, 1.0)])
-def test_atoms(pair, infinity_mass, window, probability):
+def test_bracket_of_atoms_contains_the_enumeration(pair, infinity_mass, window, probability):
     outcomes = antithetic_atoms(INFINITE if isinstance(pair, PurePair) else pair)
     block = ReplacementBlock(pair, window, probability, infinity_mass=infinity_mass)
     for k in (1.0, 1.5):
@@ -154,8 +154,8 @@ def test_atoms(pair, infinity_mass, window, probability):
         assert lower >= 0.9 * truth - 1e-9
 
 
-def test_what_leaks_is_the_floor():
-    """Where nothing else tells z from z', δ of ε without end."""
+def test_infinity_mass_is_the_floor_of_the_curve():
+    """The infinity mass is δ at ε = ∞ if no other output excludes a record."""
     pair = PurePair(math.log(2), 0.05)
     for window, probability in ((1, 1.0), (2, 0.5)):
         block = ReplacementBlock(pair, window, probability, infinity_mass=0.05)
@@ -166,8 +166,8 @@ def test_what_leaks_is_the_floor():
         assert floor >= probability * 0.05 * (1 - 1e-9)
 
 
-def test_one_step_with_atoms_has_valid_tangents():
-    """Lines from one K lie below the curve at all others."""
+def test_tangents_of_one_step_with_atoms_lie_below_the_curve():
+    """The tangent at one K lies below the curve at every K."""
     for pair in (RESPONSE, THREE, LaplacePair(1.0)):
         for probability in (1.0, 0.3):
             block = ReplacementBlock(pair, 1, probability)
@@ -191,7 +191,7 @@ def test_any_two_bounds_random_triples(ratio):
 
 
 def test_any_two_is_never_above_the_coupling():
-    """It knows one thing more: that the two records are close to each other."""
+    """`ANY_TWO` also assumes that the two records are close to each other."""
     c = np.concatenate([-np.geomspace(1e-3, 50, 40), [0.0], np.geomspace(1e-3, 50, 40)])
     for pair in (GaussianPair(1.0), LaplacePair(0.7), THREE):
         for k in (1.0, 1.7, 6.0):
@@ -201,14 +201,14 @@ def test_any_two_is_never_above_the_coupling():
             assert (closer >= np.maximum(1 - k - c, 0.0) - 1e-12).all()
 
 
-def test_any_two_is_convex_with_mean_one_less_k():
+def test_any_two_hockey_stick_is_convex_with_mean_one_less_k():
     c = np.linspace(-60.0, 60.0, 24_001)
-    price = AnyTwoStep(GaussianPair(1.2), 1.4).upper(c)
-    assert np.diff(price, 2).min() > -1e-11
-    assert price[0] - (-c[0]) == pytest.approx(1 - 1.4, abs=1e-4)
+    hockey_stick = AnyTwoStep(GaussianPair(1.2), 1.4).upper(c)
+    assert np.diff(hockey_stick, 2).min() > -1e-11
+    assert hockey_stick[0] - (-c[0]) == pytest.approx(1 - 1.4, abs=1e-4)
 
 
-def test_runs_are_turned_over():
+def test_under_replacement_converts_blocks():
     pair = GaussianPair(1.0)
     run = [(AllocationBlock(pair, 30, 0.5, 0.01), 3), (PairBlock(pair, 0.1), 20)]
     assert under_replacement(run) == [

@@ -1,4 +1,4 @@
-"""Averaged check-ins as shuffles, against the paper's number and enumeration of a small window."""
+"""Averaged check-ins as shuffles, against the paper's figure and an enumeration."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from turnout.schemes import (
 
 
 def view(records, local_epsilon: float, probability: float, steps: int = 2):
-    """What a window shows: how many came to each step, and its average; the model moves.
+    """Probabilities of the counts of participants and the averages that a window shows.
 
-    A step flips all records if more than half of the messages before it were ones.
+    The model changes: a step flips all records if more than half of the messages before it are
+    ones.
     """
-    laws = truths.response(local_epsilon, 2)
+    distributions = truths.response(local_epsilon, 2)
     total: dict[tuple, float] = {}
     slots = [*range(steps), None]
     for draws in itertools.product(slots, repeat=len(records)):
@@ -37,34 +38,40 @@ def view(records, local_epsilon: float, probability: float, steps: int = 2):
         views: dict[tuple, float] = {(): chance}
         for step in range(steps):
             grown: dict[tuple, float] = {}
-            for seen, share in views.items():
-                came = sum(count for count, _ in seen)
-                flip = 2 * sum(ones for _, ones in seen) > came
-                here = [laws[r ^ flip] for r, d in zip(records, draws, strict=True) if d == step]
+            for observed, share in views.items():
+                present = sum(count for count, _ in observed)
+                flip = 2 * sum(ones for _, ones in observed) > present
+                here = [
+                    distributions[r ^ flip]
+                    for r, d in zip(records, draws, strict=True)
+                    if d == step
+                ]
                 for counts, own in (truths.shuffled(here) if here else {(0, 0): 1.0}).items():
-                    key = (*seen, (len(here), counts[1]))
+                    key = (*observed, (len(here), counts[1]))
                     grown[key] = grown.get(key, 0.0) + share * own
             views = grown
-        for seen, share in views.items():
-            total[seen] = total.get(seen, 0.0) + share
+        for observed, share in views.items():
+            total[observed] = total.get(observed, 0.0) + share
     return total
 
 
 @pytest.mark.parametrize("local_epsilon", [0.6, 2.0])
 @pytest.mark.parametrize("probability", [1.0, 0.5])
 @pytest.mark.parametrize("steps", [1, 2])
-def test_a_window_costs_no_more_than_a_shuffle_of_all_who_came(local_epsilon, probability, steps):
+def test_averaged_window_delta_is_at_most_that_of_a_shuffle_of_its_participants(
+    local_epsilon, probability, steps
+):
     window = averaged_window(PureRandomizer(local_epsilon), 4, probability)
     for others in ((0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 1, 1)):
-        laws = [view((own, *others), local_epsilon, probability, steps) for own in (0, 1)]
+        distributions = [view((own, *others), local_epsilon, probability, steps) for own in (0, 1)]
         for delta in (0.1, 0.03, 0.005):
             epsilon = run_epsilon([(window.upper, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
-            for one, other in (laws, laws[::-1]):
+            for one, other in (distributions, distributions[::-1]):
                 assert truths.hockey_stick(one, other, math.exp(epsilon)) <= delta * (1 + 1e-9)
 
 
-def test_what_is_attained_lies_below_a_window_of_one_step():
-    """With others alike, bits that are averaged show what a shuffler shows."""
+def test_lower_bound_is_attained_by_a_window_of_one_step():
+    """If all other records are equal, averaged bits show what a shuffler shows."""
     for probability in (1.0, 0.5):
         window = averaged_window(PureRandomizer(1.0), 4, probability)
         one, other = (view((own, 0, 0, 0), 1.0, probability, 1) for own in (1, 0))
@@ -79,7 +86,7 @@ def test_what_is_attained_lies_below_a_window_of_one_step():
             assert max(remove, add) > 0
 
 
-def test_the_shuffle_supersedes_theorem_4_1():
+def test_averaged_window_epsilon_is_below_theorem_4_1():
     """docs/errata.md, random check-ins 5: n = 10⁶, m = 10³, ε₀ = 1, at δ = 10⁻⁶."""
     paper = check_in_forms.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6)
     assert paper == pytest.approx(2.49, abs=0.01)
@@ -93,14 +100,14 @@ def test_the_shuffle_supersedes_theorem_4_1():
     "randomizer", [PureRandomizer(1.0), GaussianNoise(4.0), ApproximateRandomizer(1.0, 1e-13)]
 )
 @pytest.mark.parametrize("windows", [1, 3])
-def test_bounds_of_windows_do_not_cross(randomizer, windows):
+def test_lower_bound_of_windows_is_below_the_upper_bound(randomizer, windows):
     for probability in (0.2, 1.0):
         window = averaged_window(randomizer, 10_000, probability)
         upper = run_epsilon([(window.upper, windows)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
         assert window.lower is not None
         lower = run_epsilon([(window.lower, windows)], Direction.REMOVE, Side.LOWER, 1e-6, 0)
         assert 0 < lower < upper
-    # Who comes less often pays less.
+    # A client that takes part less often has a smaller ε.
     whole = averaged_window(randomizer, 10_000, 1.0).upper
     some = averaged_window(randomizer, 10_000, 0.2).upper
     assert run_epsilon([(some, windows)], Direction.ADD, Side.UPPER, 1e-6, 0) < run_epsilon(
@@ -108,8 +115,8 @@ def test_bounds_of_windows_do_not_cross(randomizer, windows):
     )
 
 
-def test_a_fixed_randomizer_is_no_better_where_steps_choose():
-    """The model moves, so what is sent of a record is not fixed before the window."""
+def test_non_adaptive_randomizer_has_the_adaptive_bound_in_averaged_windows():
+    """The model changes, so the message of a record is not fixed before the window."""
     pure = averaged_window(PureRandomizer(1.0), 1000, 1.0)
     assert averaged_window(NonAdaptiveRandomizer(1.0), 1000, 1.0).upper == pure.upper
     response = averaged_window(KaryResponse(1.0, 4), 1000, 1.0)
@@ -117,7 +124,7 @@ def test_a_fixed_randomizer_is_no_better_where_steps_choose():
     assert response.lower is None
 
 
-def test_unknown_randomizers_and_chances_are_refused():
+def test_unsupported_randomizers_and_probabilities_are_refused():
     with pytest.raises(UnsupportedError, match="averaged"):
         averaged_window(LaplaceNoise(1.0), 10, 1.0)
     with pytest.raises(ParameterError):

@@ -1,4 +1,4 @@
-"""Replace-one with Gaussian noise: the worst pair of records, and its exact price."""
+"""Replace-one with Gaussian noise: the worst pair of records, and its exact δ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from replacement_truths import gaussian_delta, gaussian_prices, gaussian_ratios, threshold
+from replacement_truths import gaussian_delta, gaussian_hockey_stick, gaussian_ratios, threshold
 from scipy.integrate import quad
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
@@ -22,7 +22,7 @@ LINE = np.linspace(-9.0, 9.0, 260)
 LINE_DENSITY = np.exp(-(LINE**2) / 2) * (LINE[1] - LINE[0]) / math.sqrt(2 * math.pi)
 PLANE = np.stack(np.meshgrid(LINE, LINE), axis=-1).reshape(-1, 2)
 DENSITY = np.outer(LINE_DENSITY, LINE_DENSITY).ravel()
-STANDARD_ERRORS = 6.1  # a false alarm in about 1e9
+STANDARD_ERRORS = 6.1  # about one false alarm in 1e9 assertions
 
 
 def bracket(sigma, window, k, probability=1.0, refinement=0):
@@ -32,8 +32,8 @@ def bracket(sigma, window, k, probability=1.0, refinement=0):
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("probability", [1.0, 0.2])
-def test_one_step(sigma, probability):
-    """With p = 1 the Gaussian mechanism at twice the sensitivity, else a mixture by quadrature."""
+def test_one_step_agrees_with_quadrature(sigma, probability):
+    """p = 1: the Gaussian mechanism at twice the sensitivity; else quadrature of a mixture."""
     curves = [
         ReplacementBlock(GaussianPair(sigma), 1, probability).curve(HERE, side, 1e-6, 0)
         for side in (Side.LOWER, Side.UPPER)
@@ -47,7 +47,7 @@ def test_one_step(sigma, probability):
         assert upper - lower < 2e-9 * upper + 1e-15
 
 
-def test_one_step_is_a_curve_with_its_slope():
+def test_one_step_slope_is_the_derivative_of_delta():
     curve = ReplacementBlock(GaussianPair(1.0), 1, 0.3).curve(HERE, Side.LOWER, 1e-6, 0)
     k = np.linspace(1.05, 1.6, 12)
     step = 1e-5
@@ -58,7 +58,7 @@ def test_one_step_is_a_curve_with_its_slope():
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 2.5])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
 @pytest.mark.parametrize("probability", [1.0, 0.4])
-def test_two_steps(sigma, epsilon, probability):
+def test_two_steps_agree_with_quadrature(sigma, epsilon, probability):
     k = math.exp(epsilon)
     truth = gaussian_delta(k, 2, sigma, probability)
     lower, upper = bracket(sigma, 2, k, probability)
@@ -67,7 +67,7 @@ def test_two_steps(sigma, epsilon, probability):
     assert upper - lower <= 2e-3 * truth + 1e-12
 
 
-def test_three_steps():
+def test_three_steps_agree_with_quadrature():
     truth = gaussian_delta(math.exp(0.8), 3, 1.0)
     lower, upper = bracket(1.0, 3, math.exp(0.8))
     assert lower <= truth * (1 + 1e-6)
@@ -75,7 +75,7 @@ def test_three_steps():
 
 
 def payoffs(sigma, window, k, generator, wrong=None, samples=60_000):
-    """(1 − K S'/S)₊ where she is there with record z, or a wrong law of it."""
+    """Samples of (1 − K S'/S)₊ with the client's record z, or under a wrong coupling."""
     mu = 1 / sigma
     z = generator.standard_normal((samples, window))
     z[:, 0] += mu
@@ -100,12 +100,12 @@ def agrees(sigma, window, k, wrong=None, seed=1):
 @pytest.mark.parametrize(
     ("sigma", "window", "epsilon"), [(1.0, 50, 0.7), (0.6, 12, 2.5), (2.0, 8, 0.6)]
 )
-def test_simulation(sigma, window, epsilon):
+def test_simulated_delta_lies_in_the_bracket(sigma, window, epsilon):
     assert agrees(sigma, window, math.exp(epsilon))
 
 
 @pytest.mark.parametrize("wrong", ["independent", "same side", "one step more"])
-def test_simulation_rejects_wrong_laws(wrong):
+def test_simulation_rejects_wrong_couplings(wrong):
     """Negative controls: other couplings of the two ratios, and another window."""
     assert not agrees(1.0, 10, math.exp(0.7), wrong)
 
@@ -115,15 +115,15 @@ def softplus(y: np.ndarray, soft: float) -> np.ndarray:
     return soft * np.logaddexp(0.0, y / soft)
 
 
-def softened(price, c: float, soft: float) -> float:
-    """E[softplus(Y − c)] from a call price: its second derivative weighs the strikes."""
+def softened(hockey_stick, c: float, soft: float) -> float:
+    """E[softplus(Y − c)] from a hockey stick, weighted by the second derivative of softplus."""
     offsets = np.linspace(-40 * soft, 40 * soft, 4001)
     curvature = 0.25 / soft / np.cosh(0.5 * offsets / soft) ** 2
-    return float(curvature @ price(c + offsets)) * (offsets[1] - offsets[0])
+    return float(curvature @ hockey_stick(c + offsets)) * (offsets[1] - offsets[0])
 
 
 @pytest.mark.parametrize("closeness", Closeness)
-def test_no_other_pair_of_shifts_is_worse(closeness):
+def test_random_shifts_stay_below_the_bound(closeness):
     """Smooth convex functions of X − K·X', for random shifts u and u' in the plane."""
     generator = np.random.default_rng(3)
     kind = AntitheticStep if closeness is Closeness.TO_ABSENCE else AnyTwoStep
@@ -145,7 +145,7 @@ def test_no_other_pair_of_shifts_is_worse(closeness):
     assert largest > 0.8
 
 
-def test_the_worst_pair_is_attained_by_opposite_shifts():
+def test_opposite_shifts_attain_the_bound():
     u = np.array([0.48, 0.64])
     x, other = (np.exp(PLANE @ v - v @ v / 2) for v in (u, -u))
     value = float(DENSITY @ softplus(x - 2.0 * other - 0.3, 0.25))
@@ -153,14 +153,14 @@ def test_the_worst_pair_is_attained_by_opposite_shifts():
     assert value == pytest.approx(bound, rel=1e-7)
 
 
-def test_no_adaptive_second_step_is_worse():
-    """The second record may lean either way, or be weak, by what the first step showed."""
+def test_adaptive_second_steps_stay_below_the_bound():
+    """The shifts of the second step may depend on the output of the first one."""
     mu, k, soft = 1.0, math.exp(0.6), 0.25
     x, other = gaussian_ratios(LINE, mu)
     first = x - k * other
 
     def worst(c: np.ndarray) -> np.ndarray:
-        """Two opposite full shifts in both steps."""
+        """Expectation with full shifts in opposite directions in both steps."""
         return np.array(
             [weights @ softplus(np.add.outer(first, first) - s, soft) @ weights for s in c]
         )
@@ -180,7 +180,7 @@ CELLS = [(1.0, 1000, 1e-6, 0.2674), (0.6, 100, 1e-5, 3.607)]
 
 
 @pytest.mark.parametrize(("sigma", "window", "delta", "epsilon"), CELLS)
-def test_tighter_than_two_hops(sigma, window, delta, epsilon):
+def test_epsilon_is_below_two_hops_over_absence(sigma, window, delta, epsilon):
     block = ReplacementBlock(GaussianPair(sigma), window)
     lower, upper = (
         epsilon_at(block.curve(HERE, side, delta, 0), delta, side)
@@ -192,7 +192,7 @@ def test_tighter_than_two_hops(sigma, window, delta, epsilon):
 
 
 def two_bounds(pair, window, delta):
-    """The best split of δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) over a few."""
+    """Two hops over absence: the best of some splits of δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂)."""
 
     def root(direction, part):
         curve = allocation_curve(pair, window, direction, Side.UPPER, delta_hint=part)
@@ -206,7 +206,7 @@ def two_bounds(pair, window, delta):
 
 
 def test_any_two_lies_between_one_direction_and_the_coupling():
-    """Twice the sensitivity between any two: hardly more than one direction alone."""
+    """With twice the sensitivity between any two, ε is hardly above that of one direction."""
     pair, window, delta = GaussianPair(1.0), 1000, 1e-6
     uppers = {
         closeness: epsilon_at(
@@ -220,7 +220,7 @@ def test_any_two_lies_between_one_direction_and_the_coupling():
         AllocationBlock(pair, window).curve(HERE, Side.LOWER, delta, 0), delta, Side.LOWER
     )
     assert alone <= uppers[Closeness.ANY_TWO] <= uppers[Closeness.TO_ABSENCE]
-    with pytest.raises(UnsupportedError, match="only curves"):
+    with pytest.raises(UnsupportedError, match="for curves only"):
         ReplacementBlock(pair, window, 1.0, Closeness.ANY_TWO).delta(1.5, Side.LOWER)
 
 
@@ -228,33 +228,33 @@ def test_any_two_lies_between_one_direction_and_the_coupling():
     ("sigma", "window", "epsilon"),
     [(0.4, 30, 6.0), (1.0, 10**6, 0.01), (30.0, 5, 0.15), (0.3, 2, 20.0)],
 )
-def test_refinement_closes_in(sigma, window, epsilon):
-    """Every upper bound lies above every lower one, and finer grids lie closer."""
+def test_refinement_narrows_the_bracket(sigma, window, epsilon):
+    """Every upper bound is above every lower bound, and finer grids have narrower brackets."""
     coarse, fine = (bracket(sigma, window, math.exp(epsilon), 1.0, r) for r in (0, 2))
     assert max(coarse[0], fine[0]) <= min(coarse[1], fine[1])
     assert fine[1] - fine[0] < 0.6 * (coarse[1] - coarse[0]) + 1e-4 * coarse[1]
     assert coarse[1] < 1.1 * coarse[0]
 
 
-def test_small_deltas_keep_their_digits():
+def test_small_deltas_keep_their_relative_accuracy():
     lower, upper = bracket(2.0, 1000, math.exp(0.28))
     assert 0 < lower < upper < 1e-15
     assert upper < 1.02 * lower
 
 
-def test_a_strike_beyond_all_ratios():
+def test_excess_is_tiny_at_a_threshold_beyond_all_ratios():
     total = Sum(AntitheticStep(GaussianPair(1.0), 3.0), 4, threshold(3.0, 4, 1e-9))
     assert 0 <= excess(total, Side.LOWER) <= excess(total, Side.UPPER) < 1e-30
 
 
-def test_bad_parameters():
+def test_replacement_block_refuses_bad_parameters():
     for bad in ({"window": 0}, {"probability": 0.0}, {"probability": 1.01}, {"infinity_mass": 1.0}):
         with pytest.raises(ParameterError):
             ReplacementBlock(**{"pair": GaussianPair(1.0), "window": 5, **bad})
 
 
-def test_the_oracle_agrees_with_plain_integration():
-    """The truths' own closed piece against a quadrature that knows no root."""
+def test_closed_form_of_the_truth_agrees_with_quadrature():
+    """The closed form in `replacement_truths` against plain quadrature."""
     k, mu = 1.7, 0.9
 
     def integrand(z: float) -> float:
@@ -262,4 +262,4 @@ def test_the_oracle_agrees_with_plain_integration():
         return max(float(x - k * other) - 0.3, 0.0) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
     plain = quad(integrand, -8, 12, points=[0.7], limit=300)[0]
-    assert float(gaussian_prices(np.array(0.3), k, mu)) == pytest.approx(plain, rel=1e-7)
+    assert float(gaussian_hockey_stick(np.array(0.3), k, mu)) == pytest.approx(plain, rel=1e-7)

@@ -25,7 +25,7 @@ from turnout.accounting.participation.k_subset_conditional import (
     smallest_ratios,
 )
 from turnout.accounting.participation.k_subset_levels import (
-    Prices,
+    RatioBounds,
     SubsetProblem,
     levels_for_hockey_sticks,
     levels_for_reverse_hockey_sticks,
@@ -45,8 +45,8 @@ GROUPS = [(3, 2), (4, 2), (5, 4), (6, 3)]
 
 @pytest.mark.parametrize(("groups", "picks"), GROUPS)
 @pytest.mark.parametrize("scale", [0.05, 0.7, 20.0])
-def test_ratios_stay_in_their_range(groups, picks, scale):
-    """Over random values, half of them at an end, and close to the ends of the range itself."""
+def test_random_ratios_stay_in_their_range(groups, picks, scale):
+    """Random values, many of them at an end of their range, keep S within its range."""
     generator = np.random.default_rng(groups)
     ranges = StatisticRange(scale, 0.2, 6.0)
     x = generator.uniform(0.2, 6.0, (4000, groups)) ** generator.uniform(0.2, 2.0, (4000, 1))
@@ -57,15 +57,15 @@ def test_ratios_stay_in_their_range(groups, picks, scale):
     order = np.argsort(statistic)
     s, statistic = s[order], statistic[order]
     least = smallest_ratios(statistic, ranges, groups, picks)
-    low = least < 1.0  # only there is it meant to be precise
+    low = least < 1.0  # the bound is precise only there
     assert np.all(s <= largest_ratios(statistic, scale, groups, picks))
     assert np.all(s >= least)
     assert np.min(s[low] / least[low]) < 1.3
 
 
 @pytest.mark.parametrize(("groups", "picks"), GROUPS)
-def test_ranges_are_reached(groups, picks):
-    """Equal values with zeros are largest; capped ones and least ones with one between smallest."""
+def test_extremal_values_reach_the_range(groups, picks):
+    """S is largest with equal values and zeros, smallest with all values but one at an end."""
     scale = 0.5
     for positive in range(picks, groups + 1):
         x = [2.0] * positive + [0.0] * (groups - positive)
@@ -78,7 +78,7 @@ def test_ranges_are_reached(groups, picks):
     assert 0.0 < smallest <= subset_mean(x, picks)
 
 
-def test_overlaps_are_hypergeometric():
+def test_overlaps_of_subsets_are_hypergeometric():
     chances = overlap_chances(6, 3)
     counts = [0] * 4
     for subset in itertools.combinations(range(6), 3):
@@ -101,7 +101,7 @@ def test_moments_agree_with_enumeration(groups, picks):
 
 
 @pytest.mark.parametrize("picks", [0, 2])
-def test_tails_of_the_statistic(picks):
+def test_chernoff_tail_bounds_the_tail_of_the_statistic(picks):
     levels, masses = np.array([0.5, 1.0, 2.0]), np.array([0.5, 0.375, 0.0625])
     tail = ChernoffTail.of(levels, masses, 6, picks)
     cells = conditional_moments(levels, masses, 6, max(picks, 1), 13)
@@ -118,8 +118,8 @@ def test_tails_of_the_statistic(picks):
     threshold=st.floats(0.05, 6.0),
     margin=st.floats(0.0, 1.0),
 )
-def test_bounds_of_payoffs_hold(values, weights, threshold, margin):
-    """A cell with any law whatever, told by its moments and a range that holds it."""
+def test_moment_bounds_are_above_the_payoffs(values, weights, threshold, margin):
+    """One cell with an arbitrary distribution, given by its moments and a range."""
     s, q = np.array(values), np.array(weights[: len(values)])
     moments = (np.array([float(q @ s**power)]) for power in range(3))
     cells = MomentCells(*moments, rounding=1e-15)
@@ -129,8 +129,8 @@ def test_bounds_of_payoffs_hold(values, weights, threshold, margin):
     assert below >= float(q @ np.maximum(threshold - s, 0.0)) - 1e-15
 
 
-def test_bounds_of_payoffs_are_sharp():
-    """Without spread they are exact; two points with the strike halfway attain Scarf's."""
+def test_moment_bounds_are_attained():
+    """Exact without spread; two points with the threshold halfway attain Scarf's bound."""
     sure = MomentCells(np.array([0.5]), np.array([1.0]), np.array([2.0]), 0.0)
     assert hockey_stick_bound(sure, np.array([9.0]), 1.5) == pytest.approx(0.25, rel=1e-6)
     assert hockey_stick_bound(sure, np.array([2.0]), 2.0) == 0.0
@@ -140,19 +140,19 @@ def test_bounds_of_payoffs_are_sharp():
 
 
 @pytest.mark.parametrize("steps", [1, 8])
-def test_levels_dominate_the_ratio(steps):
-    """Prices of the levels' law are above those of the ratio, between the levels too."""
+def test_hockey_sticks_of_levels_are_above_those_of_the_ratio(steps):
+    """The levels have larger hockey sticks than the ratio, also between the levels."""
     pair = GaussianPair(0.8)
-    prices = Prices.of(pair, steps, 1e-7)
+    ratio_bounds = RatioBounds.of(pair, steps, 1e-7)
     points = np.append(0.0, np.geomspace(0.05, 90.0, 300))
     k = np.geomspace(0.06, 80.0, 997)
-    hockey_sticks = levels_for_hockey_sticks(prices, points)
+    hockey_sticks = levels_for_hockey_sticks(ratio_bounds, points)
     loss_deviation = (
         np.maximum(hockey_sticks.levels - k[:, None], 0.0)
         @ hockey_sticks.masses
         * hockey_sticks.excess
     )
-    reverse_hockey_sticks = levels_for_reverse_hockey_sticks(prices, points[1:])
+    reverse_hockey_sticks = levels_for_reverse_hockey_sticks(ratio_bounds, points[1:])
     sunk = (
         np.maximum(k[:, None] - reverse_hockey_sticks.levels, 0.0)
         @ reverse_hockey_sticks.masses
@@ -165,16 +165,17 @@ def test_levels_dominate_the_ratio(steps):
         assert np.all(loss_deviation <= 1.05 * hockey_stick(pair, k) + 1e-3)
     else:
         assert np.all(
-            loss_deviation + hockey_sticks.beyond >= prices.hockey_sticks(k) * (1 - 1e-2) - 1e-9
+            loss_deviation + hockey_sticks.beyond
+            >= ratio_bounds.hockey_sticks(k) * (1 - 1e-2) - 1e-9
         )
     assert hockey_sticks.excess < 1 + 1e-9
     assert float(hockey_sticks.masses @ hockey_sticks.levels) * hockey_sticks.excess >= 1.0
 
 
-def test_rough_prices_are_refused():
-    """Masses that cannot carry the prices asked for."""
+def test_invalid_hockey_sticks_are_refused():
+    """Hockey sticks that belong to no distribution, one of them NaN."""
 
-    class Broken(Prices):
+    class Broken(RatioBounds):
         def hockey_sticks(self, points):
             return np.where(points > 2.0, np.nan, np.maximum(1.0 - points, 0.0))
 
@@ -186,14 +187,14 @@ def test_rough_prices_are_refused():
 def test_tilted_tails_bracket_the_convolution(tilt):
     first, second = np.array([0.5, 0.25, 0.0, 0.2, 0.05]), np.array([0.1, 0.6, 0.3])
     product = BinSum((first, second), (5, 7))
-    law = np.ones(1)
+    distribution = np.ones(1)
     for part in [first] * 5 + [second] * 7:
-        law = np.convolve(law, part)
-    exact = np.cumsum(law[::-1])[::-1]
+        distribution = np.convolve(distribution, part)
+    exact = np.cumsum(distribution[::-1])[::-1]
     low, high = product.edges(tilt)
     start, size = math.floor(low), 2 * math.ceil((high - low) / 2 + 1)
     bins = start + np.arange(size)
-    inside = (bins >= 0) & (bins < law.size)
+    inside = (bins >= 0) & (bins < distribution.size)
     lower = product.tails(tilt, start, size, upper=False).bounds[inside]
     upper = product.tails(tilt, start, size, upper=True).bounds[inside]
     truth = exact[bins[inside]]
@@ -203,18 +204,18 @@ def test_tilted_tails_bracket_the_convolution(tilt):
     assert np.all(upper[typical] - lower[typical] < 1e-10 * truth[typical])
 
 
-def test_tilts_aim_at_means_and_tails():
+def test_tilts_reach_the_requested_mean_and_tail():
     product = BinSum((np.array([0.5, 0.3, 0.2]),), (100,))
     assert product.moments(product.tilt_to_mean(90.0)).mean == pytest.approx(90.0, rel=1e-6)
     assert product.tilt_to_mean(10.0) == 0.0
-    law = np.ones(1)
+    distribution = np.ones(1)
     for _ in range(100):
-        law = np.convolve(law, product.laws[0])
+        distribution = np.convolve(distribution, product.distributions[0])
     mean = product.moments(product.tilt_to_tail(math.log(1e-8))).mean
-    assert 0.5e-8 < law[math.ceil(mean) :].sum() < 2e-8
+    assert 0.5e-8 < distribution[math.ceil(mean) :].sum() < 2e-8
 
 
-def test_bins_bracket_their_masses():
+def test_bin_masses_bracket_the_true_masses():
     pair, edges = GaussianPair(0.7), np.geomspace(0.01, 100.0, 60)
     low, high = bin_masses(pair.q_below(edges), pair.q_above(edges))
     mpmath = pytest.importorskip("mpmath")
@@ -225,7 +226,7 @@ def test_bins_bracket_their_masses():
     assert np.all(high - low < 1e-12)
 
 
-def test_caps_leave_a_tail_of_p():
+def test_largest_ratio_leaves_the_requested_mass_of_p():
     pair = GaussianPair(1.0)
     cap = largest_ratio(pair, 1e-6)
     assert float(pair.p_above(np.array(cap))) == pytest.approx(1e-6, rel=1e-4)
@@ -241,14 +242,14 @@ def test_groups_fit_into_the_window(window, picks, refinement):
             assert groups * steps <= window < (groups + 1) * steps
 
 
-def test_enumeration_is_bounded():
+def test_enumeration_has_a_limit_of_states():
     assert math.comb(4 + levels_that_fit(4, 0) - 1, 4) <= 250_000
     assert levels_that_fit(4, 1) > levels_that_fit(4, 0)
     with pytest.raises(NumericalError, match="too many steps"):
         multiset_curve(SubsetProblem(GaussianPair(1.0), 9, 2, Direction.ADD, 1e-3), Side.LOWER, 0)
 
 
-def test_chords_lie_above_and_meet_at_delta():
+def test_chords_lie_above_the_bound_and_meet_it_at_delta():
     class Smooth(ConditionalBound):
         def delta(self, k):
             return math.exp(-3.0 * math.log(k))
@@ -266,6 +267,6 @@ def test_chords_lie_above_and_meet_at_delta():
     assert float(best.slope(np.array([1.0]))[0]) == pytest.approx(-0.3 / 89)
 
 
-def test_valleys_end():
+def test_valley_search_ends():
     assert valley(lambda x: (math.log(x) - 3.0) ** 2, 1.0, 1.25) == pytest.approx(20.0, rel=0.15)
     assert valley(lambda x: -x, 1.0, 2.0) == 2.0**16

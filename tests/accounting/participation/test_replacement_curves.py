@@ -1,4 +1,4 @@
-"""Curves through proved points, and windows composed."""
+"""Curves through points with bounds, and composed windows under replace-one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FINE = np.exp(np.linspace(0.0, 3.0, 3001))
 
 
 def noisy(nodes, noise, seed):
-    """Bounds of a known curve, each off by up to a relative ``noise``."""
+    """Lower and upper bounds on a known curve, each with a relative error up to ``noise``."""
     generator = np.random.default_rng(seed)
     truth = TRUTH.delta(nodes)
     return (
@@ -64,13 +64,13 @@ def test_polygons_lie_on_their_side(epsilons, noise, seed):
     assert (upper.delta(FINE)[~within] >= truth[~within]).all()
     for curve in (lower, upper):
         assert (np.diff(np.diff(curve.values) / np.diff(curve.nodes)) >= -1e-9).all()
-        # Its own tangents lie below it.
+        # Tangents of the curve lie below it.
         k = FINE[::100]
         lines = curve.delta(k)[:, None] + curve.slope(k)[:, None] * (FINE[None, :] - k[:, None])
         assert (lines <= curve.delta(FINE)[None, :] + 1e-12).all()
 
 
-def test_polygons_close_in():
+def test_polygons_converge_with_more_nodes():
     errors = []
     for count in (20, 40, 80):
         nodes = np.exp(np.linspace(0.0, 2.5, count))
@@ -82,7 +82,7 @@ def test_polygons_close_in():
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
-def test_what_is_not_known_counts_as_one():
+def test_upper_polygon_is_one_where_no_bound_is_known():
     nodes = np.exp(np.array([0.0, 0.5, 1.0]))
     patchy = upper_polygon(nodes, np.array([np.inf, *TRUTH.delta(nodes[1:])]))
     assert float(patchy.delta(np.array(1.0))) == 1.0
@@ -95,7 +95,7 @@ def priced(k: float, side: Side) -> float:
 
 @pytest.mark.parametrize("delta", [0.15, 1e-3, 1e-9])
 @pytest.mark.parametrize("side", Side)
-def test_nodes_surround_the_root(delta, side):
+def test_nodes_surround_the_epsilon_of_delta(delta, side):
     root = epsilon_at(TRUTH, delta, Side.UPPER)
     nodes = np.log(nodes_near(priced, side, delta, 0.5))
     assert nodes[0] == 0
@@ -108,7 +108,7 @@ def test_nodes_surround_the_root(delta, side):
     assert priced(float(whole[-1]), side) <= delta < priced(float(whole[-2]), side)
 
 
-def test_a_delta_that_nothing_reaches():
+def test_delta_that_no_bound_reaches_is_refused():
     with pytest.raises(NumericalError, match="cannot be certified"):
         nodes_near(lambda k, side: 0.5, Side.UPPER, 1e-6, 0.3)
     with pytest.raises(NumericalError, match="cannot be certified"):
@@ -117,7 +117,7 @@ def test_a_delta_that_nothing_reaches():
 
 
 def composed(block, count, delta, refinement=0):
-    """ε of a number of windows, from both sides."""
+    """Lower and upper bound on ε of ``count`` windows."""
     tail = 3e-4 * delta / count
     uppers = block.curves(Side.UPPER, tail, refinement)
     gap = max(block.loss_deviation / 40, reach_of(uppers, tail) / 2**15)
@@ -129,14 +129,14 @@ def composed(block, count, delta, refinement=0):
 
 
 def test_windows_of_one_step_compose_to_a_gaussian():
-    """Four steps of shifts ±1/4 against each other: one Gaussian at noise multiplier 1."""
+    """Four steps with shifts of ±1/4 are one Gaussian step with noise multiplier 1."""
     truth = epsilon_at(PairCurve(GaussianPair(1.0), Direction.REMOVE, Side.UPPER), 1e-6, Side.UPPER)
     lower, upper = composed(ReplacementBlock(GaussianPair(4.0), 1), 4, 1e-6)
     assert lower <= truth <= upper <= lower * (1 + 1e-3)
 
 
-def test_windows_compose(monkeypatch):
-    """Two windows of two steps each: between one of them alone and the price of both added up."""
+def test_two_windows_compose_between_one_window_and_twice_its_epsilon(monkeypatch):
+    """Two windows of two steps: ε is above that of one window and below twice that at δ/3."""
     monkeypatch.setattr(replace_one, "_DENSITY", 6.0)
     block, delta = ReplacementBlock(GaussianPair(3.0), 2), 1e-4
     lower, upper = composed(block, 2, delta)
@@ -147,8 +147,8 @@ def test_windows_compose(monkeypatch):
     replace_one._pair_curve.cache_clear()
 
 
-def test_local_windows_compose_against_enumeration():
-    """Two windows of two steps of randomized responses with a = 2, as fractions."""
+def test_composed_local_windows_bound_the_enumeration():
+    """Two windows of two randomized responses with a = 2, enumerated in fractions."""
     a = Fraction(2)
     block = LocalReplacementBlock(math.log(2), 2)
     for triple in extreme_triples(a):
@@ -168,22 +168,22 @@ def test_local_windows_compose_against_enumeration():
             assert float(truth) <= float(upper.delta(np.array(float(k))))
 
 
-def test_local_windows_bracket(monkeypatch):
+def test_composed_local_windows_have_a_narrow_bracket(monkeypatch):
     monkeypatch.setattr(replace_one, "_DENSITY", 8.0)
     lower, upper = composed(LocalReplacementBlock(1.0, 1000), 10, 1e-6)
     assert lower <= upper <= 1.02 * lower
     assert 0.44 < lower < upper < 0.455
 
 
-def test_any_two_windows_compose(monkeypatch):
-    """The lower one is that of a record against absence, in the direction asked."""
+def test_composed_any_two_windows_have_ordered_bounds(monkeypatch):
+    """The lower bound is that of a record against absence, in the given direction."""
     monkeypatch.setattr(replace_one, "_DENSITY", 8.0)
     block = ReplacementBlock(GaussianPair(10.0), 2, 1.0, Closeness.ANY_TWO)
     lower, upper = composed(block, 3, 1e-5)
     assert 0 < lower <= upper <= 1.5 * lower
 
 
-def test_a_curve_has_the_same_digits_with_any_number_of_threads():
+def test_curve_digits_do_not_depend_on_the_number_of_threads():
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads):

@@ -20,7 +20,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.participation.replace_one import LocalReplacementBlock
 from turnout.accounting.participation.replace_one_expectations import (
     LocalSum,
-    extreme_laws,
+    extreme_distributions,
     response_excess,
     upper_excess,
 )
@@ -35,17 +35,17 @@ def log(a: Fraction) -> float:
 
 
 @pytest.mark.parametrize("a", RATIOS)
-def test_extreme_laws_are_all_vertices(a):
-    """The five laws are the vertices found by solving every 3 × 3 system."""
+def test_extreme_distributions_are_all_vertices(a):
+    """The five distributions are the vertices that solving every 3 × 3 system gives."""
     written = {
-        tuple(sorted((float(w), float(x), float(y)) for w, x, y in zip(*law, strict=True)))
-        for law in (
+        tuple(sorted((float(w), float(x), float(y)) for w, x, y in zip(*rows, strict=True)))
+        for rows in (
             (
-                np.round(law.weights, 12),
-                np.round(law.ratios, 12),
-                np.round(law.others, 12),
+                np.round(distribution.weights, 12),
+                np.round(distribution.ratios, 12),
+                np.round(distribution.others, 12),
             )
-            for law in extreme_laws(log(a))
+            for distribution in extreme_distributions(log(a))
         )
     }
     solved = {
@@ -63,7 +63,7 @@ def test_extreme_laws_are_all_vertices(a):
 
 @pytest.mark.parametrize("a", RATIOS)
 @pytest.mark.parametrize("window", [1, 2, 3])
-def test_upper_is_the_supremum_over_adaptive_steps(a, window):
+def test_upper_bound_is_the_supremum_over_adaptive_steps(a, window):
     for share in (Fraction(0), Fraction(1, 4), Fraction(3, 4)):
         k = 1 + share * (a - 1)
         truth = adaptive_supremum(a, k, window, Fraction(0))
@@ -73,8 +73,8 @@ def test_upper_is_the_supremum_over_adaptive_steps(a, window):
 
 
 @pytest.mark.parametrize("a", RATIOS)
-def test_no_random_randomizer_costs_more(a):
-    """Four outcomes, pairwise ratios up to a, another triple in every step."""
+def test_random_randomizers_stay_below_the_upper_bound(a):
+    """Randomizers with four outcomes and ratios up to a, a new one in each step."""
     generator = np.random.default_rng(7)
     for window in (1, 2, 3):
         for k in (Fraction(1), 1 + (a - 1) / 3):
@@ -84,8 +84,8 @@ def test_no_random_randomizer_costs_more(a):
             assert mean_excess(triples, k, probability) <= block.delta(float(k), Side.UPPER)
 
 
-def test_no_adaptive_randomizer_costs_more():
-    """Two steps, the second chosen by the first one's outcome."""
+def test_adaptive_randomizers_stay_below_the_upper_bound():
+    """Two steps; the second randomizer depends on the output of the first."""
     a, k = Fraction(3), Fraction(5, 4)
     generator = np.random.default_rng(8)
     upper = LocalReplacementBlock(log(a), 2).delta(float(k), Side.UPPER)
@@ -100,26 +100,33 @@ def test_no_adaptive_randomizer_costs_more():
 
 
 @pytest.mark.parametrize("a", RATIOS)
-@pytest.mark.parametrize("law", [0, 1, 2])
-def test_responses_are_priced_exactly(a, law):
+@pytest.mark.parametrize("response", [0, 1, 2])
+def test_delta_of_randomized_responses_is_exact(a, response):
     names = {0: (3, 3), 1: (1, 2), 2: (2, 2)}
     triple = [
         tuple(Fraction(w).limit_denominator(10**6) * m for m in (1, x, y))
         for w, x, y in zip(
-            extreme_laws(log(a))[law].weights,
-            (Fraction(x).limit_denominator(10**6) for x in extreme_laws(log(a))[law].ratios),
-            (Fraction(y).limit_denominator(10**6) for y in extreme_laws(log(a))[law].others),
+            extreme_distributions(log(a))[response].weights,
+            (
+                Fraction(x).limit_denominator(10**6)
+                for x in extreme_distributions(log(a))[response].ratios
+            ),
+            (
+                Fraction(y).limit_denominator(10**6)
+                for y in extreme_distributions(log(a))[response].others
+            ),
             strict=True,
         )
     ]
-    assert names[law][1] == len(triple)
+    assert names[response][1] == len(triple)
     for window, k, probability in ((1, 1.1, 1.0), (4, 1.05, 0.5), (5, 1.15, 1.0)):
         truth = mean_excess(
             [triple] * window, Fraction(k).limit_denominator(100), Fraction(probability)
         )
         total = LocalSum(log(a), k, window, threshold(k, window, probability))
         lower, upper = (
-            probability * response_excess(total, law, side) for side in Side.__members__.values()
+            probability * response_excess(total, response, side)
+            for side in Side.__members__.values()
         )
         lower, upper = sorted((lower, upper))
         assert lower <= truth * (1 + 1e-12)
@@ -127,7 +134,7 @@ def test_responses_are_priced_exactly(a, law):
         assert upper - lower <= 1e-9 * upper + 1e-25
 
 
-def test_the_figure_of_the_check_in_paper():
+def test_epsilon_at_the_setting_of_the_check_in_paper():
     """ε₀ = 1, t = 1000, δ = 1e-6: Theorem 3.2 gives 0.4749, two hops 0.1161 + 0.1266."""
     block = LocalReplacementBlock(1.0, 1000)
     lower, upper = (
@@ -139,7 +146,7 @@ def test_the_figure_of_the_check_in_paper():
 
 @pytest.mark.parametrize("epsilon0", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("window", [20, 300, 20_000])
-def test_brackets_are_ordered_and_narrow(epsilon0, window):
+def test_local_brackets_are_ordered_and_narrow(epsilon0, window):
     block = LocalReplacementBlock(epsilon0, window)
     for score in (0.5, 2.0, 4.0):
         k = math.exp(score * block.loss_deviation)
@@ -147,19 +154,19 @@ def test_brackets_are_ordered_and_narrow(epsilon0, window):
             continue
         lower, upper = block.delta(k, Side.LOWER), block.delta(k, Side.UPPER)
         assert lower <= upper
-        # Which law is worst may change from step to step, which no single law does.
+        # The upper bound may use another distribution in each step, the lower one only one.
         assert upper <= 1.15 * lower
 
 
-def test_blocks_of_steps_only_add():
-    """Cutting a window into blocks gives a bound above that of the whole window."""
+def test_cutting_a_window_into_blocks_raises_the_bound():
+    """Shorter blocks give larger upper bounds than the whole window."""
     whole = upper_excess(LocalSum(1.0, 1.3, 120, 0.0), 120)
     cut = [upper_excess(LocalSum(1.0, 1.3, 120, 0.0), longest) for longest in (50, 12, 3, 1)]
     assert whole < cut[0] < cut[1] < cut[2] < cut[3]
     assert cut[0] < 1.2 * whole
 
 
-def test_monotone():
+def test_delta_is_monotone_in_every_parameter():
     def delta(epsilon0=1.0, window=50, probability=1.0, k=1.2):
         return LocalReplacementBlock(epsilon0, window, probability).delta(k, Side.UPPER)
 
@@ -170,7 +177,7 @@ def test_monotone():
     assert delta(k=math.exp(1.0)) == 0
 
 
-def test_bad_parameters():
+def test_local_replacement_block_refuses_bad_parameters():
     for bad in ({"epsilon0": 0.0}, {"window": 0}, {"probability": 1.5}, {"probability": 0.0}):
         with pytest.raises(ParameterError):
             LocalReplacementBlock(**{"epsilon0": 1.0, "window": 5, **bad})

@@ -1,4 +1,4 @@
-"""Messages that are seen with their senders, against exact sums over all outcomes."""
+"""Messages that are visible with their senders, against exact sums over all outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.accounting import price
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import PurePair
-from turnout.accounting.participation.neighbours import SeenBlock
+from turnout.accounting.participation.neighbours import ObservedBlock
 from turnout.core.errors import UnsupportedError
 from turnout.schemes import (
     CheckIn,
@@ -36,13 +36,13 @@ from turnout.schemes.registry import Participation
 
 
 def local(
-    law: Participation,
+    participation: Participation,
     randomizer: Randomizer | None = None,
     relation: Relation = Relation.REPLACE_ONE,
     release: ReleaseRule = ReleaseRule.AGGREGATED,
 ) -> Scheme:
     chosen = randomizer or PureRandomizer(0.7)
-    return Scheme(chosen, law, relation, release, trust=TrustModel.LOCAL)
+    return Scheme(chosen, participation, relation, release, trust=TrustModel.LOCAL)
 
 
 def outcomes(rate: float, epsilon0: float) -> np.ndarray:
@@ -70,33 +70,33 @@ ROUNDS = {
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_both_bounds_hold_the_sum_over_all_outcomes(name):
-    law, rounds = ROUNDS[name]
-    epsilon = price(local(law), 1e-3).epsilon
+def test_bracket_contains_epsilon_of_all_outcomes(name):
+    participation, rounds = ROUNDS[name]
+    epsilon = price(local(participation), 1e-3).epsilon
     assert exact_delta(rounds, epsilon.upper) <= 1e-3 * (1 + 1e-9)
     assert exact_delta(rounds, epsilon.lower * (1 - 1e-6)) >= 1e-3 * (1 - 1e-9)
     # Negative control: a tenth less is not enough.
     assert exact_delta(rounds, 0.9 * epsilon.lower) > 1e-3
 
 
-def test_a_message_that_is_seen_is_not_hidden_by_chance():
-    """Poisson sampling by a trusted coordinator costs less than the same coins in the open."""
+def test_visible_senders_have_no_amplification_by_sampling():
+    """Poisson sampling by a trusted coordinator has a smaller ε than visible self-sampling."""
     hidden = Scheme(PureRandomizer(0.7), PoissonSampling(0.3, 6), Relation.ZERO_OUT)
-    seen = local(SelfSampling(0.3, 6), relation=Relation.ZERO_OUT)
-    assert price(hidden, 1e-4).epsilon.upper < 0.8 * price(seen, 1e-4).epsilon.lower
+    observed = local(SelfSampling(0.3, 6), relation=Relation.ZERO_OUT)
+    assert price(hidden, 1e-4).epsilon.upper < 0.8 * price(observed, 1e-4).epsilon.lower
 
 
-def test_a_curve_is_the_rate_times_that_of_a_message():
+def test_observed_curve_is_the_rate_times_the_message_curve():
     k = np.array([1.0, 1.2, 1.5, 1.9])
     one = PairBlock(PurePair(0.7))
-    seen = SeenBlock(one, 0.25)
-    whole = SeenBlock(one, 1.0).curve(Direction.ADD, Side.UPPER, 1e-3, 0)
-    part = seen.curve(Direction.ADD, Side.UPPER, 1e-3, 0)
+    observed = ObservedBlock(one, 0.25)
+    whole = ObservedBlock(one, 1.0).curve(Direction.ADD, Side.UPPER, 1e-3, 0)
+    part = observed.curve(Direction.ADD, Side.UPPER, 1e-3, 0)
     assert part.delta(k) == pytest.approx(0.25 * whole.delta(k))
     assert part.slope(k) == pytest.approx(0.25 * whole.slope(k))
 
 
-def test_a_known_randomizer_that_is_not_the_worst_has_no_lower_bound_of_the_worst():
+def test_lower_bound_is_zero_unless_the_worst_case_is_attained():
     worst, five, bit = (
         price(local(EveryStep(3), randomizer), 1e-3).epsilon
         for randomizer in (PureRandomizer(0.7), KaryResponse(0.7, 5), SampledBitResponse(0.7))
@@ -106,7 +106,7 @@ def test_a_known_randomizer_that_is_not_the_worst_has_no_lower_bound_of_the_wors
     assert bit.lower == pytest.approx(worst.lower, rel=3e-3)
 
 
-def test_gaussian_messages_are_one_gaussian():
+def test_gaussian_messages_compose_to_one_gaussian():
     found = price(local(EveryStep(16), GaussianNoise(8.0)), 1e-5).epsilon
     once = price(Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE), 1e-5).epsilon
     assert found.lower <= once.upper * (1 + 1e-9)
@@ -122,6 +122,6 @@ def test_gaussian_messages_are_one_gaussian():
     ],
     ids=str,
 )
-def test_what_has_no_analysis_is_refused(scheme, line):
+def test_local_schemes_without_an_analysis_are_refused(scheme, line):
     with pytest.raises(UnsupportedError, match=line):
         price(scheme, 1e-3)

@@ -1,0 +1,128 @@
+"""The blocks of a draw as counts: in how many releases a client takes part, and in which steps.
+
+`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw decides, `in_windows` those
+of a client of an availability trace. `decomposition` and `pricing` make bounds of them that count
+no hiding of participation (`divergence.unhidden`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import gammaln
+
+from turnout.schemes.normal_form import (
+    Always,
+    Bernoulli,
+    Cohort,
+    DrawTable,
+    Kept,
+    KOf,
+    OneOf,
+    ReleasedSteps,
+    Staggered,
+)
+
+_ROUNDING = 1e-14  # bound on the relative error of the logarithm of a factorial
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnBlocks:
+    """Several independent blocks in which a client takes part with the same probabilities.
+
+    Attributes:
+        count: number of blocks.
+        chance: probability that the client takes part in a block.
+        releases: largest number of releases of a block in which it then takes part.
+        log_sets: ln of the number of equally likely sets of steps; None where the client may take
+            part in fewer than ``releases``.
+        apart: whether two records can draw sets of steps with no step in common.
+    """
+
+    count: int
+    chance: float = 1.0
+    releases: int = 1
+    log_sets: float | None = 0.0
+    apart: bool = False
+
+
+def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
+    """Blocks of the client that takes part the most often in the steps that one draw decides.
+
+    Raises:
+        UnsupportedError: the number of participations is not known for this draw.
+    """
+    draw, full, rest = part
+    blocks = _DRAWN_BLOCKS[draw](draw, full, rest)
+    return [block for block in blocks if block.count and block.chance > 0 and block.releases]
+
+
+def in_windows(chance: float, *windows: tuple[int, int]) -> list[DrawnBlocks]:
+    """Blocks with one release in each window; ``windows`` has numbers of steps and of windows."""
+    return [_one_in(steps, chance, count) for steps, count in windows if steps]
+
+
+def _one_in(steps: int, chance: float, count: int, releases: int = 1) -> DrawnBlocks:
+    return DrawnBlocks(count, chance, releases, math.log(steps), steps > 1)
+
+
+def _every_step(draw: Always, full: int, rest: int) -> list[DrawnBlocks]:
+    return [DrawnBlocks(full)]
+
+
+def _coins(draw: Bernoulli, full: int, rest: int) -> list[DrawnBlocks]:
+    return [DrawnBlocks(full, draw.rate)]
+
+
+def _cohorts(draw: Cohort, full: int, rest: int) -> list[DrawnBlocks]:
+    return [DrawnBlocks(full, draw.size / draw.population)]
+
+
+def _one_of(draw: OneOf, full: int, rest: int) -> list[DrawnBlocks]:
+    begun = [_one_in(rest, draw.probability * rest / draw.steps, 1)] if rest else []
+    return [_one_in(draw.steps, draw.probability, full), *begun]
+
+
+def _k_of(draw: KOf, full: int, rest: int) -> list[DrawnBlocks]:
+    t, k = draw.steps, draw.picks
+    terms = [float(gammaln(n + 1.0)) for n in (t, k, t - k)]
+    log_sets = terms[0] - terms[1] - terms[2] + _ROUNDING * sum(terms) if k < t else 0.0
+    return [
+        DrawnBlocks(full, 1.0, k, log_sets, 2 * k <= t),
+        DrawnBlocks(1, 1.0, min(rest, k), None),
+    ]
+
+
+def _kept(draw: Kept, full: int, rest: int) -> list[DrawnBlocks]:
+    window, chance = draw.slot.steps, draw.slot.probability
+    epochs, left = divmod(rest, window)
+    whole = _one_in(window, chance, full, draw.epochs)
+    if epochs:
+        return [whole, DrawnBlocks(1, chance, epochs + (left > 0), None)]
+    return [whole, *([_one_in(left, chance * left / window, 1)] if left else [])]
+
+
+def _staggered(draw: Staggered, full: int, rest: int) -> list[DrawnBlocks]:
+    # The client with the most steps of a begun block need not have the most of the whole ones, so
+    # no lower bound counts its participation there.
+    most, begun = min(draw.steps, draw.window), min(rest, draw.window)
+    last = [DrawnBlocks(1, begun / draw.window, 1, None, begun > 1)] if begun else []
+    return [*([_one_in(most, most / draw.window, full)] if most else []), *last]
+
+
+_DRAWN_BLOCKS: DrawTable[Callable[[Any, int, int], Sequence[DrawnBlocks]]] = DrawTable(
+    "the number of participations",
+    {
+        Always: _every_step,
+        Bernoulli: _coins,
+        Cohort: _cohorts,
+        OneOf: _one_of,
+        KOf: _k_of,
+        Kept: _kept,
+        Staggered: _staggered,
+    },
+)
+"""Blocks by the draw; those of `OneOfOwn` differ by client (`in_windows`)."""
