@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from mutants import Mutate, mutation
 
 settings.register_profile("turnout", derandomize=True, deadline=None)
 settings.load_profile("turnout")
@@ -46,6 +47,13 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.fixture
+def mutate() -> Iterator[Mutate]:
+    """Replaces parts of `src` until the test ends, and checks that the replacements were used."""
+    with mutation() as mutate:
+        yield mutate
 
 
 @pytest.fixture(scope="session")

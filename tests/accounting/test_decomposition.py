@@ -316,9 +316,9 @@ def test_a_bound_that_rests_on_the_closed_form_says_so():
     ],
     ids=str,
 )
-def test_a_single_block_is_priced_on_no_grid_of_losses(law, relation, release, monkeypatch):
+def test_a_single_block_is_priced_on_no_grid_of_losses(law, relation, release, mutate):
     whole, alone = scheme(law, relation, release), scheme(CheckIn(1), relation, release)
-    monkeypatch.setattr(composition, "_reach", None)
+    mutate(composition, "_reach", None)
     found = epsilon_upper(whole, 1e-5, 1, shared=True)
     assert found == epsilon_upper(whole, 1e-5, 1) <= epsilon_upper(alone, 1e-5)
 

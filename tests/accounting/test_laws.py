@@ -180,10 +180,10 @@ def test_calibration_ends_on_the_private_side_and_near_the_least_noise(
     assert epsilon_upper(scheme_for(sigma * (1 - 3e-4)), delta) > epsilon
 
 
-def test_the_costliest_client_is_found_among_bounds_that_cross(monkeypatch):
+def test_the_costliest_client_is_found_among_bounds_that_cross(mutate):
     first, second, third = (NeighbourBound([], [], name) for name in ("first", "second", "third"))
     brackets = {"first": Bounds(0.97, 0.98), "second": Bounds(0.99, 1.0), "third": Bounds(0.5, 0.6)}
-    monkeypatch.setattr(pricing, "_bracket", lambda bound, *_: brackets[bound.method])
+    mutate(pricing, "_bracket", lambda bound, *_: brackets[bound.method])
     clients = [
         pricing._Client(bound, {Direction.REMOVE: upper})
         for bound, upper in ((third, 0.7), (first, 1.02), (second, 1.01))

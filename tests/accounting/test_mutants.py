@@ -100,7 +100,7 @@ def lower_adds_stay_below_uppers() -> bool:
     return bool(np.all(np.max(lower, axis=0) <= np.min(upper, axis=0)))
 
 
-def drop_the_size_bias(monkeypatch):
+def drop_the_size_bias(mutate):
     """(1 − K/S)₊ under Q, where the payoff belongs under P, whose law of S is size-biased."""
     delta = check_ins.AllocationCurve.delta
 
@@ -108,50 +108,48 @@ def drop_the_size_bias(monkeypatch):
         value = delta(curve, k)
         return value / k if curve.frame.direction is Direction.REMOVE else value
 
-    monkeypatch.setattr(check_ins.AllocationCurve, "delta", unbiased)
+    mutate(check_ins.AllocationCurve, "delta", unbiased)
 
 
-def swap_the_directions(monkeypatch):
+def swap_the_directions(mutate):
     curve = check_ins.allocation_curve
     other = {Direction.REMOVE: Direction.ADD, Direction.ADD: Direction.REMOVE}
-    monkeypatch.setattr(
+    mutate(
         check_ins,
         "allocation_curve",
         lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k),
     )
 
 
-def round_down_instead_of_spreading(monkeypatch):
+def round_down_instead_of_spreading(mutate):
     def rounded(pair, grid):
         masses = np.append(np.diff(pair.q_below(grid.points), prepend=0.0)[1:], 0.0)
         masses[-1] = 1.0 - masses.sum()
         return convex_order.GridDistribution(masses, np.zeros(masses.size), 0.0)
 
-    monkeypatch.setattr(convex_order, "upper_law", rounded)
+    mutate(convex_order, "upper_law", rounded)
 
 
-def forget_the_tail(monkeypatch):
+def forget_the_tail(mutate):
     """What lies above the cap is worth nothing, where the cap is low."""
     law, frame = convex_order.upper_law, check_ins.Framing.frame
-    monkeypatch.setattr(convex_order, "upper_law", lambda *a: replace(law(*a), beyond=0.0))
-    monkeypatch.setattr(
-        check_ins.Framing, "frame", lambda *a: replace(f := frame(*a), cap=0.5 * f.cap)
-    )
+    mutate(convex_order, "upper_law", lambda *a: replace(law(*a), beyond=0.0))
+    mutate(check_ins.Framing, "frame", lambda *a: replace(f := frame(*a), cap=0.5 * f.cap))
 
 
-def miscount_who_may_come(monkeypatch):
+def miscount_who_may_come(mutate):
     """p₀ off by one window of sixty-four."""
     curve = check_ins.diluted
-    monkeypatch.setattr(
+    mutate(
         check_ins,
         "diluted",
         lambda base, direction, probability: curve(base, direction, probability * 63 / 64),
     )
 
 
-def forget_a_window(monkeypatch):
+def forget_a_window(mutate):
     compose = composition.ComposedCurve.of
-    monkeypatch.setattr(
+    mutate(
         composition.ComposedCurve,
         "of",
         staticmethod(
@@ -160,22 +158,22 @@ def forget_a_window(monkeypatch):
     )
 
 
-def ignore_the_probability(monkeypatch):
-    monkeypatch.setattr(check_ins, "diluted", lambda base, direction, probability: base)
+def ignore_the_probability(mutate):
+    mutate(check_ins, "diluted", lambda base, direction, probability: base)
 
 
-def forget_the_displaced_client(monkeypatch):
+def forget_the_displaced_client(mutate):
     blocks_of = decomposition.blocks_of
-    monkeypatch.setattr(
+    mutate(
         decomposition,
         "blocks_of",
         lambda part, upper, lower: blocks_of(part, lower, lower),
     )
 
 
-def forget_what_wraps_in_from_below(monkeypatch):
+def forget_what_wraps_in_from_below(mutate):
     """What lies outside the edges is charged nothing, where the edges are narrow."""
-    monkeypatch.setattr(check_ins, "_log_outside", lambda *a: -math.inf)
+    mutate(check_ins, "_log_outside", lambda *a: -math.inf)
     frame = check_ins.Framing.frame
 
     def narrow(*a):
@@ -183,7 +181,7 @@ def forget_what_wraps_in_from_below(monkeypatch):
         low = 0.5 * (wide.low + wide.threshold)
         return replace(wide, low=low, high=max(wide.high, low + 1.01 * wide.cap))
 
-    monkeypatch.setattr(check_ins.Framing, "frame", narrow)
+    mutate(check_ins.Framing, "frame", narrow)
 
 
 MUTANTS = [
@@ -200,8 +198,8 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=lambda f: f.__name__)
-def test_mutants_are_caught(monkeypatch, mutant, check):
+def test_mutants_are_caught(mutate, mutant, check):
     assert check()
     clear_caches()
-    mutant(monkeypatch)
+    mutant(mutate)
     assert not check()

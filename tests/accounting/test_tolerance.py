@@ -37,12 +37,12 @@ def test_a_direction_that_cannot_be_the_larger_one_may_be_wide():
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_wide_bracket_is_an_answer(monkeypatch, swapped):
+def test_a_wide_bracket_is_an_answer(mutate, swapped):
     """Who promises an ε needs the upper bound alone, so a wide bracket is no refusal."""
     wide, narrow = Bounds(0.2, 1.0), Bounds(0.85, 0.86)
     remove, add = (narrow, wide) if swapped else (wide, narrow)
     brackets = {Direction.REMOVE: remove, Direction.ADD: add}
-    monkeypatch.setattr(pricing, "_bracket", lambda _, direction, *__: brackets[direction])
+    mutate(pricing, "_bracket", lambda _, direction, *__: brackets[direction])
     parts = Decomposition(NeighbourBound([], [], "an analysis"))
     found = decomposition_bounds(parts, Relation.ADD_REMOVE, 1e-6, 1e-3)
     assert found == {"remove": remove, "add": add}
@@ -71,13 +71,13 @@ def test_what_meets_its_tolerance_does_not_at_a_smaller_one():
     assert price(scheme, 1e-5, tolerance=1e-3).epsilon.relative_width <= 1e-3
 
 
-def test_clients_with_windows_of_their_own_follow_the_same_rule(monkeypatch):
+def test_clients_with_windows_of_their_own_follow_the_same_rule(mutate):
     law = AvailabilityCheckIn(np.ones((2, 2), bool), 2, probability=0.000356)
     scheme = Scheme(GaussianNoise(0.2284), law, Relation.ADD_REMOVE)
     guarantee = price(scheme, 1.39e-15)
     assert guarantee.meets_tolerance
     assert guarantee.directions["add"].relative_width > 0.1
-    monkeypatch.setattr(pricing, "_bracket", lambda *_: Bounds(1e-9, 40.0))
+    mutate(pricing, "_bracket", lambda *_: Bounds(1e-9, 40.0))
     wide = price(scheme, 1.39e-15)
     assert not wide.meets_tolerance
     assert wide.epsilon.upper == guarantee.epsilon.upper

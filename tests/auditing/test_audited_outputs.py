@@ -149,14 +149,12 @@ def test_one_run_without_noise_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [SeededCode, LInfRandomizer])
-def test_messages_of_many_values_are_told_apart_by_what_they_stand_for(kind, monkeypatch):
+def test_messages_of_many_values_are_told_apart_by_what_they_stand_for(kind, mutate):
     honest = tn.audit(kind(650, 4.0), trials=2000)
     assert honest.consistent
     assert honest.epsilon_lower > 0.3
     claimed = Bounds(0.0, 1.0)
-    monkeypatch.setattr(
-        audited, "_of_message", lambda of, delta: Statement({"replace": claimed}, 0.0, {})
-    )
+    mutate(audited, "_of_message", lambda of, delta: Statement({"replace": claimed}, 0.0, {}))
     assert not tn.audit(kind(650, 4.0), trials=2000).consistent
 
 

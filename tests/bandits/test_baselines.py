@@ -15,7 +15,7 @@ from turnout.bandits import (
     simulate_bandit,
     sphere_environment,
 )
-from turnout.bandits.private_ucb import _joined
+from turnout.bandits.private_ucb import pull_sums
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomness import SimulationStreams
 from turnout.schemes import TrustModel
@@ -89,8 +89,8 @@ def test_two_clients_are_as_far_apart_as_the_noise_is_for():
     most = 0.0
     for _ in range(2000):
         a, b = generator.standard_normal((2, 3))
-        one = _joined(a / np.linalg.norm(a), 1, 1.0)
-        other = _joined(b / np.linalg.norm(b), 1, -1.0)
+        one = pull_sums(a / np.linalg.norm(a), 1, 1.0)
+        other = pull_sums(b / np.linalg.norm(b), 1, -1.0)
         most = max(most, float(np.linalg.norm(one - other)))
     assert 2.1 < most <= np.sqrt(4.5)
 

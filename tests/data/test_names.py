@@ -14,18 +14,18 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.data import files
 
 
-def stored(folder, monkeypatch, text: str) -> None:
+def stored(folder, monkeypatch, mutate, text: str) -> None:
     data = text.encode()
     place = folder / "names" / "ssa_names_2017_counts.csv.gz"
     place.parent.mkdir()
     place.write_bytes(gzip.compress(data))
     monkeypatch.setenv("TURNOUT_DATA", str(folder))
     changed = dataclasses.replace(files._FILE, sha256=hashlib.sha256(data).hexdigest())
-    monkeypatch.setattr(files, "_FILE", changed)
+    mutate(files, "_FILE", changed)
 
 
-def test_items_are_sorted_and_expanded(tmp_path, monkeypatch):
-    stored(tmp_path, monkeypatch, "name,n\nB,2\nA,2\nC,5\n")
+def test_items_are_sorted_and_expanded(tmp_path, monkeypatch, mutate):
+    stored(tmp_path, monkeypatch, mutate, "name,n\nB,2\nA,2\nC,5\n")
     found = files.first_names()
     assert found.items == ("C", "A", "B")
     assert found.counts.tolist() == [5, 2, 2]
@@ -38,8 +38,8 @@ def test_items_are_sorted_and_expanded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["name\nA\n", "name,n\nA,x\n", "name,n\nA\n"])
-def test_a_damaged_table_is_refused(tmp_path, monkeypatch, text):
-    stored(tmp_path, monkeypatch, text)
+def test_a_damaged_table_is_refused(tmp_path, monkeypatch, mutate, text):
+    stored(tmp_path, monkeypatch, mutate, text)
     with pytest.raises(StorageError, match="no table"):
         files.first_names()
 

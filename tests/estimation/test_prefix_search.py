@@ -8,7 +8,7 @@ from scipy import stats
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation import FrequencyTally
-from turnout.estimation.prefix_search import PrefixSearch, _continued
+from turnout.estimation.prefix_search import PrefixSearch, continuation_scores
 from turnout.randomizers import OneBitHadamard
 from turnout.randomness import SimulationStreams
 from turnout.testing import enumerate_outputs
@@ -23,7 +23,7 @@ def test_continuations_have_the_sums_of_single_scores():
     stream = source("continued")
     messages = randomizer.encode(stream.below(2**7, 50), stream)
     prefixes = np.array([3, 0, 6])
-    found = _continued(messages, prefixes, 4)
+    found = continuation_scores(messages, prefixes, 4)
     for place, prefix in enumerate(prefixes):
         for suffix in range(16):
             item = int(prefix) * 16 + suffix
@@ -94,7 +94,7 @@ def test_what_sits_at_the_threshold_is_hardly_ever_named():
         messages = search.encode(values, groups, stream)
         named = set(search.find(messages, 0.2, 0.1).items.tolist())
         wrong += bool(named - {77})
-        last = _continued(messages[-1], np.array([7, 300, 4000]) >> 4, 4)
+        last = continuation_scores(messages[-1], np.array([7, 300, 4000]) >> 4, 4)
         gain = float(search.randomizer(1).gain)
         naive += bool((last / len(messages[-1]) / gain > 0.2).any())
     assert stats.binom.sf(wrong - 1, rounds, 0.1) > 1e-9

@@ -50,7 +50,7 @@ def test_values_and_gradients_are_those_of_pytorch(settings):
         assert torch.equal(mine, theirs)
 
 
-def test_modules_and_functions_are_taken_over(monkeypatch):
+def test_modules_and_functions_are_taken_over(mutate):
     taken = []
     own = local_updates._pooled
 
@@ -58,7 +58,7 @@ def test_modules_and_functions_are_taken_over(monkeypatch):
         taken.append(args)
         return own(*args, **kwargs)
 
-    monkeypatch.setattr(local_updates, "_pooled", counted)
+    mutate(local_updates, "_pooled", counted)
     with fast_max_pooling():
         torch.nn.MaxPool2d(2)(images()[0])
         functional.max_pool2d(images()[0], 2)

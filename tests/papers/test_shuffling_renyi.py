@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutants import mutation
 from scipy.special import logsumexp
 from scipy.stats import binom, multinomial
 from shuffled_renyi import ratio_groups, ratio_laws
@@ -96,9 +97,9 @@ def test_of_more_clients_it_is_a_little_above(local_epsilon: float, clients: int
 )
 @settings(max_examples=25, deadline=None)
 def test_never_below_and_close(epsilon: float, clients: int, order: float, few: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ratio_groups, "_FEW_CLIENTS", few)
-        patch.setattr(ratio_groups, "_POINTS", 20_000)
+    with mutation() as mutate:
+        mutate(ratio_groups, "_FEW_CLIENTS", few)
+        mutate(ratio_groups, "_POINTS", 20_000)
         ratio_groups.ratio_law.cache_clear()
         found = bound(clones_pair(epsilon), clients, (order,))
     truth = summed(clones_pair(epsilon), clients, (order,))
@@ -279,8 +280,8 @@ def counted(pair: BlanketPair, clients: int, orders: tuple[float, ...]) -> np.nd
 @pytest.mark.parametrize("pair", NEUTRALS.values(), ids=NEUTRALS)
 @pytest.mark.parametrize("few", [0, 40])
 @pytest.mark.parametrize("clients", [1, 2, 13])
-def test_neutral_messages(monkeypatch, pair: BlanketPair, few: int, clients: int) -> None:
-    monkeypatch.setattr(ratio_groups, "_FEW_WITH_NEUTRALS", few)
+def test_neutral_messages(mutate, pair: BlanketPair, few: int, clients: int) -> None:
+    mutate(ratio_groups, "_FEW_WITH_NEUTRALS", few)
     truth, found = counted(pair, clients, ORDERS[1:]), bound(pair, clients, ORDERS[1:])
     assert np.all(found >= truth * (1 - 1e-12) - 1e-13)
     assert found == pytest.approx(truth, rel=1e-9 if few else 3e-2, abs=1e-11)
@@ -318,8 +319,8 @@ def test_shuffles_of_k_ary_response_lie_below_their_own_pair() -> None:
     assert third == pytest.approx(exact, rel=1e-9)
 
 
-def test_neutral_messages_that_take_too_long_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr(ratio_groups, "_MOST_WALKS", 50)
+def test_neutral_messages_that_take_too_long_are_refused(mutate) -> None:
+    mutate(ratio_groups, "_MOST_WALKS", 50)
     with pytest.raises(NumericalError, match="too many walks"):
         blanket_renyi(kary_pair(6.0, 20), 10**5, (2.0,))
 
@@ -351,19 +352,19 @@ class TestMutants:
         ratio_groups.ratio_law.cache_clear()
         return bool(bound(pair, clients, (order,))[0] < summed(pair, clients, (order,))[0])
 
-    def test_groups_that_count_as_their_largest(self, monkeypatch) -> None:
+    def test_groups_that_count_as_their_largest(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def shifted(trials: int, chance: float, lowest: float, count: int):
             first, masses, low = plain(trials, chance, lowest, count)
             return np.append(first[1:], trials), masses, low
 
-        monkeypatch.setattr(ratio_groups, "_MOST_GROUPS", 64)
+        mutate(ratio_groups, "_MOST_GROUPS", 64)
         assert not self.missed()
-        monkeypatch.setattr(ratio_groups, "_groups", shifted)
+        mutate(ratio_groups, "_groups", shifted)
         assert self.missed()
 
-    def test_few_clones_left_out(self, monkeypatch) -> None:
+    def test_few_clones_left_out(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def cut(trials: int, chance: float, lowest: float, count: int):
@@ -371,35 +372,35 @@ class TestMutants:
             return first[first > 20], masses[first > 20], low
 
         assert not self.missed(900, 3000.0, 4.0)
-        monkeypatch.setattr(ratio_groups, "_groups", cut)
+        mutate(ratio_groups, "_groups", cut)
         assert self.missed(900, 3000.0, 4.0)
 
-    def test_walks_cut_at_their_window(self, monkeypatch) -> None:
+    def test_walks_cut_at_their_window(self, mutate) -> None:
         plain = ratio_laws.walk_law
 
         def short(steps: int, reach: float):
             return plain(steps, 2 * math.sqrt(steps))
 
-        monkeypatch.setattr(ratio_laws, "walk_law", short)
+        mutate(ratio_laws, "walk_law", short)
         assert not self.missed()  # what lies beyond is moved outwards
-        monkeypatch.setattr(ratio_laws, "log_beyond", lambda steps, d: np.full(d.size, -np.inf))
+        mutate(ratio_laws, "log_beyond", lambda steps, d: np.full(d.size, -np.inf))
         assert self.missed()
 
-    def test_her_own_message_counted_twice(self, monkeypatch) -> None:
+    def test_her_own_message_counted_twice(self, mutate) -> None:
         plain = ratio_laws.RatioLaw.add
 
         def larger(self, steps: int, reach: float, parts) -> None:
             plain(self, steps + 1, reach, [(weight, drift + 1) for weight, drift in parts])
 
-        monkeypatch.setattr(ratio_laws.RatioLaw, "add", larger)
+        mutate(ratio_laws.RatioLaw, "add", larger)
         assert self.missed()
         assert self.missed(clients=7)
 
-    def test_a_walk_without_her_own_step(self, monkeypatch) -> None:
+    def test_a_walk_without_her_own_step(self, mutate) -> None:
         pair, plain = NEUTRALS["trinomial"], ratio_laws.RatioLaw.add
 
         def shorter(self, steps: int, reach: float, parts) -> None:
             plain(self, steps - 1, reach, parts)
 
-        monkeypatch.setattr(ratio_laws.RatioLaw, "add", shorter)
+        mutate(ratio_laws.RatioLaw, "add", shorter)
         assert bound(pair, 13, (2.0,))[0] < counted(pair, 13, (2.0,))[0]

@@ -105,8 +105,8 @@ def test_neighbouring_clients_are_independent():
 
 @by_source
 @pytest.mark.parametrize(("window", "picks"), [(6, 2), (5, 3), (6, 4)])
-def test_k_subset(source, window, picks, monkeypatch):
-    monkeypatch.setattr(drawing, "_CELLS", 2**12)  # Many chunks, the last one shorter.
+def test_k_subset(source, window, picks, mutate):
+    mutate(drawing, "_CELLS", 2**12)  # Many chunks, the last one shorter.
     n = 40_000
     law = KSubset(window, picks)
     patterns = {sum(2**s for s in c): i for i, c in enumerate(combinations(range(window), picks))}

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.protocol.lattice import Lattice, _norm_squared
+from turnout.protocol.lattice import Lattice, norm_squared_of
 
 POSITIVE = st.floats(1e-6, 1e6)
 
@@ -55,7 +55,7 @@ def test_other_roundings_break_the_norm(mutant):
     update = np.array([0.1, -0.7, 0.5, 0.5, 0.1])
     update *= 1 / np.linalg.norm(update) * (1 - 1e-9)
     worst = max(
-        _norm_squared(mutant(clipped(update + shift, 1.0) / lattice.step))
+        norm_squared_of(mutant(clipped(update + shift, 1.0) / lattice.step))
         for shift in np.arange(50) / 99
     )
     assert worst > lattice.norm_squared_limit
@@ -106,7 +106,7 @@ def test_check_refuses_and_never_repairs():
 def test_the_norm_check_does_not_overflow(value):
     # In int32 each of these wraps, and in int64 eight or more squares of 2⁶² do.
     update = np.full(70_000, value, np.int32)
-    assert _norm_squared(update) == 70_000 * value**2
+    assert norm_squared_of(update) == 70_000 * value**2
     lattice = Lattice(1.0, 2.0**31 - 1, 70_000)
     if 70_000 * value**2 > lattice.norm_squared_limit:
         with pytest.raises(RemoteProtocolError, match="not clipped"):
@@ -118,7 +118,7 @@ def test_the_norm_check_does_not_overflow(value):
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=40))
 def test_the_norm_is_exact(values):
     update = np.array(values, np.int32)
-    assert _norm_squared(update) == exact_norm_squared(update)
+    assert norm_squared_of(update) == exact_norm_squared(update)
 
 
 def test_the_limit_itself_passes_and_one_more_does_not():

@@ -31,7 +31,7 @@ def bodies_of(randomizer, count, seed=1):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_client_sends_is_read_and_summed_as_it_is(kind, monkeypatch):
+def test_what_a_client_sends_is_read_and_summed_as_it_is(kind, mutate):
     randomizer = KINDS[kind]
     encoding, bodies = MessageEncoding(randomizer), bodies_of(randomizer, 10)
     assert {len(body) for body in bodies} == {encoding.encoded_size}
@@ -39,7 +39,7 @@ def test_what_a_client_sends_is_read_and_summed_as_it_is(kind, monkeypatch):
     rows = np.array([encoding.decode(body) for body in bodies])
     expected = Randomized(randomizer, 1.0).summed(rows)
     for at_once in (3, 10, 1 << 14):
-        monkeypatch.setattr(randomized, "_AT_ONCE", at_once)
+        mutate(randomized, "_AT_ONCE", at_once)
         total = encoding.summed(iter(bodies))
         assert np.array_equal(total.total, expected.total)
         assert (total.count, total.noised) == (10, 10)

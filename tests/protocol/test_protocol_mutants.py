@@ -191,13 +191,14 @@ def window_one_short(original):
     return init
 
 
-def one_pick_more(monkeypatch):
+def one_pick_more(mutate):
     rule = replace(RULES.rows[KOf], quota=lambda draw: draw.picks + 1)
-    monkeypatch.setitem(RULES.rows, KOf, rule)
+    mutate(RULES, "rows", {**RULES.rows, KOf: rule})
 
 
-def anybody_at_any_step(monkeypatch):
-    monkeypatch.setitem(RULES.rows, Staggered, replace(RULES.rows[Staggered], eligible=None))
+def anybody_at_any_step(mutate):
+    rule = replace(RULES.rows[Staggered], eligible=None)
+    mutate(RULES, "rows", {**RULES.rows, Staggered: rule})
 
 
 def table_with(table, state, event, cell):
@@ -205,22 +206,22 @@ def table_with(table, state, event, cell):
     return {s: {**row, event: cell} if s is state else row for s, row in table.items()}
 
 
-def second_answer(monkeypatch):
+def second_answer(mutate):
     answered = messages.ClientState.ANSWERED
     broken = table_with(messages.CLIENT_TABLE, answered, messages.ClientEvent.REQUESTED, answered)
-    monkeypatch.setattr("turnout.protocol.client.CLIENT_TABLE", broken)
+    mutate("turnout.protocol.client", "CLIENT_TABLE", broken)
 
 
-def late_check_in(monkeypatch):
+def late_check_in(mutate):
     waiting = messages.ClientState.WAITING
     checked_in = messages.ClientState.CHECKED_IN
     broken = table_with(messages.CLIENT_TABLE, waiting, messages.ClientEvent.SLOT_PAST, checked_in)
-    monkeypatch.setattr("turnout.protocol.client.CLIENT_TABLE", broken)
+    mutate("turnout.protocol.client", "CLIENT_TABLE", broken)
 
 
 def replaced(owner, name, make):
     """A mutation that replaces one method."""
-    return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+    return lambda mutate: mutate(owner, name, make(getattr(owner, name)))
 
 
 def always(value):
@@ -296,8 +297,8 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_noticed(name, monkeypatch):
-    guarantee, mutate = MUTANTS[name]
-    mutate(monkeypatch)
+def test_mutant_is_noticed(name, mutate):
+    guarantee, mutant = MUTANTS[name]
+    mutant(mutate)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         guarantee()

@@ -177,7 +177,7 @@ def any_step_will_do(self, step, what):
     ("method", "mutant"),
     [("_places", takes_every_update), ("_refuse_other_steps", any_step_will_do)],
 )
-def test_a_coordinator_that_takes_what_comes_is_noticed(method, mutant, monkeypatch):
-    monkeypatch.setattr(Coordinator, method, mutant)
+def test_a_coordinator_that_takes_what_comes_is_noticed(method, mutant, mutate):
+    mutate(Coordinator, method, mutant)
     with pytest.raises(AssertionError):
         many_worlds(200)

@@ -12,7 +12,7 @@ from scipy import stats
 from turnout.core.errors import ParameterError
 from turnout.randomizers import GaussianRandomizer, LaplaceRandomizer
 from turnout.randomizers.interface import exponential_below
-from turnout.randomizers.numbers import _halvings, geometric_weights, shift_ratio
+from turnout.randomizers.numbers import geometric_weights, halvings, shift_ratio
 from turnout.randomness import OSRandomness, SimulationStreams, Source
 from turnout.randomness.source import LARGEST_RANGE
 from turnout.testing import assert_frequencies, assert_mean, assert_rejects
@@ -78,7 +78,7 @@ def test_a_level_is_drawn_by_its_weight():
                 # No halving (an odd word), the weight, the sign; 0 lies mid-way on the lattice.
                 message = randomizer.encode([-1.0], Scripted(1, drawn, sign))[0]
                 assert message == (2 * sign - 1) * (2 * rest + 1)
-    assert _halvings(3, Scripted(1, 8, 0, 0, 4)).tolist() == [0, 3, 126]
+    assert halvings(3, Scripted(1, 8, 0, 0, 4)).tolist() == [0, 3, 126]
 
 
 @pytest.mark.parametrize("stream", [OSRandomness(), SimulationStreams(31).source("laplace")])

@@ -6,7 +6,7 @@ import random
 import mpmath
 import pytest
 
-from turnout.randomness.lattice_noise import _root_of_two_over_pi, tail_and_density, tail_bounds
+from turnout.randomness.lattice_noise import root_of_two_over_pi, tail_and_density, tail_bounds
 
 FORTY_DIGITS = mpmath.mpf(10) ** -40
 
@@ -72,4 +72,4 @@ def test_floats_do_not_pass_for_it():
 def test_the_constant():
     for bits in (64, 128, 1024):
         exact = mpmath.sqrt(2 / mpmath.pi) * 2**bits
-        assert exact - 2 < _root_of_two_over_pi(bits) <= exact
+        assert exact - 2 < root_of_two_over_pi(bits) <= exact

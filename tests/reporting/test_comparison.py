@@ -207,9 +207,9 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [("1", True), ("", False)])
-def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
+def test_a_terminal_sees_how_far_it_is(monkeypatch, mutate, capsys, terminal, shown):
     started = threading.Event()
-    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
+    mutate(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", terminal)
     begin = Progress.start
 
@@ -226,18 +226,18 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
     assert printed.out == ""
 
 
-def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
+def test_nothing_is_shown_of_what_is_quick(monkeypatch, mutate, capsys):
     assert 0 < progress._PATIENCE_SECONDS < 60
-    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
+    mutate(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress.progress_bar("comparing") as watch:
         watch(1, 2)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, capsys):
+def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, mutate, capsys):
     started = threading.Event()
-    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
+    mutate(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     begin = Progress.start
     monkeypatch.setattr(Progress, "start", lambda bar: (begin(bar), started.set()))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from turnout.core.errors import StorageError
-from turnout.runs.training import _checkpoint
+from turnout.runs.training import checkpoint_place
 
 
 def test_a_checkpoint_lies_with_the_counts(tmp_path):
-    place = _checkpoint(tmp_path, "checkpoint.npz")
+    place = checkpoint_place(tmp_path, "checkpoint.npz")
     assert place == tmp_path / "simulator" / "checkpoint.npz"
     assert place.parent.is_dir()
 
@@ -17,4 +17,4 @@ def test_a_checkpoint_lies_with_the_counts(tmp_path):
 def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path):
     (tmp_path / "simulator").write_text("in the way")
     with pytest.raises(StorageError, match="cannot be written"):
-        _checkpoint(tmp_path, "checkpoint.npz")
+        checkpoint_place(tmp_path, "checkpoint.npz")

@@ -45,14 +45,14 @@ def kept(text: str, notes: Notes, inputs=INPUTS, folder=None):
     return workload.features_of(features, inputs, notes)
 
 
-def forbid_writing(monkeypatch) -> None:
+def forbid_writing(mutate) -> None:
     def fail(*_):
         raise AssertionError("made anew")
 
-    monkeypatch.setattr(layout.Shelf, "_allocate", fail)
+    mutate(layout.Shelf, "_allocate", fail, reached=False)
 
 
-def test_what_is_kept_is_what_is_computed(notes, monkeypatch, tmp_path):
+def test_what_is_kept_is_what_is_computed(notes, mutate, tmp_path):
     found = kept("hog", notes)
     assert np.array_equal(found, apply_features("hog", INPUTS))
     folder = tmp_path / "cache" / "turnout" / "features"
@@ -60,7 +60,7 @@ def test_what_is_kept_is_what_is_computed(notes, monkeypatch, tmp_path):
     assert line.startswith(f"hog of 200 inputs kept in {folder}")
     assert line.endswith("0.0 MiB, a function of private data")
     assert folder.stat().st_mode & 0o077 == 0
-    forbid_writing(monkeypatch)
+    forbid_writing(mutate)
     assert np.array_equal(kept("hog", notes), found)
     assert len(notes.lines) == 1
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import turnout as tn
 from turnout import data as datasets
-from turnout.api.trained import _as_learned
+from turnout.api.trained import scaled_as_learned
 from turnout.cli.training import predict
 from turnout.core.errors import ParameterError, StorageError
 from turnout.runs.training import AVERAGED, CARD, LAST, MODEL
@@ -97,8 +97,8 @@ def test_inputs_that_do_not_fit_are_refused(run):
 
 def test_whole_numbers_that_float32_makes_one_are_refused():
     with pytest.raises(ParameterError, match="whole numbers that float32 holds"):
-        _as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
-    assert _as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
+        scaled_as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
+    assert scaled_as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
 
 
 def test_the_command_prints_or_writes_classes_and_scores(run, tmp_path):
@@ -134,7 +134,7 @@ def test_resuming_a_finished_run_writes_its_missing_model(run):
 def test_another_scale_than_that_of_bytes_is_refused(inputs, refused):
     if refused:
         with pytest.raises(ParameterError, match="from 0 to 255"):
-            _as_learned(inputs, learned_from_bytes=True)
+            scaled_as_learned(inputs, learned_from_bytes=True)
     else:
-        kept = _as_learned(inputs, learned_from_bytes=True)
+        kept = scaled_as_learned(inputs, learned_from_bytes=True)
         assert kept.dtype == (np.uint8 if inputs.dtype.kind == "i" else np.float32)

@@ -154,8 +154,8 @@ def test_a_private_search_keeps_the_best_run_alone(private):
     assert json.loads((private.folder / "tune.json").read_text()) == private.to_dict()
 
 
-def test_the_best_of_several_private_runs_has_the_largest_noisy_score(monkeypatch, private):
-    monkeypatch.setattr(Search, "_count", lambda self: 3)
+def test_the_best_of_several_private_runs_has_the_largest_noisy_score(mutate, private):
+    mutate(Search, "_count", lambda self: 3)
     search = Search.of(Plan.from_mapping(TABLES), Path(), Unwatched())
     scores = [search._run(number, values(search, number))[0] for number in range(3)]
     found = search.finished(Unwatched())
@@ -168,8 +168,8 @@ def test_the_best_of_several_private_runs_has_the_largest_noisy_score(monkeypatc
 
 
 @pytest.mark.parametrize("tables", [PUBLIC, TABLES], ids=["public", "private"])
-def test_a_stopped_search_goes_on_to_the_same_end(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(Search, "_count", lambda self: 3)
+def test_a_stopped_search_goes_on_to_the_same_end(tables, tmp_path, monkeypatch, mutate):
+    mutate(Search, "_count", lambda self: 3)
     whole = tune(tables)
     carried_out, calls = ReadyRun.carried_out, []
 

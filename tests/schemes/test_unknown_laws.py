@@ -147,7 +147,7 @@ OTHERS = {
     "read": lambda law: scheme_from_dict(charter_of(law)),
     "an invitation": lambda law: participation_from_dict(charter_of(law)["participation"]),
     "a plan": lambda law: Plan.from_toml(PLAN.format(type(law).__name__.lower())),
-    "verified charter": lambda law: document._rebuilt(charter_of(law)),
+    "verified charter": lambda law: document.rebuilt(charter_of(law)),
 }
 """Whoever asks for a law, but not for its draws."""
 TELL = {

@@ -17,7 +17,7 @@ from turnout.service.contract.charter import Charter
 from turnout.service.contract.wire import artefact_path
 from turnout.service.coordinator import new_task as founding
 from turnout.service.coordinator.new_task import new_task
-from turnout.service.device.trainer import _task, npz_records, trainer_on
+from turnout.service.device.trainer import npz_records, task_of_charter, trainer_on
 from turnout.service.graphs.updates import GraphUpdates
 from turnout.service.storage.opening import open_storage
 
@@ -105,10 +105,12 @@ def test_a_device_gets_it_over_http_and_computes_what_the_simulation_does(new, s
 def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
     """The plan's own model computes the same task; features that are named must agree."""
     workload, _ = simulated
-    assert _task(workload, new.charter).dimension == 650
+    assert task_of_charter(workload, new.charter).dimension == 650
     other = Plan.from_toml(PLAN.replace("standardized", "pixels"))
     with pytest.raises(ParameterError, match="features"):
-        _task(type(workload)(other, workload.data, 40, workload.participation), new.charter)
+        task_of_charter(
+            type(workload)(other, workload.data, 40, workload.participation), new.charter
+        )
 
 
 def test_features_of_ones_own_are_a_graph_too(tmp_path, simulated):

@@ -293,10 +293,10 @@ def test_a_device_keeps_its_guarantee(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_device_is_noticed(tmp_path, monkeypatch, mutant):
+def test_a_broken_device_is_noticed(tmp_path, monkeypatch, mutate, mutant):
     guarantee, *changes = MUTANTS[mutant]
     for owner, name, old, new in changes:
         broken = mutated(getattr(owner, name), old, new)
-        monkeypatch.setattr(owner, name, broken)
+        mutate(owner, name, broken)
     with pytest.raises((AssertionError, pytest.fail.Exception, StorageError, RemoteProtocolError)):
         checked(guarantee, tmp_path, monkeypatch)

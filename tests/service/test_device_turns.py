@@ -321,7 +321,7 @@ def test_an_answer_in_between_costs_the_turn_only(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["check_ins", "requests", "updates"])
-def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what, monkeypatch):
+def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what, mutate):
     world = World(tmp_path, charter_of(CheckIn(2, 2), ONE))
 
     def refuse(client, step, body):
@@ -331,7 +331,7 @@ def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what,
 
     for world_answer in (WireAnswer.REFUSED, WireAnswer.LATE, WireAnswer.CONFLICT):
         world = World(tmp_path / world_answer, charter_of(CheckIn(2, 2), ONE))
-        monkeypatch.setattr(world.coordinator, f"_{what}", refuse)
+        mutate(world.coordinator, f"_{what}", refuse)
         assert world.start() == {world_answer.value: 2}
         assert world.coordinator.rows == {}
 

@@ -55,7 +55,7 @@ def test_the_operator_is_told_that_models_are_not_evaluated(tmp_path, error):
 
 
 @pytest.mark.parametrize("where", ["prepare", "evaluate", "snapshot"])
-def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, where):
+def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, mutate, where):
     failures = [OSError(errno.EMFILE, "too many open files"), MemoryError()]
     monkeypatch.setattr(conductor, "FIRST_PAUSE_SECONDS", 0.001)
 
@@ -76,7 +76,7 @@ def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, where):
         async with world(tmp_path) as w:
             evaluator = Evaluator(w.running, prepare, Adding())
             scored = evaluator._scored
-            monkeypatch.setattr(evaluator, "_scored", lambda: (maybe("snapshot"), scored())[1])
+            mutate(evaluator, "_scored", lambda: (maybe("snapshot"), scored())[1])
             evaluator.start()
             await until(lambda: w.running.metrics.accuracy._value.get() == 0.5)
             assert not failures

@@ -21,7 +21,7 @@ from turnout.service.web import connections
 from turnout.service.web import server as descriptors
 from turnout.service.web.bounded_server import BoundedServer, listening_at
 from turnout.service.web.connections import Awaits, Connections, proxies
-from turnout.service.web.server import _server
+from turnout.service.web.server import http_server
 from turnout.service.web.settings import Settings
 from turnout.service.witness.app import WitnessStore
 from turnout.service.witness.app import create_witness_app as witness_app
@@ -68,7 +68,7 @@ async def served(folder, most=64, **how):
     async with world(folder, **how) as w:
         made = Served(w)
         settings = Settings(db="db", port=0)
-        server = _server(w.running, None, settings, None, most, clock=lambda: made.now)
+        server = http_server(w.running, None, settings, None, most, clock=lambda: made.now)
         with listening_at(settings.host, settings.port) as listening:
             made.port = listening.getsockname()[1]
             serving = asyncio.create_task(server.serve(listening))

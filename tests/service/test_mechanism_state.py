@@ -15,13 +15,13 @@ from turnout.protocol.mechanisms import Aggregated
 from turnout.schemes import CheckIn, ReleaseRule
 from turnout.service.contract.charter import Charter
 from turnout.service.coordinator.engine import Engine
-from turnout.service.coordinator.releases import _packed, _unpacked
+from turnout.service.coordinator.releases import pack_mechanism_state, unpack_mechanism_state
 
 
 def test_a_state_is_read_back_as_it_was_written():
     state = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, -2], np.int32)}
     initial = {name: np.zeros_like(array) for name, array in state.items()}
-    read = _unpacked(initial, _packed(state))
+    read = unpack_mechanism_state(initial, pack_mechanism_state(state))
     assert read.keys() == state.keys()
     for name, array in state.items():
         np.testing.assert_array_equal(read[name], array)
@@ -38,7 +38,7 @@ def test_a_state_is_read_back_as_it_was_written():
 )
 def test_a_state_of_another_length_is_damage(initial, data):
     with pytest.raises(StorageError, match="state is damaged"):
-        _unpacked(initial, data)
+        unpack_mechanism_state(initial, data)
 
 
 class Differences:

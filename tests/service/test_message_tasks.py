@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from memory_storage import MemoryStorage
+from mutants import mutation
 
 from turnout.accounting import price
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
@@ -86,7 +87,7 @@ class Told(Source):
         return np.array(values, dtype=np.int64)
 
 
-def simulated(norm, monkeypatch):
+def simulated(norm):
     """The parameters at the end, and how often each message was sent in each step."""
     plan = Plan.from_toml(text(norm))
     sent, source = defaultdict(Counter), SimulationStreams.source
@@ -110,10 +111,10 @@ def simulated(norm, monkeypatch):
         sent[step].update(randomizer.pack(row) for row in rows)
         return np.concatenate(rows)
 
-    with monkeypatch.context() as changed:
-        changed.setattr(SimulationStreams, "source", named)
-        changed.setattr(KINDS[norm], "encode_updates", told)
-        changed.setattr(SupervisedTask, "_groups", ordered)
+    with mutation() as mutate:
+        mutate(SimulationStreams, "source", named)
+        mutate(KINDS[norm], "encode_updates", told)
+        mutate(SupervisedTask, "_groups", ordered)
         workload = gather(plan, Path())
         prepared, algorithm = prepare(plan, workload.population), build_algorithm(workload)
         run = Simulation(
@@ -179,7 +180,7 @@ class Served:
 
 @pytest.mark.parametrize("norm", KINDS)
 def test_same_draws_same_bits_simulated_or_served(norm, monkeypatch):
-    parameters, sent = simulated(norm, monkeypatch)
+    parameters, sent = simulated(norm)
     served = Served(norm)
     assert served.run() == parameters
     assert served.sent == sent
@@ -190,7 +191,7 @@ def test_same_draws_same_bits_simulated_or_served(norm, monkeypatch):
 
 def test_a_device_that_clips_in_another_norm_is_noticed(monkeypatch):
     """A negative control of the test above."""
-    _, sent = simulated("linf", monkeypatch)
+    _, sent = simulated("linf")
     right = trainer_on_dealt()(task("linf").charter)
     served = Served("linf", Trainer(right._task))  # clips in ℓ2, as for whole numbers
     served.run()

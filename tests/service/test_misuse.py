@@ -109,14 +109,14 @@ def test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, rout
     asyncio.run(main())
 
 
-def test_the_oracle_test_notices_an_answer_that_tells(tmp_path, monkeypatch):
+def test_the_oracle_test_notices_an_answer_that_tells(tmp_path, mutate):
     """A negative control: the receipt before the signature is the leak that is looked for."""
     from turnout.service.web.signed import SignedRoute
 
     def trusting(self, identity, path, body):
         return identity.client == TOOK_PART
 
-    monkeypatch.setattr(SignedRoute, "_known", trusting)
+    mutate(SignedRoute, "_known", trusting)
     with pytest.raises(AssertionError):
         test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, "updates")
 

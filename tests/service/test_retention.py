@@ -103,7 +103,7 @@ def test_files_of_a_finished_task_identify_nobody(tmp_path):
     database.close()
 
 
-def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, monkeypatch):
+def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, mutate):
     """The negative control: rows as they were kept before, (step, client, digest)."""
     forget = Transaction._forget
 
@@ -113,7 +113,7 @@ def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, monkeypatc
         self._changed("INSERT INTO kept SELECT client, step, digest FROM check_ins")
         forget(self, step)
 
-    monkeypatch.setattr(Transaction, "_forget", kept)
+    mutate(Transaction, "_forget", kept)
     with folder_of(tmp_path) as folder:
         task, running, afterwards = finished(folder)
     for finding in (running, afterwards):
@@ -122,13 +122,15 @@ def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, monkeypatc
         assert finding.traces == {(records, step) for _, step, records in task.truth()}
 
 
-def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(tmp_path, monkeypatch):
+def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(
+    tmp_path, monkeypatch, mutate
+):
     """Another one: DELETE alone, as SQLite does it when nobody asks for more."""
     careless = tuple(s for s in sqlite._SETTINGS if "secure_delete" not in s)
-    monkeypatch.setattr(sqlite, "_SETTINGS", (*careless, "PRAGMA secure_delete=OFF"))
+    mutate(sqlite, "_SETTINGS", (*careless, "PRAGMA secure_delete=OFF"))
     monkeypatch.setitem(sqlite._REQUIRED, "secure_delete", 0)
-    monkeypatch.setattr(sqlite._Connection, "tidy", lambda self, thorough: True)
-    monkeypatch.setattr(sqlite._Connection, "discarded", sqlite._Connection.changed)
+    mutate(sqlite._Connection, "tidy", lambda self, thorough: True)
+    mutate(sqlite._Connection, "discarded", sqlite._Connection.changed)
     with folder_of(tmp_path) as folder:
         _, running, afterwards = finished(folder)
     assert running.traces

@@ -150,9 +150,9 @@ def test_a_release_is_exported_once_it_is_published_and_never_drawn_again(tmp_pa
 
 
 @pytest.mark.parametrize("witnessed", [True, False])
-def test_an_export_of_all_that_is_committed_shows_two_draws(tmp_path, witnessed, monkeypatch):
+def test_an_export_of_all_that_is_committed_shows_two_draws(tmp_path, witnessed, mutate):
     """The harness notices what the rule is for."""
-    monkeypatch.setattr(reads, "_PUBLISHED", reads._COMMITTED)
+    mutate(reads, "_PUBLISHED", reads._COMMITTED)
     rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
     assert {stage for stage, (exported, _) in rows.items() if exported} == set(rows) - {STAGES[0]}
     twice = [stage for stage, (_, again) in rows.items() if again == [RELEASES]]

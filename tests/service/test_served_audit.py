@@ -70,14 +70,14 @@ class CountsAgain(Releases):
         return Updates(step, updates.clients, total)
 
 
-def test_updates_that_count_twice_after_a_restart_are_found(charter, stated, monkeypatch):
+def test_updates_that_count_twice_after_a_restart_are_found(charter, stated, monkeypatch, mutate):
     class Restarted(Engine):
         def _resume_step(self, view):
             super()._resume_step(view)
             self._releases.restarted = self._step > 0 or view.arrived(0).size > 0
 
     monkeypatch.setattr("turnout.service.coordinator.engine.Releases", CountsAgain)
-    monkeypatch.setattr("turnout.service.coordinator.served_game._RESTARTED", 0.5)
+    mutate("turnout.service.coordinator.served_game", "_RESTARTED", 0.5)
     assert not played(ServedGame(charter, engine=Restarted), stated, trials=6000).consistent
 
 

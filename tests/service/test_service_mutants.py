@@ -260,25 +260,25 @@ RELEASES = {
     [(name, wrong) for name, several in RELEASES.items() for wrong in several],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_mutant_releases(monkeypatch, name, wrong):
-    monkeypatch.setattr(Releases, name, wrong)
+def test_mutant_releases(mutate, name, wrong):
+    mutate(Releases, name, wrong)
     assert noticed()
 
 
+@pytest.mark.parametrize("mechanism", [Aggregated, OneClient])
 @pytest.mark.parametrize("wrong", [_without_noise, _same_noise, _no_noise_when_empty])
-def test_mutant_noise(monkeypatch, wrong):
-    for mechanism in (Aggregated, OneClient):
-        monkeypatch.setattr(mechanism, "release", wrong(mechanism.release))
+def test_mutant_noise(mutate, wrong, mechanism):
+    mutate(mechanism, "release", wrong(mechanism.release))
     assert noticed()
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_mutant_charge(monkeypatch, late):
+def test_mutant_charge(mutate, late):
     """The ε of another number of steps than are released."""
     from turnout.service.contract.charter import Charter
 
     right = Charter.spent
-    monkeypatch.setattr(Charter, "spent", lambda self, steps: right(self, max(steps - late, 0)))
+    mutate(Charter, "spent", lambda self, steps: right(self, max(steps - late, 0)))
     assert noticed() == bool(late)
 
 

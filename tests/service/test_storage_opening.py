@@ -315,13 +315,13 @@ def test_every_commit_is_synced_before_it_returns(path):
 
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
-def test_a_postgres_that_forgets_is_refused(postgres_url, monkeypatch, name):
+def test_a_postgres_that_forgets_is_refused(postgres_url, mutate, name):
     honest = postgres._Connection.value
 
     def value(self, sql, *parameters):
         return "off" if sql == f"SHOW {name}" else honest(self, sql, *parameters)
 
-    monkeypatch.setattr(postgres._Connection, "value", value)
+    mutate(postgres._Connection, "value", value)
     with pytest.raises(StorageError, match="not durable"):
         served(postgres_url)
 

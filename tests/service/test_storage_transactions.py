@@ -148,14 +148,14 @@ def test_no_transaction_inside_another(storage):
         check_in(tx, 1, 0)
 
 
-def test_a_failed_commit_ends_all_writing(storage, monkeypatch):
+def test_a_failed_commit_ends_all_writing(storage, mutate):
     def refused() -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(storage._write, "commit", refused)
+    mutate(storage._write, "commit", refused)
     with pytest.raises(StorageError, match="full"), storage.transaction() as tx:
         check_in(tx, 1, 0)
-    monkeypatch.undo()
+    mutate.undo()
     with pytest.raises(StorageError, match="commit failed"), storage.transaction():
         pass
     with storage.snapshot() as reads:

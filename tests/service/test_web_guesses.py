@@ -209,8 +209,8 @@ def test_a_source_is_an_address_or_its_network(client, source):
     assert source_of(connection) == source
 
 
-def test_sources_are_forgotten_where_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(operators, "_MOST_SOURCES", 4)
+def test_sources_are_forgotten_where_there_are_too_many(tmp_path, mutate):
+    mutate(operators, "_MOST_SOURCES", 4)
 
     async def main():
         async with world(tmp_path) as w:

@@ -61,10 +61,10 @@ def test_updates_of_released_steps_are_forgotten(tmp_path):
     asyncio.run(main())
 
 
-def test_deleted_rows_that_cannot_be_tidied_away_are_said(tmp_path, monkeypatch):
+def test_deleted_rows_that_cannot_be_tidied_away_are_said(tmp_path, mutate):
     """Somebody reads an old moment all the time; then he stops."""
-    monkeypatch.setattr("turnout.service.web.conductor._BREATH_SECONDS", 0.0)
-    monkeypatch.setattr("turnout.service.web.conductor._LAST_TRIES", 3)
+    mutate("turnout.service.web.conductor", "_BREATH_SECONDS", 0.0)
+    mutate("turnout.service.web.conductor", "_LAST_TRIES", 3)
 
     async def main():
         async with world(tmp_path) as w:

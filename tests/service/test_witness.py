@@ -337,13 +337,13 @@ async def until(holds):
         await asyncio.sleep(0.002)
 
 
-def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, monkeypatch):
+def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, mutate):
     def full(shown):
         raise apsw.FullError("database or disk is full")
 
     async def run():
         witness = Witness("http://127.0.0.1", store.key.public, transport=Switch(store))
-        monkeypatch.setattr(store, "_keep", full)
+        mutate(store, "_keep", full)
         with pytest.raises(WitnessUnreachableError, match=r"HTTP 503 .*FullError: .*disk is full"):
             await witness._asked(beginning(shown(None)))
         await witness.close()

@@ -124,7 +124,7 @@ from turnout.schemes import GaussianNoise, Scheme
 from turnout.participation.schedule import blocks
 from turnout.participation.drawing import draw
 from turnout.protocol.coordinator import Admissions
-from turnout.verification.document import _rebuilt
+from turnout.verification.document import rebuilt
 law = participation_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
 slots = [s for block in blocks(law)
          for s in draw(law, 5, block, OSRandomness(), client=2).slots().tolist()]

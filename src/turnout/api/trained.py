@@ -134,7 +134,7 @@ class TrainedModel:
             if array.dtype.kind == "f":
                 raise ParameterError("inputs", str(array.dtype), "whole numbers, which are tokens")
             return array.astype(np.int64)
-        return _as_learned(array, self.saved.facts["input_dtype"] == "uint8")
+        return scaled_as_learned(array, self.saved.facts["input_dtype"] == "uint8")
 
     def __repr__(self) -> str:
         facts, guarantee = self.saved.facts, self.guarantee
@@ -145,7 +145,7 @@ class TrainedModel:
         )
 
 
-def _as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
+def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
     """Bytes, or floats on the scale that the model learned from; a wrong scale is refused."""
     if not learned_from_bytes:
         if rounded(array).any():

@@ -166,7 +166,7 @@ class PrivateLinUCB:
         simulation and repeat exactly.
         """
         action = state.problem.actions[int(release.batch.actions[0])]
-        total = state.total + _joined(action, release.batch.size, float(release.sums[0]))
+        total = state.total + pull_sums(action, release.batch.size, float(release.sums[0]))
         seed = [state.batches, *np.frombuffer(total.tobytes(), np.uint32).tolist()]
         generator = np.random.default_rng(seed)
         deviation = self.deviation(state.problem.horizon, action.size)
@@ -247,7 +247,7 @@ def _numbers(dimension: int) -> int:
     return dimension * (dimension + 3) // 2
 
 
-def _joined(action: FloatArray, pulls: int, rewards: float) -> FloatArray:
+def pull_sums(action: FloatArray, pulls: int, rewards: float) -> FloatArray:
     """Σ s of pulls of one action."""
     rows, columns = np.triu_indices(action.size)
     scale = np.where(rows == columns, 1.0, math.sqrt(2.0))

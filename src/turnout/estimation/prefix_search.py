@@ -134,10 +134,10 @@ class PrefixSearch:
         kept = np.zeros(1, dtype=np.int64)
         growths = np.diff((0, *self.lengths)).tolist()
         for growth, part in zip(growths[:-1], messages[:-1], strict=True):
-            scores = _continued(part, kept, growth).ravel()
+            scores = continuation_scores(part, kept, growth).ravel()
             order = np.argsort(-scores, kind="stable")[: self.width]
             kept = _continuations(kept, growth)[order]
-        scores = _continued(messages[-1], kept, growths[-1]).ravel()
+        scores = continuation_scores(messages[-1], kept, growths[-1]).ravel()
         items = _continuations(kept, growths[-1])
         return self._named(items, scores, len(messages[-1]), threshold, error)
 
@@ -163,7 +163,7 @@ def _continuations(prefixes: NDArray[np.int64], growth: int) -> NDArray[np.int64
     return ((prefixes[:, None] << growth) + np.arange(1 << growth)).ravel()
 
 
-def _continued(
+def continuation_scores(
     messages: NDArray[np.int64], prefixes: NDArray[np.int64], growth: int
 ) -> NDArray[np.int64]:
     """Scores of all continuations by ``growth`` bits, shape (prefixes, 2^growth).

@@ -139,7 +139,7 @@ class Lattice:
                 f"an update is not finite, or not clipped to norm {self.clip_norm}"
             )
         limit = self.norm_squared_limit
-        while (exact := _norm_squared(scaled)) > limit:
+        while (exact := norm_squared_of(scaled)) > limit:
             scaled = np.trunc(scaled * (math.sqrt(limit / exact) * (1 - 2.0**-40)))
         return scaled.astype(np.int32)
 
@@ -159,7 +159,7 @@ class Lattice:
             )
         if update.dtype != np.int32:
             raise RemoteProtocolError(f"an update has type {update.dtype}, not int32")
-        if _norm_squared(update) > self.norm_squared_limit:
+        if norm_squared_of(update) > self.norm_squared_limit:
             raise RemoteProtocolError(
                 f"an update has a norm above {self.clip_norm}: it is not clipped"
             )
@@ -223,7 +223,7 @@ class Lattice:
         return vector.astype(np.float64) * self.step
 
 
-def _norm_squared(update: NDArray[np.int32] | NDArray[np.float64]) -> int:
+def norm_squared_of(update: NDArray[np.int32] | NDArray[np.float64]) -> int:
     """Σq² of whole numbers of at most 2³¹ in size, without overflow for any length below 2³¹."""
     wide = update.astype(np.float64)
     total = float(np.einsum("i,i->", wide, wide))

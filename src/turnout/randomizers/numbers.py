@@ -273,7 +273,7 @@ class LaplaceRandomizer(NoisyNumber):
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
         """Half steps from −C, of any size."""
         places = on_lattice(values, self.clip, self.steps, source)
-        levels = _halvings(places.size, source) * self.halving
+        levels = halvings(places.size, source) * self.halving
         drawn = source.below(LARGEST_RANGE, places.size)
         levels += np.searchsorted(np.cumsum(geometric_weights(self.halving)), drawn, side="right")
         signs = 2 * source.below(2, places.size) - 1
@@ -318,7 +318,7 @@ def shift_ratio(halving: int, steps: int) -> Fraction:
     return Fraction(best[0], best[1]) * 2 ** best[2]
 
 
-def _halvings(size: int, source: Source) -> NDArray[np.int64]:
+def halvings(size: int, source: Source) -> NDArray[np.int64]:
     """Geometric draws: how many fair coins fall heads before the first that does not."""
     total = np.zeros(size, dtype=np.int64)
     open_places = np.arange(size)

@@ -75,12 +75,12 @@ def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, 
         n += 1
         term = (term * u >> w) // n
     x = (numerator << w) // denominator
-    factor = _root_of_two_over_pi(w)
+    factor = root_of_two_over_pi(w)
     return (1 << w) - ((factor * x >> w) * integral >> w), factor * density >> w, w
 
 
 @cache
-def _root_of_two_over_pi(bits: int) -> int:
+def root_of_two_over_pi(bits: int) -> int:
     """2^bits · √(2/π), too small by less than 2."""
     guarded = bits + 32
     pi = 4 * (4 * _inverse_tangent(5, guarded) - _inverse_tangent(239, guarded))

@@ -175,15 +175,15 @@ def _without_absences(workload: Workload) -> AvailabilityCheckIn:
 
 def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Finished:
     """Training, comparison and report."""
-    outcome = job.run.carried_out(_checkpoint(folder, CHECKPOINT), "training", folder, watcher)
+    outcome = job.run.carried_out(checkpoint_place(folder, CHECKPOINT), "training", folder, watcher)
     trace = None
     if job.everyone is not None:
-        place = _checkpoint(folder, EVERYONE_CHECKPOINT)
+        place = checkpoint_place(folder, EVERYONE_CHECKPOINT)
         without = job.everyone.carried_out(place, "without absences", folder, watcher)
         trace = _findings(job.workload, outcome, without)
     bare = None
     if job.baseline is not None:
-        place = _checkpoint(folder, BASELINE_CHECKPOINT)
+        place = checkpoint_place(folder, BASELINE_CHECKPOINT)
         bare = job.baseline.carried_out(place, folder, watcher)
     summary = Summary(outcome, trace, bare)
     if folder is not None:
@@ -206,7 +206,7 @@ def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher
         raise InterruptedRunError(folder, steps, steps) from None
 
 
-def _checkpoint(folder: Path | None, name: str) -> Path | None:
+def checkpoint_place(folder: Path | None, name: str) -> Path | None:
     """A checkpoint's place in the simulator's view: it holds the counts of every step.
 
     None without a folder.

@@ -368,7 +368,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
         if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
             raise ValueError(f"not of the format {_FORMAT}")
         dimension, first = _artefacts(fields)
-        scheme = _rebuilt(_plain(fields["scheme"]))
+        scheme = rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
             raise ValueError("the scheme is none")
         _require_trust(fields, scheme)
@@ -420,7 +420,7 @@ def _require_consistent(terms: DocumentTerms) -> None:
         raise ValueError("charged_steps do not end with the run")
 
 
-def _rebuilt(value: Any) -> Any:
+def rebuilt(value: Any) -> Any:
     """An object of `turnout.schemes` from ``{"is": class, field: …}``; other values as they are."""
     if not isinstance(value, dict):
         return value
@@ -429,7 +429,7 @@ def _rebuilt(value: Any) -> Any:
     if name == "array":
         return _array(content)
     if name == "tuple":
-        return tuple(_rebuilt(item) for item in content["values"])
+        return tuple(rebuilt(item) for item in content["values"])
     known = (_CLASSES.get(name) or participation_class(name)) if isinstance(name, str) else None
     if known is None:
         raise ValueError(f"{name!r} is nothing that a scheme consists of")
@@ -438,7 +438,7 @@ def _rebuilt(value: Any) -> Any:
     if words and not issubclass(known, Enum):
         raise ValueError(f"{name}: {words[0]} is a bare word")
     try:
-        return known(**{key: _rebuilt(inner) for key, inner in content.items()})
+        return known(**{key: rebuilt(inner) for key, inner in content.items()})
     except ParameterError as error:
         raise ValueError(f"{name}: {error}") from None
     except TypeError:

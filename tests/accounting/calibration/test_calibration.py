@@ -139,11 +139,11 @@ def test_ten_evaluations_find_the_last_value_that_is_certified(case, evaluations
     assert len(evaluations) <= 10
 
 
-def test_the_costly_end_of_the_bracket_is_noticed(monkeypatch):
+def test_the_costly_end_of_the_bracket_is_noticed(mutate):
     def swapped(search):
         return search.missed
 
-    monkeypatch.setattr(calibration, "_met", swapped)
+    mutate(calibration, "_met", swapped)
     assert "above the target" in faults(CASES[0])
 
 
@@ -155,13 +155,13 @@ def test_a_value_priced_before_it_is_rounded_is_noticed(monkeypatch):
     assert "not as printed" in faults(next(case for case in CASES if case.name == "probability"))
 
 
-def test_a_search_that_only_halves_is_noticed(monkeypatch):
+def test_a_search_that_only_halves_is_noticed(mutate):
     def halves(search):
         if search.met is None or search.missed is None:
             return search.last.position + (1.0 if search.met is None else -1.0)
         return 0.5 * (search.met.position + search.missed.position)
 
-    monkeypatch.setattr(BisectionSearch, "_aim", halves)
+    mutate(BisectionSearch, "_aim", halves)
     assert "the refused one is not the next" in faults(CASES[0])
 
 

@@ -94,7 +94,7 @@ class ReadTooFarOut:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_rounded_strikes_are_charged_in_every_block(direction, monkeypatch):
+def test_rounded_strikes_are_charged_in_every_block(direction, mutate):
     """η is far larger than rounding is, so that what it does shows; uncharged, it does."""
     eta, count = 1e-4, 16
     pair = GaussianPair(4.0)
@@ -104,6 +104,6 @@ def test_rounded_strikes_are_charged_in_every_block(direction, monkeypatch):
     truth = PairCurve(GaussianPair(1.0), direction, Side.LOWER).delta(points)
     uncharged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
     assert np.any(uncharged < truth)
-    monkeypatch.setattr(composition, "_ROUNDINGS_A_THRESHOLD", 2 * eta / UNIT_ROUNDOFF)
+    mutate(composition, "_ROUNDINGS_A_THRESHOLD", 2 * eta / UNIT_ROUNDOFF)
     charged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
     assert np.all(charged >= truth)

@@ -23,8 +23,8 @@ def scheme(law, sigma: float, relation: Relation = ADD) -> Scheme:
 
 
 @pytest.fixture
-def store(monkeypatch):
-    monkeypatch.setattr(work, "_STORE", work._Store())
+def store(mutate):
+    mutate(work, "_STORE", work._Store())
     return lambda: work._STORE
 
 
@@ -94,8 +94,8 @@ def test_a_failure_costs_the_work_that_it_took():
     assert meter.used == 60
 
 
-def test_results_used_last_are_kept_within_so_many_bytes(store, monkeypatch):
-    monkeypatch.setattr(work, "_MOST_BYTES", 10_000)
+def test_results_used_last_are_kept_within_so_many_bytes(store, mutate):
+    mutate(work, "_MOST_BYTES", 10_000)
     calls = []
 
     @remembered
@@ -110,7 +110,9 @@ def test_results_used_last_are_kept_within_so_many_bytes(store, monkeypatch):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 2.0])
-def test_the_same_question_has_the_same_digits_whatever_was_asked_before(monkeypatch, store, share):
+def test_the_same_question_has_the_same_digits_whatever_was_asked_before(
+    monkeypatch, mutate, store, share
+):
     """Cold, and after questions that share its blocks, at budgets that end it early or not."""
     asked = scheme(CheckIn(20, 3), 1.5)
     with budget(10**12) as meter:
@@ -118,7 +120,7 @@ def test_the_same_question_has_the_same_digits_whatever_was_asked_before(monkeyp
     monkeypatch.setattr(work, "QUESTION", int(share * meter.used))
     price(scheme(CheckIn(20, 4), 1.5), 1e-6)
     warm = price(asked, 1e-6)
-    monkeypatch.setattr(work, "_STORE", work._Store())
+    mutate(work, "_STORE", work._Store())
     cold = price(asked, 1e-6)
     assert cold.directions == warm.directions
     assert cold.cut_short == warm.cut_short == (share < 1)
@@ -163,12 +165,12 @@ def test_long_sums_are_what_is_counted():
     assert 10**5 < meter.used < 10**8
 
 
-def test_a_block_whose_curves_are_too_large_ends_refinement(monkeypatch, store):
+def test_a_block_whose_curves_are_too_large_ends_refinement(mutate, store):
     asked = scheme(CheckIn(20, 3), 1.5)
     whole = price(asked, 1e-6, 1e-5)
-    monkeypatch.setattr(work, "_STORE", work._Store())
+    mutate(work, "_STORE", work._Store())
     held = sum(map(work.size_of, blocks_of_a_window(asked)))
-    monkeypatch.setattr(blocks, "_MOST_BYTES", 2 * held)
+    mutate(blocks, "_MOST_BYTES", 2 * held)
     first = price(asked, 1e-6, 1e-5)
     assert first.epsilon.upper > whole.epsilon.upper
     assert first.epsilon.relative_width < 1e-2

@@ -135,9 +135,9 @@ def test_windows_of_one_step_compose_to_a_gaussian():
     assert lower <= truth <= upper <= lower * (1 + 1e-3)
 
 
-def test_two_windows_compose_between_one_window_and_twice_its_epsilon(monkeypatch):
+def test_two_windows_compose_between_one_window_and_twice_its_epsilon(mutate):
     """Two windows of two steps: ε is above that of one window and below twice that at δ/3."""
-    monkeypatch.setattr(replace_one, "_DENSITY", 6.0)
+    mutate(replace_one, "_DENSITY", 6.0)
     block, delta = ReplacementBlock(GaussianPair(3.0), 2), 1e-4
     lower, upper = composed(block, 2, delta)
     alone = epsilon_at(block.curve(Direction.REMOVE, Side.LOWER, delta, 0), delta, Side.LOWER)
@@ -168,16 +168,16 @@ def test_composed_local_windows_bound_the_enumeration():
             assert float(truth) <= float(upper.delta(np.array(float(k))))
 
 
-def test_composed_local_windows_have_a_narrow_bracket(monkeypatch):
-    monkeypatch.setattr(replace_one, "_DENSITY", 8.0)
+def test_composed_local_windows_have_a_narrow_bracket(mutate):
+    mutate(replace_one, "_DENSITY", 8.0)
     lower, upper = composed(LocalReplacementBlock(1.0, 1000), 10, 1e-6)
     assert lower <= upper <= 1.02 * lower
     assert 0.44 < lower < upper < 0.455
 
 
-def test_composed_any_two_windows_have_ordered_bounds(monkeypatch):
+def test_composed_any_two_windows_have_ordered_bounds(mutate):
     """The lower bound is that of a record against absence, in the given direction."""
-    monkeypatch.setattr(replace_one, "_DENSITY", 8.0)
+    mutate(replace_one, "_DENSITY", 8.0)
     block = ReplacementBlock(GaussianPair(10.0), 2, 1.0, Closeness.ANY_TWO)
     lower, upper = composed(block, 3, 1e-5)
     assert 0 < lower <= upper <= 1.5 * lower

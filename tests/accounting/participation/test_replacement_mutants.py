@@ -79,30 +79,30 @@ def polygons_lie_on_their_side() -> bool:
     return bool((lower <= exact + 1e-12).all() and (upper >= exact - 1e-12).all())
 
 
-def couple_on_the_same_side(monkeypatch):
+def couple_on_the_same_side(mutate):
     """The event E is where both ratios are large."""
 
     def thresholds(pair, k, c):
         threshold = np.maximum(c, 0.0) / np.abs(1.0 - k + 1e-9) + 1e-9
         return threshold, (threshold - c) / k
 
-    monkeypatch.setattr(replace_one_steps, "antithetic_thresholds", thresholds)
+    mutate(replace_one_steps, "antithetic_thresholds", thresholds)
 
 
-def forget_the_probability(monkeypatch):
-    monkeypatch.setattr(replace_one, "_threshold", lambda k, window, probability: 0.0)
+def forget_the_probability(mutate):
+    mutate(replace_one, "_threshold", lambda k, window, probability: 0.0)
 
 
-def forget_one_step(monkeypatch):
+def forget_one_step(mutate):
     whole = replace_one_grids.power
-    monkeypatch.setattr(
+    mutate(
         replace_one_grids,
         "power",
         lambda distributions, size: whole([(q, max(n - 1, 1)) for q, n in distributions], size),
     )
 
 
-def round_down_instead_of_spreading(monkeypatch):
+def round_down_instead_of_spreading(mutate):
     """Every value moves to the grid point below it."""
 
     def rounded(step, points, *, whole):
@@ -110,7 +110,7 @@ def round_down_instead_of_spreading(monkeypatch):
         width = points[1] - points[0]
         return np.append(np.cumsum(shares[::-1])[::-1] * width, 0.0)
 
-    monkeypatch.setattr(
+    mutate(
         replace_one_steps.AntitheticStep,
         "upper",
         lambda self, c: (
@@ -121,54 +121,54 @@ def round_down_instead_of_spreading(monkeypatch):
     )
 
 
-def swap_bounds_of_the_grid(monkeypatch):
+def swap_bounds_of_the_grid(mutate):
     whole = replace_one_grids._lower_polygon
-    monkeypatch.setattr(
+    mutate(
         replace_one_grids, "_lower_polygon", lambda step, points, whole: step.upper(points) + 0.01
     )
     assert whole is not replace_one_grids._lower_polygon
 
 
-def leave_the_tilt_in(monkeypatch):
+def leave_the_tilt_in(mutate):
     of = replace_one_grids._Tilted.of
 
     def untouched(parts, tilt, centre):
         one = of(parts, tilt, centre)
         return replace_one_grids._Tilted(one.distributions, 0.0, one.roundings)
 
-    monkeypatch.setattr(replace_one_grids._Tilted, "of", staticmethod(untouched))
+    mutate(replace_one_grids._Tilted, "of", staticmethod(untouched))
 
 
-def forget_ternary_response(monkeypatch):
+def forget_ternary_response(mutate):
     distributions = replace_one_expectations.extreme_distributions
-    monkeypatch.setattr(
+    mutate(
         replace_one_expectations,
         "extreme_distributions",
         lambda epsilon0: distributions(epsilon0)[1:],
     )
 
 
-def interpolate_below(monkeypatch):
+def interpolate_below(mutate):
     """The value at a grid point below replaces the chord."""
     hockey_sticks = replace_one_expectations._hockey_sticks
 
     def lowered(total, lattice, lengths):
         return [np.append(p[2:], [0.0, 0.0]) for p in hockey_sticks(total, lattice, lengths)]
 
-    monkeypatch.setattr(replace_one_expectations, "_hockey_sticks", lowered)
+    mutate(replace_one_expectations, "_hockey_sticks", lowered)
 
 
-def extend_chords_as_upper(monkeypatch):
-    monkeypatch.setattr(
+def extend_chords_as_upper(mutate):
+    mutate(
         curves,
         "upper_polygon",
         lambda nodes, values: curves.lower_polygon(nodes, values, values),
     )
 
 
-def join_points_as_lower(monkeypatch):
+def join_points_as_lower(mutate):
     upper = curves.upper_polygon
-    monkeypatch.setattr(curves, "lower_polygon", lambda nodes, lowers, uppers: upper(nodes, lowers))
+    mutate(curves, "lower_polygon", lambda nodes, lowers, uppers: upper(nodes, lowers))
 
 
 MUTANTS = [
@@ -186,10 +186,10 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=lambda f: f.__name__)
-def test_replace_one_mutants_are_detected(monkeypatch, mutant, check):
+def test_replace_one_mutants_are_detected(mutate, mutant, check):
     assert check()
     clear_caches()
-    mutant(monkeypatch)
+    mutant(mutate)
     assert not check()
 
 

@@ -332,38 +332,36 @@ TEST_TASK = SubsetProblem(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
 TRUTH = 0.003984 - 6.1 * 6e-6
 
 
-def test_mutant_without_subset_overlaps_is_detected(monkeypatch):
+def test_mutant_without_subset_overlaps_is_detected(mutate):
     """The mutant computes E[S²] as if two subsets never shared a step."""
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
-    monkeypatch.setattr(
-        k_subset_conditional, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks
-    )
+    mutate(k_subset_conditional, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_the_range_of_equal_values_is_detected(monkeypatch):
+def test_mutant_with_the_range_of_equal_values_is_detected(mutate):
     """The mutant takes S as largest where all values are equal, true for their sum (Maclaurin)."""
 
     def equal(statistic, scale, groups, picks):
         return (np.expm1(statistic / groups) / scale) ** picks
 
-    monkeypatch.setattr(k_subset_conditional, "largest_ratios", equal)
+    mutate(k_subset_conditional, "largest_ratios", equal)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_ratios_rounded_down_is_detected(monkeypatch):
+def test_mutant_with_ratios_rounded_down_is_detected(mutate):
     """The mutant moves ratios to the level below instead of spreading them."""
 
     def rounded(ratio_bounds, points):
         below = GaussianPair(1.0).q_below(points)
         return LevelDistribution(points, np.diff(below, append=1.0), 1.0, 0.0)
 
-    monkeypatch.setattr(k_subset_conditional, "levels_for_hockey_sticks", rounded)
-    monkeypatch.setattr(k_subset_conditional, "_MOST_CELLS", 400)
+    mutate(k_subset_conditional, "levels_for_hockey_sticks", rounded)
+    mutate(k_subset_conditional, "_MOST_CELLS", 400)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_participation_in_every_step_is_detected(monkeypatch):
+def test_mutant_with_participation_in_every_step_is_detected(mutate):
     """In the mutant the client takes part in all steps of the adversary's statistic."""
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) < TRUTH + 2 * 6.1 * 6e-6
     real = k_subset_statistic.BinSum
@@ -371,7 +369,7 @@ def test_mutant_with_participation_in_every_step_is_detected(monkeypatch):
     def wrong(distributions, counts):
         return real(distributions, counts if len(counts) == 1 else (sum(counts), 0))
 
-    monkeypatch.setattr(k_subset_statistic, "BinSum", wrong)
+    mutate(k_subset_statistic, "BinSum", wrong)
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) > TRUTH + 2 * 6.1 * 6e-6
 
 
@@ -384,9 +382,9 @@ def test_statistic_reaches_the_gaussian_limit_for_large_noise(direction):
     assert 0.9 * limit < curve.value(1.0) <= limit * (1 + 1e-3)
 
 
-def test_very_many_windows_use_a_closed_form_without_finer_grids(monkeypatch):
+def test_very_many_windows_use_a_closed_form_without_finer_grids(mutate):
     tried, of = [], composition.LossGrid.of
-    monkeypatch.setattr(composition.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
+    mutate(composition.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
     check_ins = Scheme(GaussianNoise(1.0), CheckIn(window=4, windows=10**8), Relation.ADD_REMOVE)
     found = price(check_ins, 1e-6)
     assert "unamplified" in found.method

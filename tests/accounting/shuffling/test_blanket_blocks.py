@@ -162,13 +162,13 @@ def test_a_lower_pair_of_its_own():
         BlanketBlock(clones_pair(1.0), 0)
 
 
-def test_chords_of_a_lower_curve_are_noticed(monkeypatch):
+def test_chords_of_a_lower_curve_are_noticed(mutate):
     """A mutant: lower values joined by chords, which lie above the curve between nodes."""
 
     def chords(nodes, values, slopes):
         return blanket.upper_polygon(nodes, values)
 
-    monkeypatch.setattr(blanket, "_under_tangents", chords)
+    mutate(blanket, "_under_tangents", chords)
     pair = third_value_pair(1.2)
     ks = np.exp(np.linspace(0.0, 1.2, 60))
     truths = np.array([pair_delta(pair, 4, float(k)) for k in ks])

@@ -112,9 +112,9 @@ def test_coarse_groups_stay_on_their_side(pair, clients, part, groups):
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("local_epsilon", [0.4, 2.5])
-def test_groups_and_points_of_sixty_clients(name, local_epsilon, monkeypatch):
+def test_groups_and_points_of_sixty_clients(name, local_epsilon, mutate):
     """With N in groups of several and c on few points, as for many clients."""
-    monkeypatch.setattr(blanket_pairs, "_EVERY", 0)
+    mutate(blanket_pairs, "_EVERY", 0)
     pair, clients = MAKERS[name](local_epsilon), 60
     for part in (0.0, 0.1, 0.3, 0.7):
         k = math.exp(part * local_epsilon)
@@ -194,33 +194,31 @@ def test_points_for_neutral_messages_move_convex_prices_one_way(trials, chance, 
     assert below[0] @ below[1] == pytest.approx(mean, rel=1e-6)
 
 
-def _swapped(monkeypatch):
+def _swapped(mutate):
     """Groups counted by their other end."""
     right = Cells.of
 
     def wrong(pair, clients, side, groups):
         return right(pair, clients, Side.LOWER if side is Side.UPPER else Side.UPPER, groups)
 
-    monkeypatch.setattr(blanket_curve.Cells, "of", staticmethod(wrong))
+    mutate(blanket_curve.Cells, "of", staticmethod(wrong))
 
 
-def _means_only(monkeypatch):
+def _means_only(mutate):
     """The number of neutral messages put on few means from above as well."""
-    monkeypatch.setattr(blanket_pairs, "_FINE", 1e-3)
-    monkeypatch.setattr(blanket_pairs, "_hats", blanket_pairs._means)
+    mutate(blanket_pairs, "_FINE", 1e-3)
+    mutate(blanket_pairs, "_hats", blanket_pairs._means)
 
 
-def _half_drift(monkeypatch):
+def _half_drift(mutate):
     """The drift of the walk twice what it is where messages are neutral."""
-    monkeypatch.setattr(
-        BlanketPair, "neutral_ratio", property(lambda p: 2 * p.neutral / p.neutral_share)
-    )
+    mutate(BlanketPair, "neutral_ratio", property(lambda p: 2 * p.neutral / p.neutral_share))
 
 
-@pytest.mark.parametrize("mutate", [_swapped, _means_only, _half_drift])
-def test_mutants_fall_below_the_truth(mutate, monkeypatch):
-    monkeypatch.setattr(blanket_pairs, "_EVERY", 0)
-    mutate(monkeypatch)
+@pytest.mark.parametrize("mutant", [_swapped, _means_only, _half_drift])
+def test_mutants_fall_below_the_truth(mutant, mutate):
+    mutate(blanket_pairs, "_EVERY", 0)
+    mutant(mutate)
     pair = trinomial_pair(0.8, 0.1)
     truth = counted(pair, 60, 1.3)
     assert bounds(pair, 60, 1.3, 20)[1] < truth * (1 - 1e-4)

@@ -55,16 +55,16 @@ def test_few_clients_are_mixed_exactly(name, clients, rate):
 
 
 @pytest.fixture
-def coarse(monkeypatch):
+def coarse(mutate):
     """Wide groups, and points far apart, however few messages there are."""
-    monkeypatch.setattr(sampled_mixtures, "_ALL", 0)
-    monkeypatch.setattr(sampled_mixtures, "_COARSEST", 4.0)
-    cut(monkeypatch, 0.0, 2.0, 6.0)
+    mutate(sampled_mixtures, "_ALL", 0)
+    mutate(sampled_mixtures, "_COARSEST", 4.0)
+    cut(mutate, 0.0, 2.0, 6.0)
 
 
-def cut(monkeypatch, *edges: float) -> None:
+def cut(mutate, *edges: float) -> None:
     """Groups of B - 1 that begin there."""
-    monkeypatch.setattr(sampled_mixtures, "first_of_groups", lambda *_: np.array(edges))
+    mutate(sampled_mixtures, "first_of_groups", lambda *_: np.array(edges))
 
 
 def shortfall(name: str, clients: int = 12, rate: float = 0.6) -> float:
@@ -80,24 +80,24 @@ def test_wide_groups_are_above(name, coarse):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_chords_that_are_not_lowered_are_noticed(name, coarse, monkeypatch):
+def test_chords_that_are_not_lowered_are_noticed(name, coarse, mutate):
     """A mutant: the price taken for convex in m."""
-    cut(monkeypatch, *np.arange(12.0))
+    cut(mutate, *np.arange(12.0))
     assert shortfall(name) <= 1e-9
-    monkeypatch.setattr(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
+    mutate(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
     assert shortfall(name) > 1e-4
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name != "trinomial"])
-def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, monkeypatch):
+def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, mutate):
     """A mutant: as many coins as the group has at most."""
 
     def longest(pair, coins, excess, k):
         last = np.array([1.0, 5.0, 11.0])[np.searchsorted([2.0, 6.0], coins, side="right")]
         return best_events(pair, last, excess, k)
 
-    monkeypatch.setattr(sampled_mixtures, "best_events", longest)
-    monkeypatch.setattr(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
+    mutate(sampled_mixtures, "best_events", longest)
+    mutate(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
     assert shortfall(name, rate=0.9) > 1e-4
 
 

@@ -15,13 +15,13 @@ from turnout.core.installation import install_line
 from turnout.estimation.private import columns
 from turnout.estimation.private.answers import PrivacyRequest, frequency_randomizer, mean_randomizer
 from turnout.estimation.private.central import (
-    _UNITS,
-    _mean_noise,
-    _whole,
+    UNITS,
     clip_rows,
     discrete_laplace,
     gaussian_noise,
     laplace_noise,
+    mean_noise,
+    whole_units,
 )
 from turnout.estimation.private.columns import item_blocks, vector_blocks
 from turnout.estimation.private.estimates import frequencies, mean
@@ -193,9 +193,9 @@ def test_gaussian_noise_is_priced_as_dp_accounting_prices_it():
 def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, delta):
     dimension = 6
     privacy = PrivacyRequest(1.0, "central", delta=delta, relation=relation)
-    noise, weight = _mean_noise(norm, dimension, privacy)
+    noise, weight = mean_noise(norm, dimension, privacy)
     corners = [np.eye(1, dimension)[0], np.ones(dimension), np.arange(dimension) - 2.5]
-    rows = _whole(np.array([1e6 * corner for corner in corners]), norm, 1.0)
+    rows = whole_units(np.array([1e6 * corner for corner in corners]), norm, 1.0)
     moves = [np.append(row, weight) for row in rows]
     if relation == "replace-one":
         moves = [2 * row for row in rows]
@@ -211,7 +211,7 @@ def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, d
         assert reach > (1 - 1e-6) * largest
     else:
         assert gaussian_noise(1.0, 1e-6, 1.001 * reach).deviation > noise.deviation
-    assert np.all(np.abs(rows).max(axis=1) <= _UNITS)
+    assert np.all(np.abs(rows).max(axis=1) <= UNITS)
 
 
 def test_counts_change_by_what_the_relation_says(items):

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
-from turnout.estimation.private.estimates import _means, user_mean
+from turnout.estimation.private.estimates import client_means, user_mean
 from turnout.estimation.private.searches import heavy_hitters, word_code, word_of
 from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import SimulationStreams
@@ -130,7 +130,7 @@ def test_names_and_words_are_told_apart_and_missing_ones_filled(tmp_path):
     means = ["user-mean", tmp_path / "t.csv", "--client", "who", "--column", "x", "--samples", 1]
     with pytest.raises(ParameterError, match="a value in every row, but not in row 800 "):
         run(*means, *ASKED)
-    means, _ = _means(tmp_path / "t.csv", ["x"], "who", 4.0)
+    means, _ = client_means(tmp_path / "t.csv", ["x"], "who", 4.0)
     assert sorted(means.ravel().tolist()) == [1.0, 3.0, 4.0, 5.0]
 
 

@@ -176,7 +176,7 @@ def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
     return count
 
 
-_UNITS = 2**24  # K
+UNITS = 2**24  # K
 _MARGIN = 1 - 1e-9  # of clipping, so that rounding never leaves the ball
 _ABOVE = 1 + 2**-40
 _SEEN = "whoever runs this sees every row; what it prints is what is private"
@@ -266,17 +266,17 @@ def central_mean(
 ) -> Mean:
     """A noisy sum; under add-remove with a noisy count, which is one more coordinate."""
     private = privacy.relation == "add-remove"
-    noise, weight = _mean_noise(norm, dimension, privacy)
+    noise, weight = mean_noise(norm, dimension, privacy)
     total, clients = np.zeros(dimension, dtype=np.int64), 0
     for block in blocks:
-        total += _whole(block, norm, radius).sum(axis=0)
+        total += whole_units(block, norm, radius).sum(axis=0)
         clients += len(block)
     drawn = noise.draw(dimension + 1, source)
     about = max((weight * clients + int(drawn[-1])) / weight, 1.0) if private else float(clients)
-    scaled = (total + drawn[:-1]) * (radius / _UNITS) / about
+    scaled = (total + drawn[:-1]) * (radius / UNITS) / about
     value = np.asarray(scaled, dtype=np.float64)
-    unit = noise.deviation * radius / _UNITS / about
-    pull = value / radius * (_UNITS / weight) if private else np.zeros(dimension)
+    unit = noise.deviation * radius / UNITS / about
+    pull = value / radius * (UNITS / weight) if private else np.zeros(dimension)
     errors = unit * np.sqrt(1 + pull**2)
     return Mean(
         value,
@@ -290,25 +290,25 @@ def central_mean(
     )
 
 
-def _mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumNoise, int]:
+def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumNoise, int]:
     """The noise of a sum of vectors that makes the mean's error least, and w·K."""
     private, doubled = privacy.relation == "add-remove", privacy.relation == "replace-one"
     sensitivity = {
-        "l1": (_UNITS, float(_UNITS)),
-        "l2": (math.isqrt(dimension * _UNITS**2) + 1, float(_UNITS)),
-        "linf": (dimension * _UNITS, math.sqrt(dimension) * _UNITS),
+        "l1": (UNITS, float(UNITS)),
+        "l2": (math.isqrt(dimension * UNITS**2) + 1, float(UNITS)),
+        "linf": (dimension * UNITS, math.sqrt(dimension) * UNITS),
     }[norm]
-    furthest = (sensitivity[1] / _UNITS) ** 2 / dimension  # F²/d
-    weight = math.ceil(_UNITS * (furthest * sensitivity[0] / _UNITS) ** (1 / 3)) if private else 0
+    furthest = (sensitivity[1] / UNITS) ** 2 / dimension  # F²/d
+    weight = math.ceil(UNITS * (furthest * sensitivity[0] / UNITS) ** (1 / 3)) if private else 0
     options = [(laplace_noise(privacy.epsilon, sensitivity[0] * (1 + doubled) + weight), weight)]
     if privacy.delta is not None:
-        weight = math.ceil(_UNITS * (furthest * (sensitivity[1] / _UNITS) ** 2) ** (1 / 4))
+        weight = math.ceil(UNITS * (furthest * (sensitivity[1] / UNITS) ** 2) ** (1 / 4))
         weight = weight if private else 0
         own = math.hypot(sensitivity[1] * (1 + doubled), weight)
         options.append((gaussian_noise(privacy.epsilon, privacy.delta, own * _ABOVE), weight))
 
     def error(option: tuple[SumNoise, int]) -> float:
-        pull = furthest * (_UNITS / option[1]) ** 2 if private else 0.0
+        pull = furthest * (UNITS / option[1]) ** 2 if private else 0.0
         return option[0].deviation ** 2 * (1 + pull)
 
     return min(options, key=error)
@@ -329,14 +329,14 @@ def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
     return scaled * np.minimum(largest, radius / np.maximum(sizes, 1e-300))
 
 
-def _whole(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
+def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
     """Clipped rows in whole units, towards 0, so that each is within the ball for certain."""
-    units = np.trunc(clip_rows(block, norm, radius) / radius * (_UNITS * _MARGIN)).astype(np.int64)
+    units = np.trunc(clip_rows(block, norm, radius) / radius * (UNITS * _MARGIN)).astype(np.int64)
     sizes = np.abs(units)
     within = {
-        "l1": lambda: sizes.sum(axis=1) <= _UNITS,
-        "l2": lambda: (sizes**2).sum(axis=1) <= _UNITS**2,
-        "linf": lambda: sizes.max(axis=1) <= _UNITS,
+        "l1": lambda: sizes.sum(axis=1) <= UNITS,
+        "l2": lambda: (sizes**2).sum(axis=1) <= UNITS**2,
+        "linf": lambda: sizes.max(axis=1) <= UNITS,
     }[norm]()
     if not np.all(within):
         raise ParameterError("values", "rows beyond the ball", "rows that can be clipped")

@@ -242,7 +242,7 @@ def user_mean(
     Raises:
         UnsupportedError: too few clients to find the range at this ε₀.
     """
-    means, held = _means(path, columns, client, missing)
+    means, held = client_means(path, columns, client, missing)
     if client is None:
         if samples is not None:
             raise ParameterError("samples", samples, "none without --client: one row is a client")
@@ -277,7 +277,7 @@ def user_mean(
     return replace(about_offset, value=found.value, rows=rows)
 
 
-def _means(
+def client_means(
     path: Path, columns: Sequence[str], client: str | None, missing: float | None
 ) -> tuple[NDArray[np.float64], int]:
     """Each client's mean, shape (n, d), and the number of columns of the file."""

@@ -57,7 +57,9 @@ class Releases:
         else:
             self.parameters, digest = last.parameters, last.record.model_digest
             self._state = unpack_state(last.optimizer_state)
-            self.mechanism_state = _unpacked(self.mechanism_state, last.mechanism_state)
+            self.mechanism_state = unpack_mechanism_state(
+                self.mechanism_state, last.mechanism_state
+            )
         if hashlib.sha256(self.parameters).digest() != digest:
             raise StorageError(f"the model after {self.head.steps} steps is not the ledger's")
 
@@ -101,7 +103,7 @@ class Releases:
             record,
             parameters,
             pack_state(state),
-            _packed(coordinator.mechanism_state),
+            pack_mechanism_state(coordinator.mechanism_state),
             outcome.checked_in,
             outcome.served,
         )
@@ -139,13 +141,15 @@ class Releases:
         return to_bytes(parameters), state
 
 
-def _packed(state: Mapping[str, NDArray[Any]]) -> bytes:
+def pack_mechanism_state(state: Mapping[str, NDArray[Any]]) -> bytes:
     """A mechanism's arrays one after the other, by name, little-endian."""
     return b"".join(_little(state[name]).tobytes() for name in sorted(state))
 
 
-def _unpacked(initial: Mapping[str, NDArray[Any]], data: bytes) -> dict[str, NDArray[Any]]:
-    """The state that `_packed` wrote, with the names, types and shapes of ``initial``.
+def unpack_mechanism_state(
+    initial: Mapping[str, NDArray[Any]], data: bytes
+) -> dict[str, NDArray[Any]]:
+    """The state that `pack_mechanism_state` wrote, with the names, types and shapes of ``initial``.
 
     Raises:
         StorageError: bytes of another length.

@@ -191,13 +191,13 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
 
 def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> Trainer:
     """The plan's model over these records, if it is the one of the charter."""
-    trainer = Trainer(_task(workload, charter), only, clips=not charter.randomized)
+    trainer = Trainer(task_of_charter(workload, charter), only, clips=not charter.randomized)
     # The first update of a process takes longest; let it not be one that is waited for.
     trainer.update(np.zeros(charter.encoding.dimension, np.float32), only or 0)
     return trainer
 
 
-def _task(workload: Workload, charter: Charter) -> FedSGD:
+def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
     """The model, which is that of the charter, on the processor: no GPU outlives a fork."""
     from turnout.learning.algorithm import FedSGD
     from turnout.runs.building import build_algorithm

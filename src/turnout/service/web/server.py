@@ -188,7 +188,7 @@ def serve(
         if most < settings.connections:
             reason = "the limit of open files (ulimit -n) is too low for --connections"
             logs.logger().warning("fewer connections than asked for", most=most, reason=reason)
-        server = _server(running, password, settings, tls, most)
+        server = http_server(running, password, settings, tls, most)
         address = url_of(listening, secure=tls is not None)
         process = _Process(running, server, plan, settings, partial(announce, running, address))
         process.run(listening)
@@ -276,7 +276,7 @@ class _Process:
             self._server.stop()
 
 
-def _server(
+def http_server(
     running: Running,
     password: str | None,
     settings: Settings,
@@ -285,6 +285,7 @@ def _server(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> BoundedServer:
+    """The HTTP server of a running coordinator, which keeps at most ``most`` connections."""
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
     from turnout.service.web.app import create_app
