@@ -247,7 +247,7 @@ def test_what_is_no_column_of_values_is_refused(values, categories, said):
         (pd.DataFrame({"town": HOMES}), (), "town = 'text': expected numbers"),
         ([1.0, np.inf], (), "finite numbers in every row"),
         ([1.0], "age", "column = 'age': expected none"),
-        (pd.DataFrame({"a": [1.0]}), "b", "column = 'b': expected a column that is there once"),
+        (pd.DataFrame({"a": [1.0]}), "b", "column = 'b': expected a column that occurs once"),
         (pd.DataFrame({"a": [1.0]}), ["a", "a"], "expected each column named once"),
         ({"a": [1.0], "b": [1.0, 2.0]}, (), "expected columns of one length"),
     ],

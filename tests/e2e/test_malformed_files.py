@@ -74,7 +74,7 @@ REFUSED = [
     (f"{FREQUENCIES} ragged.csv --size 3 --column a {LOCAL}", "line 3 has 1 cells, expected 2"),
     (
         f"{FREQUENCIES} same.csv --size 3 --column a {LOCAL}",
-        "column = 'a': expected a column that is there once",
+        "column = 'a': expected a column that occurs once",
     ),
     (f"{FREQUENCIES} header.csv --size 3 {LOCAL}", "it holds no values"),
     (f"{FREQUENCIES} empty.csv --size 3 {LOCAL}", "names no columns"),

@@ -92,7 +92,7 @@ def test_one_hot_vectors_are_badly_off_and_within_the_bound():
 def test_moments_over_too_many_seeds_are_refused():
     code = SeededCode(20, 1.0)
     for question in (code.bias, code.squared_error):
-        with pytest.raises(UnsupportedError, match="seed_bits of 12 at most"):
+        with pytest.raises(UnsupportedError, match="seed_bits = 32: moments"):
             question(np.zeros((1, 20)))
 
 

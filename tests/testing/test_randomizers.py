@@ -16,7 +16,7 @@ from turnout.randomizers import (
     OneBitHadamard,
     SubsetSelection,
 )
-from turnout.randomizers.interface import all_mechanisms, law_within, mechanism
+from turnout.randomizers.interface import all_mechanisms, mechanism, randomizer_within
 from turnout.randomizers.vectors import BinaryVectorRandomizer, L1Randomizer, LInfRandomizer
 from turnout.schemes import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
@@ -119,11 +119,11 @@ class OtherSampler(Response):
 
 @dataclass(frozen=True)
 class WrongSubset(SubsetSelection):
-    """A law that forgets how far two sets are apart."""
+    """The mutant: half of the total variation between two sets."""
 
     @property
-    def law(self):
-        return law_within(self.epsilon0, (self.own - self.other) * Fraction(1, 2))
+    def priced_as(self):
+        return randomizer_within(self.epsilon0, (self.own - self.other) * Fraction(1, 2))
 
 
 @pytest.mark.parametrize(

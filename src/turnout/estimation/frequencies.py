@@ -1,29 +1,30 @@
-"""Frequencies of k items among n clients, from one randomized message a client.
+"""Frequencies of k items among n clients, from one randomized message of each client.
 
-`estimate_frequencies` turns a tally into a `FrequencyEstimate`: values, standard errors,
-`FrequencyIntervals` that hold at every number of clients, and the items that `items_above` names.
-`shrink` is the empirical-Bayes post-processing. The functions read tallies
-(`turnout.estimation.tallies`) alone, so nothing here costs privacy.
+`estimate_frequencies` turns a `FrequencyTally` into a `FrequencyEstimate`: values and standard
+errors, `FrequencyIntervals` that are valid for every number of clients, and the items of
+`items_above`. `shrink` is the empirical-Bayes post-processing. The functions read tallies alone
+(`turnout.estimation.tallies`), so nothing here costs privacy.
 
-**Intervals.** Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v
-their mean share, where a message supports the client's own item with p and any other one with q.
+**Intervals.** Notation: n clients, c_v the number of messages that support item v, p the
+probability that a message supports its client's item and q that it supports another item,
+μ_v = q + (p − q)·f_v the mean share of messages that support v.
 
-c_v is a sum of n independent coins, of which n·f_v fall with p and the others with q. By Hoeffding
-(1956, Theorem 5) its tails, one or more away from the mean, are no heavier than those of a binomial
-of mean n·μ_v; and at a tail below 1/4 the limits of Clopper and Pearson never look nearer to the
-mean. So the exact binomial interval for μ_v holds, and with it the one for f_v = (μ_v − q)/(p − q).
+c_v is a sum of n independent coins, n·f_v of probability p and the others of probability q. By
+Hoeffding (1956, Theorem 5) its tails, one or more away from the mean, are at most those of a
+binomial of mean n·μ_v; and for tails below 1/4 the limits of Clopper and Pearson are at least that
+far away. So the exact binomial interval for μ_v is valid, and with it f_v = (μ_v − q)/(p − q).
 
 The same limits cover the share π_v in the population, if the clients are independent draws from it:
-then c_v *is* binomial, of chance q + (p − q)·π_v. So do the limits from sample variances, whose
-messages are then independent with one distribution.
+then c_v is binomial with probability q + (p − q)·π_v. The limits from sample variances cover π_v
+too, since messages are then independent and identically distributed.
 
 **Shrinking.** Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency,
 G the distribution of the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
 
-x_v is nearly normal around f_v. If the f_v were drawn from G, the best guess of f_v in squared
-error would be its posterior mean. G is not known, but k raw estimates say much about it: its
-maximum-likelihood estimate is found by expectation maximisation, held to the mean 1/k, which is
-known.
+x_v is nearly normal around f_v. If the f_v were drawn from G, the estimate of f_v with the least
+squared error would be its posterior mean. G is unknown, but k raw estimates determine it well: its
+maximum-likelihood estimate is computed by expectation maximisation, constrained to the known mean
+1/k.
 """
 
 from __future__ import annotations
@@ -42,31 +43,34 @@ from turnout.estimation.tallies import POST_PROCESSING, Evidence, FrequencyTally
 from turnout.randomizers.interface import FrequencyRandomizer
 
 _FEWEST, _MOST = 301, 1201
-"""Points of the grid, besides those at the largest raw estimates."""
+"""Smallest and largest number of grid points, without those at the largest raw estimates."""
 _LARGEST = 200
 _ROUNDS = 200
 _DIRECT = 2**12
-"""Items up to which each enters on its own; more are counted in bins of a tenth of an error."""
+"""Largest number of items without binning; more are binned in tenths of a standard error."""
 _BLOCK = 2**12
 
 
 def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
-    """Posterior means of all frequencies under the law that fits them best, scaled to sum to 1.
+    """Posterior means of all frequencies under the best-fitting prior, scaled to sum to 1.
 
     Source: Robbins, An empirical Bayes approach to statistics, 1956; Kiefer, Wolfowitz, Ann. Math.
-        Stat. 1956 (the maximum-likelihood law); Jiang, Zhang, General maximum likelihood empirical
-        Bayes estimation of normal means, Ann. Stat. 2009 (close to the best of all rules that
-        treat items alike).
+        Stat. 1956 (the maximum-likelihood prior); Jiang, Zhang, General maximum likelihood
+        empirical Bayes estimation of normal means, Ann. Stat. 2009 (close to the best of all rules
+        that treat items alike).
 
-    Meant for some hundred items or more. It treats equal raw estimates with equal errors alike,
-    so where errors differ they must not tell which items are frequent.
+    Use it for some hundred items or more. Items with equal raw estimates and equal errors get equal
+    results, so where errors differ they must not depend on which items are frequent.
 
     Args:
-        raw: the unbiased estimate, finite, shape (k,).
-        standard_errors: above 0, shape (k,).
+        raw: the unbiased estimate, finite numbers, shape (k,).
+        standard_errors: of ``raw``, above 0, shape (k,).
 
     Returns:
-        Non-negative, summing to 1, shape (k,).
+        Non-negative numbers that sum to 1, shape (k,).
+
+    Raises:
+            ParameterError: another shape, or numbers outside their domain.
     """
     x, s = np.asarray(raw, dtype=np.float64), np.asarray(standard_errors, dtype=np.float64)
     if x.ndim != 1 or not x.size or not np.all(np.isfinite(x)):
@@ -86,10 +90,10 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
 
 
 def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points g_j: denser near 0, where most items are, half an error apart at the far end.
+    """Grid points g_j: dense near 0, where most items are, half an error apart at the far end.
 
-    The largest raw estimates are points themselves, so that a lone frequent item finds its place
-    however small its error.
+    The largest raw estimates are grid points too, so that a single frequent item has a point near
+    it however small its error is.
     """
     largest = max(float(x.max()), 3 * float(s.max()))
     count = int(np.clip(4 * largest / float(np.median(s)), _FEWEST, _MOST))
@@ -100,7 +104,7 @@ def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]
 def _binned(
     x: NDArray[np.float64], s: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Values, errors and how many items each stands for."""
+    """Values, their standard errors and the number of items that each value represents."""
     if x.size <= _DIRECT:
         return x, s, np.ones(x.size)
     error = float(np.sqrt(np.mean(s**2)))
@@ -114,7 +118,7 @@ def _binned(
 def _likelihood(
     x: NDArray[np.float64], s: NDArray[np.float64], grid: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Density of each value at each point, up to a factor for each value."""
+    """Density of each value at each grid point, up to a factor for each value."""
     distance = ((x[:, None] - grid) / s[:, None]) ** 2
     return np.exp(-0.5 * (distance - distance.min(axis=1, keepdims=True)))
 
@@ -125,7 +129,7 @@ def _fitted(
     counts: NDArray[np.float64],
     grid: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Masses of the law on the grid, by expectation maximisation at a fixed mean."""
+    """Prior masses on the grid, by expectation maximisation at a fixed mean."""
     likelihood = _likelihood(x, s, grid)
     masses = np.full(grid.size, 1 / grid.size)
     share, mean = counts / counts.sum(), 1 / counts.sum()
@@ -138,7 +142,7 @@ def _fitted(
 def _tilted(
     masses: NDArray[np.float64], grid: NDArray[np.float64], mean: float
 ) -> NDArray[np.float64]:
-    """The nearest law (in relative entropy) with this mean: masses times e^{t·g}."""
+    """The distribution nearest in relative entropy with this mean: masses times e^{t·g}."""
     low, high = -200.0 / grid[-1], 200.0 / grid[-1]
     tilted = masses
     for _ in range(50):
@@ -166,13 +170,12 @@ def _posterior_means(
 class FrequencyIntervals:
     """Lower and upper limits of all items' frequencies.
 
-    Attributes:
-        low: shape (k,), at least 0.
-        high: shape (k,), at most 1.
-        confidence: probability that the limits hold: each item's on its own, or, where
-            ``simultaneous``, all of them at once. For the shares of these clients it is over their
-            coins; for the shares of a population it is over who was sampled, too.
-        simultaneous: whether they hold all at once.
+    low: lower limits, shape (k,), at least 0.
+    high: upper limits, shape (k,), at most 1.
+    confidence: probability that the limits of one item are valid, or, if ``simultaneous``, of all
+        items at once. For the shares of these clients it is over their coins; for the shares of a
+        population it is over the sampling as well.
+    simultaneous: whether the confidence is for all items at once.
     """
 
     low: NDArray[np.float64]
@@ -184,17 +187,17 @@ class FrequencyIntervals:
 def frequency_intervals(
     evidence: Evidence, confidence: float = 0.95, simultaneous: bool = False
 ) -> FrequencyIntervals:
-    """Two-sided limits for the shares of clients that hold each item.
+    """Two-sided limits of all items' frequencies, valid for every number of clients.
 
-    They cover the shares of these n clients, and those of a large population from which the
-    clients are a simple random sample, each with the stated probability.
+    They cover the shares of these n clients, and the shares of a large population of which the
+    clients are a simple random sample, each with at least the given probability.
 
     Args:
-        evidence: what the messages say.
+        evidence: of a tally.
         confidence: at least 0.5, below 1.
-        simultaneous: whether all limits must hold at once (Bonferroni over the k items, then
-            made consistent: shares sum to 1, so each is at most 1 minus the others' lower limits
-            and at least 1 minus their upper limits).
+        simultaneous: whether all limits must hold at once: Bonferroni over the k items, then made
+            consistent, as shares sum to 1: each is at most 1 minus the others' lower limits and at
+            least 1 minus their upper limits.
     """
     checks.open_unit(confidence=confidence)
     if confidence < 0.5:
@@ -211,11 +214,11 @@ def frequency_intervals(
 
 
 def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.float64]:
-    """Standard errors of the shares in a simple random sample, √(f(1 − f)/n), shape (k,).
+    """Standard errors √(f(1 − f)/n) of the shares in a simple random sample, shape (k,).
 
     Args:
-        shares: estimates; what lies outside [0, 1] counts as its nearer end.
-        clients: n, or a private estimate of it.
+        shares: estimated shares, clipped to [0, 1], shape (k,).
+        clients: n, or a private estimate of it, above 0.
     """
     within = np.clip(shares, 0.0, 1.0)
     return np.sqrt(within * (1 - within) / clients)
@@ -224,14 +227,14 @@ def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.f
 def sampled_limits(
     counts: tuple[NDArray[np.float64], NDArray[np.float64]], clients: float, tail: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Limits of the shares in a population, from limits of counts among its sample.
+    """Limits of the shares in a population, from limits of the counts in a sample, shape (k,) each.
 
-    Source: Clopper and Pearson's limits, at the ends of what the counts may be.
+    Source: Clopper and Pearson's limits at the lowest and highest counts.
 
     Args:
-        counts: lowest and highest count of each item among the sampled, shape (k,) each.
+        counts: lowest and highest count of each item in the sample, shape (k,) each.
         clients: n.
-        tail: chance that either side may miss, beside what the counts' limits miss.
+        tail: probability that either limit fails, in addition to the failure of the counts' limits.
     """
     low, high = (np.clip(each, 0.0, clients) for each in counts)
     least = special.betaincinv(np.maximum(low, 1e-9), clients - low + 1, tail)
@@ -240,16 +243,15 @@ def sampled_limits(
 
 
 def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray[np.float64]:
-    """The probability that so many of n independent messages support an item, at a mean share
-    ``mean``.
+    """P-values of each item's count under a mean share of ``mean``, shape (k,).
 
     Args:
-        counts: messages that support each item, shape (k,).
-        n: messages.
+        counts: number of messages that support each item, shape (k,).
+        n: number of independent messages.
         mean: in [0, 1]; it may be the mean of shares that differ from client to client.
 
     Returns:
-        P(Bin(n, ``mean``) ≥ c), shape (k,): p-values that hold at every level up to 1/4.
+        P(Bin(n, ``mean``) ≥ c): p-values that are valid at every level up to 1/4.
     """
     # That tail is the regularised incomplete beta function I_μ(c, n − c + 1).
     tails = special.betainc(np.maximum(counts, 1), n - counts + 1, min(mean, 1.0))
@@ -257,7 +259,7 @@ def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray
 
 
 def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One-sided limits, each wrong with probability ``tail`` at most."""
+    """One-sided lower and upper limits, each of which fails with probability at most ``tail``."""
     if evidence.counts is None:
         return _bernstein(evidence, tail)
     c = evidence.counts.astype(np.float64)
@@ -283,27 +285,27 @@ def _bernstein(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], ND
 
 
 def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
-    """Items whose frequency is above ``threshold``, the surest first.
+    """Items whose frequency is above ``threshold``, in order of decreasing evidence.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Stat. 1979,
         on exact binomial p-values (`turnout.estimation.frequencies`).
 
     Guarantees:
-        With probability at least 1 − ``error`` over the clients' coins, none of the items has a
-        frequency of ``threshold`` or less, whatever the clients hold.
+        With probability at least 1 − ``error`` over the clients' coins, no returned item has a
+        frequency of ``threshold`` or less, for all possible clients' items.
 
     Args:
-        evidence: what the messages say.
+        evidence: of a tally.
         threshold: in [0, 1).
-        error: family-wise error, at most 0.25.
+        error: family-wise error, above 0, at most 0.25.
 
     Returns:
-        Item numbers, int64.
+        Item numbers, int64, shape (items found,).
     """
     checks.probability(threshold=threshold)
     check_error(error)
     if evidence.counts is None:
-        # No exact test: lower limits that hold all at once, each with half of its share of error.
+        # No exact p-values: simultaneous lower limits, each with half of its share of the error.
         low = frequency_intervals(evidence, 1 - error, simultaneous=True).low
         found = np.flatnonzero(low > threshold)
         return found[np.argsort(-low[found], kind="stable")]
@@ -312,14 +314,18 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
 
 
 def check_error(error: float) -> None:
-    """One line for a family-wise error at which p-values are not known to hold."""
+    """Raise an error for a family-wise error above 1/4, where p-values are not valid."""
     checks.open_unit(error=error)
     if error > 0.25:
         raise ParameterError("error", error, "at most 0.25")
 
 
 def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
-    """Hypotheses that are rejected at family-wise error ``error``, by rising p-value.
+    """Numbers of the hypotheses rejected at family-wise error ``error``, by increasing p-value.
+
+    Args:
+        p_values: one for each hypothesis, shape (k,).
+        error: above 0, at most 0.25.
 
     >>> holm(np.array([0.5, 0.001, 0.02, 0.026]), 0.06).tolist()
     [1, 2, 3]
@@ -332,16 +338,18 @@ def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
 
 
 WAYS = (*POST_PROCESSING, "empirical-bayes")
-"""Ways from a raw estimate to frequencies."""
+"""Names of all post-processings from a raw estimate to frequencies."""
 
 
 @dataclass(frozen=True, eq=False)
 class FrequencyEstimate:
-    """Estimated shares of the clients that hold each item, and how far to trust them.
+    """Estimated shares of the clients that hold each item, with standard errors and privacy.
 
     Attributes:
+        randomizer: the randomizer of all messages.
+        evidence: of the tally.
         frequencies: the estimate, shape (k,).
-        post_processing: how it came from `raw` (see `estimate_frequencies`).
+        post_processing: name of the step from `raw` to `frequencies` (see `estimate_frequencies`).
     """
 
     randomizer: FrequencyRandomizer
@@ -358,7 +366,7 @@ class FrequencyEstimate:
 
     @property
     def clients(self) -> int:
-        """Messages in the estimate, n."""
+        """Number of messages n in the estimate."""
         return self.evidence.clients
 
     @property
@@ -368,7 +376,7 @@ class FrequencyEstimate:
 
     @property
     def bits(self) -> int:
-        """Bits that all clients sent, public questions excluded."""
+        """Bits that all clients sent, without public questions."""
         return self.clients * self.randomizer.message_bits
 
     @cached_property
@@ -381,7 +389,7 @@ class FrequencyEstimate:
     def noise_errors(self) -> NDArray[np.float64]:
         """Standard errors of `raw` about the shares of *these* clients, shape (k,).
 
-        From the privacy noise alone: the variance formula at the projection.
+        They measure the privacy noise alone: the variance formula at the projection of `raw`.
         """
         return np.sqrt(self.randomizer.variance(self._shares, self.clients))
 
@@ -389,7 +397,8 @@ class FrequencyEstimate:
     def population_errors(self) -> NDArray[np.float64]:
         """Standard errors of `raw` about the shares of a population, shape (k,).
 
-        From noise and sampling: the clients are a simple random sample of a large population.
+        They measure noise and sampling: the clients are a simple random sample of a large
+        population.
         """
         return np.hypot(self.noise_errors, sampling_errors(self._shares, self.clients))
 
@@ -398,14 +407,14 @@ class FrequencyEstimate:
         return POST_PROCESSING["simplex"](self.raw)
 
     def intervals(self, confidence: float = 0.95, simultaneous: bool = False) -> FrequencyIntervals:
-        """Limits, at any n, of the shares of these clients and of their population.
+        """Limits of the shares of these clients and of their population, valid for every n.
 
         See `frequency_intervals`.
         """
         return frequency_intervals(self.evidence, confidence, simultaneous)
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
-        """Items above ``threshold``; one wrong among them with probability ``error`` at most."""
+        """Items above ``threshold``; with probability at most ``error`` one of them is not."""
         return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:
@@ -420,21 +429,21 @@ class FrequencyEstimate:
 def estimate_frequencies(
     tally: FrequencyTally, post_processing: str = "simplex"
 ) -> FrequencyEstimate:
-    """Frequencies with error bars from the clients' messages.
+    """Frequencies with standard errors, from a tally of clients' messages.
 
     Args:
         tally: of at least one client.
-        post_processing: "simplex" (the default: in ℓ2 never further from the truth than "raw",
-            usually far closer), "empirical-bayes" (closest of all where there are some hundred
-            items, without that promise), "clip", "normalise" or "raw".
+        post_processing: "simplex" (default: in ℓ2 never further from the true shares than "raw",
+            usually far closer), "empirical-bayes" (the closest for hundreds of items, but without
+            that guarantee), "clip", "normalise" or "raw".
 
     Raises:
-        ParameterError: nobody's messages, or an unknown post-processing.
+        ParameterError: an empty tally, or an unknown post-processing.
 
     >>> from turnout.estimation import collect
-    >>> from turnout.randomizers import HadamardResponse
+    >>> from turnout.randomizers import HadamardRandomizer
     >>> from turnout.randomness import SimulationStreams
-    >>> randomizer = HadamardResponse(epsilon=1.0, items=3)
+    >>> randomizer = HadamardRandomizer(epsilon=1.0, items=3)
     >>> held = np.repeat([0, 1, 2], [600, 300, 100])
     >>> tally = collect(randomizer, held, SimulationStreams(1).source("clients"))
     >>> estimate = estimate_frequencies(tally)

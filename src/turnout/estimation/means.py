@@ -1,4 +1,8 @@
-"""Means of vectors among n clients, from one randomized message a client."""
+"""Means of n clients' vectors, from one randomized message of each client.
+
+`collect_mean` makes a `MeanTally` of messages, `estimate_mean` turns it into a `MeanEstimate` with
+standard errors. `sampling_bounds` and `project_ball` serve `turnout.estimation.private` too.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +21,21 @@ from turnout.randomizers.vectors import BinaryVectorRandomizer, VectorRandomizer
 from turnout.randomness import Source
 
 _BLOCK_NUMBERS = 2**21  # coordinates of clients that `collect_mean` holds at once, 16 MiB
-_LOOKED_AT = 2**8  # messages of a block whose own variance is taken
-_FEW_COORDINATES = 32  # up to which each coordinate has a variance of its own
+_SAMPLED = 2**8  # messages of a block from which the variance of messages is computed
+_FEW_COORDINATES = 32  # largest dimension with a variance of each coordinate
 
 
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class MeanTally:
-    """The sum of what messages stand for, and how many there were: a commutative monoid.
+    """Sum of the vectors that messages stand for, and their number: a commutative monoid.
 
     Attributes:
+        randomizer: the randomizer of all messages.
         total: float64, in the randomizer's own coordinates.
-        clients: how many messages went into it.
-        moments: Σ y_j and Σ y_j² of the vectors y that messages stand for, both as some messages
-            of each block tell them, shape (2, d).
+        clients: number of messages in the tally.
+        moments: Σ y_j and Σ y_j² of the vectors y that messages stand for, extrapolated from some
+            messages of each block, shape (2, d).
     """
 
     randomizer: VectorRandomizer
@@ -43,16 +48,22 @@ class MeanTally:
 
     @classmethod
     def of(cls, randomizer: VectorRandomizer, messages: NDArray, first: int = 0) -> MeanTally:
-        """The tally of messages, as ``encode`` or ``unpack`` gave them, of clients ``first`` on.
+        """The tally of messages of neighbouring clients, ``first`` being the number of the first.
+
+        Messages are those that ``encode`` or ``unpack`` of the randomizer returned.
 
         Raises:
-            ParameterError: these are no messages of this randomizer.
+            ParameterError: messages that are not of this randomizer.
         """
         total = randomizer.total(messages, first)
         return cls(randomizer, total, len(messages), _moments(randomizer, messages, first))
 
     def __add__(self, other: MeanTally) -> MeanTally:
-        """The tally of both groups, which must not share a client."""
+        """The tally of both groups of clients, which must be disjoint.
+
+        Raises:
+            ParameterError: tallies of different randomizers.
+        """
         if self.randomizer != other.randomizer:
             raise ParameterError("randomizer", other.randomizer, f"{self.randomizer}, as before")
         return MeanTally(
@@ -64,8 +75,8 @@ class MeanTally:
 
 
 def _moments(randomizer: VectorRandomizer, messages: NDArray, first: int) -> FloatArray:
-    """Σ y_j and Σ y_j² over a block, from at most `_LOOKED_AT` of its messages, evenly spread."""
-    many = max(_LOOKED_AT * _FEW_COORDINATES // max(randomizer.dimension, _FEW_COORDINATES), 2)
+    """Σ y_j and Σ y_j² of a block, shape (2, d), from some evenly spread messages of it."""
+    many = max(_SAMPLED * _FEW_COORDINATES // max(randomizer.dimension, _FEW_COORDINATES), 2)
     places = np.unique(np.linspace(0, len(messages) - 1, many).astype(np.int64))
     found = np.zeros((2, randomizer.dimension))
     for place in places.tolist() if len(messages) else ():
@@ -77,11 +88,12 @@ def _moments(randomizer: VectorRandomizer, messages: NDArray, first: int) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class MeanEstimate:
-    """An estimated mean, and how far to trust it.
+    """Estimated mean of the clients' vectors, with its standard errors and its privacy.
 
     Attributes:
-        value: unbiased (but for what the randomizer clips), shape (d,).
-        moments: means of y_j and y_j² over messages that were looked at, shape (2, d).
+        value: unbiased but for the randomizer's clipping, shape (d,).
+        clients: n.
+        moments: means of y_j and y_j² over the sampled messages, shape (2, d).
     """
 
     randomizer: VectorRandomizer
@@ -103,20 +115,20 @@ class MeanEstimate:
 
     @property
     def bits(self) -> int:
-        """Bits that all clients sent, public randomness excluded."""
+        """Bits that all clients sent, without public randomness."""
         return self.clients * self.randomizer.message_bits
 
     @property
     def mse_bound(self) -> float:
-        """Largest E‖value − mean‖₂² over what the clients hold, clipping included."""
+        """Upper bound on E‖value − mean‖₂² over all possible vectors, clipping included."""
         return self.randomizer.mse_bound(self.clients)
 
     @property
     def noise_error(self) -> float:
-        """Standard error of a coordinate about the mean of *these* clients, from noise alone.
+        """Upper bound on a coordinate's standard error from privacy noise alone.
 
-        At most: the root of `worst_squared_error` over nd, which leaves out what a randomizer
-        clips. For ℓ2 randomizers it is the root mean square over coordinates.
+        It is about the mean of *these* clients: the root of `worst_squared_error`/(nd), without
+        what the randomizer clips. For ℓ2 randomizers it is the root mean square over coordinates.
         """
         variance = self.randomizer.worst_squared_error / self.clients
         return math.sqrt(variance / self.randomizer.dimension)
@@ -126,9 +138,9 @@ class MeanEstimate:
         """Standard errors about a population's mean, from noise and sampling, shape (d,).
 
         The clients are a simple random sample of a large population. Messages vary by the noise
-        *and* by who was sampled, so their own variance over n tells both; nothing but messages
-        goes in. Not below `noise_error`. Of the root mean square over coordinates where there are
-        more than 32, since some messages of each block are looked at, not all.
+        *and* by the sampling, so their variance over n covers both; only messages are read. Never
+        below `noise_error`. With more than 32 coordinates it is the root mean square over
+        coordinates, as the variance is computed from some messages of each block.
         """
         spread = np.maximum(self.moments[1] - self.moments[0] ** 2, 0.0)
         if spread.size > _FEW_COORDINATES:
@@ -138,8 +150,8 @@ class MeanEstimate:
 
     @property
     def projected(self) -> FloatArray:
-        """The nearest vector that can be a mean: of norm at most the radius. Not unbiased.
-
+        """The nearest vector in the ball of possible means; biased.
+        In ℓ2 it is never further from the true mean than ``value``.
         In ℓ2 never further from the truth than ``value``.
         """
         if isinstance(self.randomizer, BinaryVectorRandomizer):
@@ -166,14 +178,15 @@ def collect_mean(
 ) -> MeanTally:
     """The tally of one message for each vector, made block by block.
 
-    This plays both sides, for simulation: the messages of a block exist, are summed and go.
+    For simulation: it plays clients and server; messages of a block are summed and discarded.
 
     Args:
-        randomizer: what the clients use.
-        values: shape (n, d), n at least 1; a memory-mapped array is read block by block.
-        source: of what is private.
+        randomizer: randomizer of all clients.
+        values: vectors, shape (n, d), n at least 1; a memory-mapped array is read block by block.
+        source: of all private randomness.
         first: number of the first client.
-        block_clients: how many clients' messages exist at once; None: about 16 MiB of vectors.
+        block_clients: number of clients whose messages are held at once; None: about 16 MiB of
+            vectors.
     """
     array = np.asanyarray(values)
     step = block_clients or max(1, _BLOCK_NUMBERS // max(1, randomizer.dimension))
@@ -188,7 +201,7 @@ def collect_mean(
 
 
 def estimate_mean(tally: MeanTally) -> MeanEstimate:
-    """The mean with its error bar from the clients' messages.
+    """The mean with standard errors, from a tally of at least one message.
 
     >>> from turnout.randomizers.vectors import SphericalCode
     >>> from turnout.randomness import SimulationStreams
@@ -207,20 +220,21 @@ def estimate_mean(tally: MeanTally) -> MeanEstimate:
 def sampling_bounds(
     value: FloatArray, noise_errors: FloatArray, norm: float, radius: float, clients: float
 ) -> FloatArray:
-    """Largest standard errors, as estimated, of the mean of n vectors from a population, (d,).
+    """Upper bounds, as estimated, on standard errors from sampling n vectors, shape (d,).
 
-    From public numbers and the estimate alone: a number in [−r, r] of mean μ has a variance of r² −
-    μ² at most (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r over all coordinates.
+    Computed from public numbers and the estimate alone: a number in [−r, r] of mean μ has variance
+    at most r² − μ² (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r over all coordinates.
 
     Args:
         value: the estimated mean, shape (d,).
-        noise_errors: of it, which make its square larger than μ², shape (d,).
-        norm: which bounds the vectors: 1, 2 or infinity.
-        radius: r.
-        clients: n, or a private estimate of it.
+        noise_errors: standard errors of ``value``, whose squares are subtracted from its, shape
+            (d,).
+        norm: norm that bounds the vectors: 1, 2 or infinity.
+        radius: r, the bound, above 0.
+        clients: n, or a private estimate of it, above 0.
 
     Returns:
-        Of each coordinate for ℓ∞; else of the root mean square over coordinates.
+        Of each coordinate for ℓ∞; otherwise the root mean square over coordinates.
     """
     squares = value**2 - noise_errors**2
     if norm == math.inf:
@@ -230,7 +244,7 @@ def sampling_bounds(
 
 
 def project_ball(vector: FloatArray, norm: float, radius: float) -> FloatArray:
-    """The vector of ℓ_norm norm at most ``radius`` that is nearest in ℓ2.
+    """The vector of ℓ_norm norm at most ``radius`` that is nearest to ``vector`` in ℓ2.
 
     Args:
         vector: shape (d,).

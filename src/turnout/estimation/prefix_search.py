@@ -1,12 +1,15 @@
-"""Heavy hitters among more items than can be listed: prefixes first, then what continues them.
+"""Heavy hitters among more items than can be listed, by a search over prefixes.
 
-Notation: b the bits of an item; levels 1 … L ask for prefixes of b_1 < … < b_L = b bits.
+`PrefixSearch` draws the groups, encodes messages and finds items; it returns a
+`PrefixSearchResult`. `turnout.estimation.private.searches` prices it.
 
-Each client is put into one level's group, publicly and at random, and sends one bit about its
+Notation: b the bits of an item; levels 1 … L estimate prefixes of b_1 < … < b_L = b bits.
+
+Each client is publicly and randomly assigned to one level's group, and sends one bit about its
 item's prefix of that level (`OneBitHadamard` with a public row). The server keeps the most frequent
-prefixes of a level, and looks at the next level among their continuations only. As the groups are
-disjoint, a client sends one message, and the last level tests candidates that were found without
-its own clients, so their number is all that the test must pay for.
+prefixes of a level, and at the next level estimates their continuations only. The groups are
+disjoint, so a client sends one message. The last level tests candidates chosen without its own
+clients, so the test must correct for the number of candidates alone.
 
 Source: the prefix tree of Bassily, Nissim, Stemmer, Thakurta, Practical locally private heavy
     hitters, NeurIPS 2017, with the groups of Wang, Li, Jha, Locally differentially private heavy
@@ -32,14 +35,14 @@ from turnout.randomness import Source
 
 
 class PrefixSearchResult(NamedTuple):
-    """The prefixes that a search named.
+    """Items that a search named.
 
     Attributes:
-        items: item numbers, the surest first.
+        items: item numbers, in order of decreasing evidence.
         frequencies: their unbiased estimates, from the last level's clients.
-        standard_error: of each of them, at most, about the shares of *these* clients: of the
-            privacy noise and of who answered at the last level.
-        candidates: how many items the last level tested.
+        standard_error: upper bound on the standard error of each about the shares of *these*
+            clients, from the privacy noise and from which clients the last level has.
+        candidates: number of items that the last level tested.
     """
 
     items: NDArray[np.int64]
@@ -55,9 +58,9 @@ class PrefixSearch:
     Attributes:
         epsilon: privacy level of a client's one message, above 0, at most 30.
         bits: b, from 1 to 61.
-        first_bits: b_1: all prefixes of that many bits are looked at.
-        stride: by how many bits the prefixes grow from level to level.
-        width: how many prefixes of a level are continued.
+        first_bits: b_1; all prefixes of this length are estimated.
+        stride: number of bits by which prefixes grow from level to level.
+        width: number of prefixes of a level that are continued.
     """
 
     epsilon: float
@@ -82,26 +85,26 @@ class PrefixSearch:
 
     @property
     def epsilon0(self) -> float:
-        """Local privacy level of a client's whole message; the same at every level."""
+        """Local privacy level of a client's whole message, the same at every level."""
         return self.randomizer(0).epsilon0
 
     def randomizer(self, level: int) -> OneBitHadamard:
-        """The randomizer of the clients of a level."""
+        """Randomizer of the clients of a level."""
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:
-        """A uniform level for each of n clients; public, drawn without seeing values."""
+        """A uniform level for each of n clients, shape (n,): public, and independent of values."""
         return source.below(len(self.lengths), n)
 
     def encode(
         self, values: ArrayLike, groups: NDArray[np.int64], source: Source
     ) -> list[NDArray[np.int64]]:
-        """The messages of each level's clients, rows drawn from ``source`` too.
+        """The messages of each level's clients, with public rows drawn from ``source`` as well.
 
         Args:
             values: the clients' items, whole numbers from 0 to 2^b − 1, shape (n,).
             groups: their levels, shape (n,).
-            source: where the randomness comes from.
+            source: of the clients' randomness and of public rows.
         """
         array = np.asarray(values)
         messages = []
@@ -115,28 +118,30 @@ class PrefixSearch:
     def find(
         self, messages: Sequence[NDArray[np.int64]], threshold: float, error: float = 0.05
     ) -> PrefixSearchResult:
-        """Items more frequent than ``threshold``.
+        """Items with a frequency above ``threshold``.
 
         Guarantees:
-            With probability at least 1 − ``error``, over the clients' coins, no item is named that
-            ``threshold`` or less of the last level's clients hold. Where clients are independent
-            draws from a population, the same holds for the population's share.
+            With probability at least 1 − ``error``, over the clients' coins, no item is returned
+            that has a share of ``threshold`` or less among the last level's clients. If clients are
+            independent draws from a population, the same holds for the population's share.
 
         Args:
-            messages: each level's, as `encode` gives them.
-            threshold: in [0, 1).
-            error: family-wise error, at most 0.25.
+            messages: the messages of each level, as `encode` returned them.
+            threshold: share in [0, 1).
+            error: family-wise error, above 0, at most 0.25.
         """
         checks.probability(threshold=threshold)
         check_error(error)
         if len(messages) != len(self.lengths) or not all(len(part) for part in messages):
-            raise ParameterError("messages", len(messages), f"some for {len(self.lengths)} levels")
+            raise ParameterError("messages", len(messages), f"some of {len(self.lengths)} levels")
+        # Follow the most frequent prefixes from level to level.
         kept = np.zeros(1, dtype=np.int64)
         growths = np.diff((0, *self.lengths)).tolist()
         for growth, part in zip(growths[:-1], messages[:-1], strict=True):
             scores = continuation_scores(part, kept, growth).ravel()
             order = np.argsort(-scores, kind="stable")[: self.width]
             kept = _continuations(kept, growth)[order]
+        # At the last level, test their continuations to whole items.
         scores = continuation_scores(messages[-1], kept, growths[-1]).ravel()
         items = _continuations(kept, growths[-1])
         return self._named(items, scores, len(messages[-1]), threshold, error)
@@ -168,8 +173,8 @@ def continuation_scores(
 ) -> NDArray[np.int64]:
     """Scores of all continuations by ``growth`` bits, shape (prefixes, 2^growth).
 
-    An entry H(row, prefix and suffix) is H of the upper halves times H of the lower ones: with
-    each reply's sign turned by its prefix's entry, the suffixes are one fast transform.
+    An entry H(row, prefix and suffix) is H of the upper bits times H of the lower bits. With
+    each reply multiplied by its prefix's entry, one fast transform gives all suffixes' scores.
     """
     rows, replies = messages >> 1, messages & 1
     upper, lower = rows >> growth, rows & ((1 << growth) - 1)

@@ -1,12 +1,13 @@
-"""Tallies of clients' messages, and estimates made into frequencies.
+"""Tallies of clients' messages, and post-processing of estimated frequencies.
 
-`FrequencyTally` counts messages in whole numbers and merges in any grouping; `evidence` is a
-tally's raw estimate of every item. `column_sums` counts the set bits of many bitmaps.
-`project_simplex`, `clip_and_normalise` and `normalise` make estimates non-negative with sum 1.
+`FrequencyTally` counts messages in whole numbers; tallies add up in any order. `evidence` turns a
+tally into what it says about every item. `column_sums` counts the set bits of many bitmaps.
+`project_simplex`, `clip_and_normalise` and `normalise` make estimates sum to 1.
+`turnout.estimation.frequencies` builds on them.
 
-**Column sums.** Three rows of bits a, b, c sum, in every column, to a ⊕ b ⊕ c plus twice the
+**Column sums.** In every column, three rows of bits a, b, c sum to a ⊕ b ⊕ c plus twice the
 majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of
-weight 2, and so on until few are left to unpack: about ten word operations an input word.
+weight 2, and so on until few are left to unpack: about ten word operations for each input word.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from turnout.randomizers.subset import BitmapRandomizer
 from turnout.randomness import Source
 
 _FEW = 24
-"""Rows of one weight that are unpacked and added as they are."""
-_CHUNK = 2**15  # Words that are summed at once; they stay in the fast caches.
+"""Largest number of rows of one weight that are unpacked and added directly."""
+_CHUNK = 2**15  # words that are summed at once; they fit the fast caches
 
 
 def column_sums(rows: NDArray[np.uint64], columns: int) -> NDArray[np.int64]:
-    """The number of rows in which each bit is set, shape (columns,).
+    """Number of rows in which each bit is set, shape (columns,).
 
     Args:
         rows: bitmaps, shape (n, ⌈columns / 64⌉); bit j is bit j mod 64 of word ⌊j / 64⌋.
-        columns: at least 1.
+        columns: number of bits of a row, at least 1.
 
     >>> column_sums(np.array([[5], [4], [1]], dtype=np.uint64), 3).tolist()
     [2, 0, 2]
@@ -43,6 +44,7 @@ def column_sums(rows: NDArray[np.uint64], columns: int) -> NDArray[np.int64]:
     total = np.zeros(columns, dtype=np.int64)
     step = max(_CHUNK // rows.shape[1], 3 * _FEW)
     for start in range(0, len(rows), step):
+        # Reduce the rows to few rows of each weight, and add those bit by bit.
         left, weight = rows[start : start + step], 1
         while len(left):
             left, carries = _carried(left)
@@ -66,7 +68,7 @@ def _carried(rows: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.u
 
 
 BLOCK_CLIENTS = 2**15
-"""Clients whose messages `collect` holds at once: at k = 1000 they take 4 MiB at most."""
+"""Clients whose messages `collect` holds at once: at k = 1000 they take at most 4 MiB."""
 
 
 @shows_shapes()
@@ -75,8 +77,9 @@ class FrequencyTally:
     """Counts of messages (or of their bits) and of clients: a commutative monoid.
 
     Attributes:
-        counts: int64; by message where messages are codes, by item where they are bitmaps.
-        clients: how many messages went into it.
+        randomizer: the randomizer of all messages.
+        counts: int64; by message where messages are codes, by item where messages are bitmaps.
+        clients: number of messages in the tally.
     """
 
     randomizer: FrequencyRandomizer
@@ -88,15 +91,15 @@ class FrequencyTally:
 
     @classmethod
     def zero(cls, randomizer: FrequencyRandomizer) -> FrequencyTally:
-        """The tally of nobody's messages."""
+        """The empty tally."""
         return cls(randomizer, np.zeros(_size(randomizer), dtype=np.int64), 0)
 
     @classmethod
     def of(cls, randomizer: FrequencyRandomizer, messages: NDArray) -> FrequencyTally:
-        """The tally of messages as `FrequencyRandomizer.encode` or ``unpack`` gave them.
+        """The tally of messages that `FrequencyRandomizer.encode` or ``unpack`` returned.
 
         Raises:
-            ParameterError: these are no messages of this randomizer.
+            ParameterError: messages that are not of this randomizer.
         """
         size = _size(randomizer)
         if isinstance(randomizer, BitmapRandomizer):
@@ -109,7 +112,11 @@ class FrequencyTally:
         return cls(randomizer, counts, len(messages))
 
     def __add__(self, other: FrequencyTally) -> FrequencyTally:
-        """The tally of both groups, which must not share a client."""
+        """The tally of both groups of clients, which must be disjoint.
+
+        Raises:
+            ParameterError: tallies of different randomizers.
+        """
         if self.randomizer != other.randomizer:
             raise ParameterError("randomizer", other.randomizer, f"{self.randomizer}, as before")
         return FrequencyTally(
@@ -125,13 +132,13 @@ def collect(
 ) -> FrequencyTally:
     """The tally of one message for each value, made block by block.
 
-    This plays both sides, for simulation: the messages of a block exist, are counted and go.
+    For simulation: it plays clients and server; messages of a block are counted and discarded.
 
     Args:
-        randomizer: what the clients use.
+        randomizer: randomizer of all clients.
         values: the clients' items, shape (n,); a memory-mapped array is read block by block.
-        source: where the clients' randomness comes from; public questions are drawn from it too.
-        block_clients: how many messages exist at once.
+        source: of the clients' randomness and of public questions.
+        block_clients: number of messages held at once, at least 1.
     """
     checks.count(block_clients=block_clients)
     array = np.asanyarray(values)
@@ -166,17 +173,17 @@ def _size(randomizer: FrequencyRandomizer) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Evidence of a tally about every item, ready for limits and tests.
+    """What a tally says about every item: the input of intervals and tests.
 
     Attributes:
         clients: n.
         sums: sum of scores, int64 of shape (k,).
         squares: sum of squared scores, int64 of shape (k,).
-        gain: by how much holding an item raises its mean score.
-        counts: messages that support each item, where every message either does or does not;
-            None where a message may say nothing about an item.
+        gain: mean score of the client's item minus the mean score of any other item.
+        counts: number of messages that support each item, shape (k,); None where a message may
+            neither support nor oppose an item.
         other: probability that a message supports an item that its client does not hold.
-        lift: by how much holding the item raises that probability.
+        lift: increase of that probability for an item that its client holds.
     """
 
     clients: int
@@ -189,17 +196,19 @@ class Evidence:
 
     @property
     def items(self) -> int:
-        """Items, k."""
+        """Number of items k."""
         return self.sums.size
 
 
 def evidence(tally: FrequencyTally) -> Evidence:
-    """The evidence of the messages about every item."""
+    """Sums of scores, and counts where they exist, of every item in a tally."""
     randomizer, n = tally.randomizer, tally.clients
     sums, gain, offset = randomizer.scores(tally.counts), randomizer.gain, randomizer.offset
+    # Three score values: sums and squares alone.
     if randomizer.score_values is None:
         squares = randomizer.squares(tally.counts)
         return Evidence(n, sums, squares, float(gain), None, 0.0, 0.0)
+    # Two score values: the sum determines the count of each.
     low, high = randomizer.score_values
     width = high - low
     counts = (sums - low * n) // width
@@ -211,10 +220,10 @@ def evidence(tally: FrequencyTally) -> Evidence:
 def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
     """The nearest point (in ℓ2) with non-negative entries that sum to 1.
 
-    One number is taken off every entry and what falls below 0 is set to 0. The simplex is convex
-    and holds the truth, so the projection is never further from the truth than ``raw`` is. With
-    many rare items it is far closer: the number that is taken off is about the noise of the
-    largest of the many entries that only noise makes large.
+    One number is subtracted from every entry, and negative results are set to 0. The simplex is
+    convex and contains the true frequencies, so the projection is never further from them than
+    ``raw``. With many rare items it is far closer: the number subtracted is about as large as the
+    noise of the largest of the many entries that are only noise.
 
     Source: Held, Wolfe, Crowder, Validation of subgradient optimization, Math. Programming 1974;
         by sorting, O(k log k). The same as Norm-Sub of Wang et al., NDSS 2020.
@@ -226,7 +235,7 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
     [0.55, 0.45, 0.0]
     """
     array = _vector(raw)
-    # A number added to all entries changes nothing; so large entries keep their last digits.
+    # Adding a number to all entries changes nothing; subtracting the largest keeps digits.
     array = array - array.max()
     descending = np.sort(array)[::-1]
     excess = (np.cumsum(descending) - 1) / np.arange(1, array.size + 1)
@@ -236,10 +245,14 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
 
 
 def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
-    """Negative entries set to 0, the others divided by their sum (all equal where none is left).
+    """Entries with negative ones set to 0, divided by their sum, shape (k,).
 
-    Every item's positive noise stays in and shrinks all shares, the frequent items' most of all.
-    Offered because it is common; where nearly everything is noise it can beat the projection.
+    All equal where no entry is positive. Every item's positive noise stays and reduces all shares,
+    those of frequent items most. It is offered because it is common; where nearly all is noise it
+    can be closer than the projection.
+
+    Args:
+        raw: finite numbers, shape (k,).
     """
     array = np.maximum(_vector(raw), 0.0)
     total = array.sum()
@@ -249,7 +262,10 @@ def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
 def normalise(raw: ArrayLike) -> NDArray[np.float64]:
     """The nearest point (in ℓ2) whose entries sum to 1; some may be negative.
 
-    A sum over items stays unbiased, which neither of the other two ways keeps.
+    Sums over items stay unbiased, unlike after the other two.
+
+    Args:
+        raw: finite numbers, shape (k,).
     """
     array = _vector(raw)
     return array + (1 - array.sum()) / array.size
@@ -268,5 +284,5 @@ POST_PROCESSING: dict[str, Callable[[ArrayLike], NDArray[np.float64]]] = {
     "clip": clip_and_normalise,
     "simplex": project_simplex,
 }
-"""Postprocessing of a raw estimate, by name. None of it touches the messages, so none costs
+"""Post-processing of a raw estimate, by name. It does not read messages, so it costs no
 privacy."""

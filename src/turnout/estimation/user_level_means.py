@@ -1,17 +1,20 @@
-"""Means where each client holds many samples, and all of them are protected together.
+"""Means of clients with many samples each, where ε₀ protects all samples of a client together.
+
+`UserLevelMean` is the scheme of two messages, `UserLevelEstimate` its result.
+`concentration_radius` and `wrong_bin_chance` are its two bounds on chances of failure.
 
 Notation
-    n, m    clients, and samples of each; y_i the mean of its samples
-    σ       `deviation`: samples are σ²-sub-Gaussian about a common mean, each coordinate
-    γ       `chance` that some y_i may be further than τ from that mean
+    n, m    number of clients, and of samples of each; y_i the mean of a client's samples
+    σ       `deviation`: samples are σ²-sub-Gaussian about a common mean, in each coordinate
+    γ       `chance`: probability that some y_i is further than τ from that mean
     τ       `radius`: σ·√(2 ln(2nd/γ)/m)
-    B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover that
+    B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover it
     C       (e^ε + 1)/(e^ε − 1) of the first message
 
-First every client says which bin holds y_i, and the server picks the bin with most. All y_i are
-then within 3τ of its middle, so in a second message the client sends y_i cut to that range, where
-noise is as τ and not as B. Its messages together are ε₀-private for *all* its samples, whatever
-they are: σ and γ serve accuracy only.
+In a first message every client reports which bin holds y_i, and the server picks the fullest bin.
+All y_i are then within 3τ of its middle, so in a second message the client sends y_i clipped to
+that range, where the noise is proportional to τ and not to B. Its messages together are ε₀-private
+for *all* its samples, whatever they are: only accuracy depends on σ and γ.
 """
 
 from __future__ import annotations
@@ -37,16 +40,23 @@ from turnout.randomizers.vectors.interface import ratio_of_flips
 from turnout.randomness import Source
 
 _HALVINGS = 60
-_LARGEST_SHARE = 0.9  # of ε that finding the range may take
+_LARGEST_SHARE = 0.9  # largest share of ε₀ for the first message
 
 
 def concentration_radius(
     deviation: float, samples: int, clients: int, chance: float, dimension: int = 1
 ) -> float:
-    """τ: with probability 1 − γ every client's mean is this near in every coordinate.
+    """The radius τ within which all clients' means lie with probability at least 1 − γ.
 
-    Source: Section 3.7 (girgis2023thesis), where √2 is missing: with 1000 clients and γ = 0.01
-    the printed radius is exceeded with probability 0.38.
+    Source: Section 3.7 (girgis2023thesis), where √2 is missing: with 1000 clients and γ = 0.01 the
+    printed radius is exceeded with probability 0.38.
+
+    Args:
+        deviation: σ, above 0, in the unit of the samples.
+        samples: m, at least 1.
+        clients: n, at least 1.
+        chance: γ, in (0, 1).
+        dimension: d, at least 1; τ is a distance in each coordinate.
     """
     checks.positive(deviation=deviation)
     checks.count(samples=samples, clients=clients, dimension=dimension)
@@ -55,16 +65,17 @@ def concentration_radius(
 
 
 def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
-    """Bound on the chance that an empty bin wins, where the clients are in two at most.
+    """Upper bound on the chance that an empty bin wins, for clients in at most two bins.
 
-    One of the two has at least n/2 of them. What a client adds to its lead over an empty bin has
-    mean ½ at least, variance 2C² at most and is at most 2C; Bernstein, and a union over bins. The
-    print uses Hoeffding: 2k·exp(−n/(200C²)), needing 12 times as many clients for small ε.
+    One of the two bins has at least n/2 clients. The amount that a client adds to its lead over an
+    empty bin has mean at least ½, variance at most 2C², and is at most 2C; Bernstein's inequality
+    and a union over bins give the bound. The thesis uses Hoeffding's: 2k·exp(−n/(200C²)), which
+    needs 12 times as many clients for small ε.
 
     Args:
-        epsilon: of one client's message about its bin.
+        epsilon: ε of one client's message about its bin.
         bins: k.
-        clients: n, those who speak of this coordinate.
+        clients: n, the clients that report this coordinate.
     """
     checks.positive(epsilon=epsilon)
     checks.count(bins=bins, clients=clients)
@@ -75,22 +86,28 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
 
 @dataclass(frozen=True)
 class UserLevelMean:
-    """Private range by Hadamard frequencies, projection, mean: two messages a client.
+    """Scheme of two messages: a private range from bins' frequencies, then a mean within it.
 
-    Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar
-    is d = 1. For vectors the print runs the scalar scheme on each coordinate, each with ε₀/d; here
-    client i speaks of the range of coordinate i mod d alone, with all of that stage's budget, and
-    the second message is about all coordinates. ε₀ is not halved: the range gets as little as
-    makes a wrong one as unlikely as γ, the mean the rest.
+    Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar is
+    d = 1. For vectors the thesis runs the scalar scheme on each coordinate, each with ε₀/d; here
+    client i reports the range of coordinate i mod d alone, with the whole budget of that message,
+    and the second message covers all coordinates. ε₀ is not halved: the first message gets the
+    least budget for which a wrong range has probability at most γ, and the second gets the rest.
 
     Guarantees:
-        `epsilon0`-private for all samples of one client (local, replacement, δ = 0), for any
-        samples. With probability 1 − `failure` no projection changes anything, and then the
-        estimate of mean y_i is unbiased, with the error that `mse_bound` states.
+        `epsilon0`-private for all samples of one client (local, replacement, δ = 0).
+        With probability at least 1 − `failure` no mean is clipped, and then the estimate of mean
+        y_i is unbiased with the error of `mse_bound`.
 
     Attributes:
-        epsilon: ε₀ asked for, of both messages together.
-        public_seed: of public randomness of the second message; None: it is sent.
+        dimension: d.
+        epsilon: requested ε₀ of both messages together.
+        bound: B, above 0.
+        deviation: σ, above 0.
+        samples: m, at least 1.
+        clients: n, at least d.
+        chance: γ, in (0, 1).
+        public_seed: seed of public coordinates of the second message; None: they are sent.
     """
 
     dimension: int
@@ -105,24 +122,24 @@ class UserLevelMean:
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon, bound=self.bound)
         if self.clients < self.dimension:
-            raise ParameterError("clients", self.clients, "at least one a coordinate")
+            raise ParameterError("clients", self.clients, "at least one for each coordinate")
         self.radius  # noqa: B018 checks the other parameters
 
     @cached_property
     def radius(self) -> float:
-        """τ."""
+        """The radius τ, in the unit of the samples."""
         return concentration_radius(
             self.deviation, self.samples, self.clients, self.chance, self.dimension
         )
 
     @property
     def bins(self) -> int:
-        """k; 1 if one range holds everything, and then nobody is asked for a bin."""
+        """Number of bins k; 1 where one range holds everything, without a first message."""
         return 1 if self.bound <= 3 * self.radius else math.ceil(self.bound / self.radius)
 
     @cached_property
     def range_epsilon(self) -> float:
-        """Budget of the first message; 0 if there is none."""
+        """Budget ε of the first message; 0 without one."""
         if self.bins == 1:
             return 0.0
 
@@ -132,8 +149,8 @@ class UserLevelMean:
         most = _LARGEST_SHARE * self.epsilon
         if self._wrong_bins(most) > self.chance:
             raise UnsupportedError(
-                f"{self.clients} clients are too few to find the range at ε₀ = {self.epsilon:g} "
-                f"but for a chance of {self.chance:g}"
+                f"{self.clients} clients are too few for the range at ε₀ = {self.epsilon:g} "
+                f"with failure chance {self.chance:g}: use more clients, or a larger ε₀ or chance"
             )
         return bisected(seldom, 0.0, most, halvings=_HALVINGS).holding
 
@@ -147,24 +164,24 @@ class UserLevelMean:
 
     @property
     def failure(self) -> float:
-        """Bound on the chance that some client's mean is cut: γ and a wrong bin."""
+        """Upper bound on the chance that some client's mean is clipped: γ plus a wrong bin's."""
         return min(1.0, self.chance + self._wrong_bins(self.range_epsilon))
 
     @property
     def range_randomizer(self) -> OneBitHadamard | None:
-        """Of the first message: one bit of the bin's Hadamard code, and which."""
+        """Randomizer of the first message: a row of the bin's Hadamard column and one bit."""
         return None if self.bins == 1 else OneBitHadamard(self.range_epsilon, max(self.bins, 2))
 
     @cached_property
     def mean_randomizer(self) -> LInfRandomizer:
-        """Of the second message: what is left of y_i less the middle of the range."""
+        """Randomizer of the second message: y_i minus the middle of the range."""
         left = math.nextafter(self.epsilon - self.range_epsilon, 0.0)
         reach = self.bound if self.bins == 1 else 3 * self.radius
         return LInfRandomizer.best(self.dimension, left, reach, public_seed=self.public_seed)
 
     @property
     def epsilon0(self) -> float:
-        """Exact ε₀ of both messages together, rounded up by less than an ulp."""
+        """ε₀ of both messages together, rounded up by less than an ulp."""
         first = self.range_randomizer
         bits = self.mean_randomizer.bits
         second = ratio_of_flips(bits.flips, bits.samples)
@@ -172,18 +189,18 @@ class UserLevelMean:
 
     @property
     def message_bits(self) -> int:
-        """Bits of both messages."""
+        """Bits of both messages of a client."""
         first = self.range_randomizer
         return self.mean_randomizer.message_bits + (0 if first is None else first.message_bits)
 
     @property
     def mse_bound(self) -> float:
-        """Largest E‖estimate − mean y_i‖² where no projection changes anything."""
+        """Upper bound on E‖estimate − mean y_i‖² where no mean is clipped."""
         return self.mean_randomizer.mse_bound(self.clients)
 
     @property
     def middles(self) -> FloatArray:
-        """Middles of the bins, shape (k,)."""
+        """Middles of the bins, shape (k,), in the unit of the samples."""
         if self.bins == 1:
             return np.zeros(1)
         numbers = np.arange(self.bins, dtype=np.float64)
@@ -192,7 +209,13 @@ class UserLevelMean:
     def range_messages(
         self, means: ArrayLike, source: Source, first: int = 0
     ) -> list[tuple[int, NDArray[np.int64]]]:
-        """First messages by coordinate; ``means`` beyond ±B, shape (n, d), count as ±B."""
+        """First messages of a block of clients: pairs of a coordinate and its messages.
+
+        Args:
+            means: y_i, shape (n, d); clipped to ±B.
+            source: of all private randomness.
+            first: number of the block's first client.
+        """
         randomizer = self.range_randomizer
         vectors = self._checked(means)
         if randomizer is None:
@@ -211,7 +234,7 @@ class UserLevelMean:
         """The middle of the fullest bin in each coordinate, shape (d,).
 
         Args:
-            messages: of all clients, as `range_messages` gave them; of several blocks in a row.
+            messages: of all clients, as `range_messages` returned them; blocks are concatenated.
         """
         randomizer = self.range_randomizer
         if randomizer is None:
@@ -225,7 +248,14 @@ class UserLevelMean:
     def mean_messages(
         self, means: ArrayLike, centre: FloatArray, source: Source, first: int = 0
     ) -> NDArray[np.int64]:
-        """Second messages: y_i less ``centre``, cut to ±3τ."""
+        """Second messages: y_i minus ``centre``, clipped to ±3τ.
+
+        Args:
+            means: y_i, shape (n, d).
+            centre: as `centre` returned it, shape (d,).
+            source: of all private randomness.
+            first: number of the block's first client.
+        """
         return self.mean_randomizer.encode(self._offsets(means, centre), source, first)
 
     def _offsets(self, means: ArrayLike, centre: FloatArray) -> FloatArray:
@@ -239,7 +269,12 @@ class UserLevelMean:
         return vectors
 
     def estimate(self, means: ArrayLike, source: Source) -> UserLevelEstimate:
-        """Both rounds with everybody, for simulation, from all clients' y_i, shape (n, d)."""
+        """Estimate from both messages of all clients, for simulation.
+
+        Args:
+            means: y_i, shape (n, d).
+            source: of all private randomness.
+        """
         vectors = self._checked(means)
         centre = self.centre(self.range_messages(vectors, source))
         tally = collect_mean(self.mean_randomizer, self._offsets(vectors, centre), source)
@@ -252,11 +287,12 @@ class UserLevelMean:
 
 @dataclass(frozen=True, eq=False)
 class UserLevelEstimate:
-    """An estimated mean of the clients' means, and how far to trust it.
+    """Estimated mean of the clients' means, with its standard error and its privacy.
 
     Attributes:
-        centre: of the range, shape (d,).
-        offset: the estimated mean of what was sent.
+        scheme: the scheme of the messages.
+        centre: middle of the range, shape (d,).
+        offset: estimated mean of y_i minus ``centre``.
     """
 
     scheme: UserLevelMean
@@ -282,7 +318,7 @@ class UserLevelEstimate:
 
     @property
     def noise_error(self) -> float:
-        """Bound on a coordinate's error, unless the range was missed (`UserLevelMean.failure`)."""
+        """Upper bound on a coordinate's standard error from noise, if no mean is clipped."""
         return self.offset.noise_error
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Randomizers: a client's messages, with their exact privacy level and their bytes."""
+"""Randomizers: one client's message, with its exact privacy level and its bytes."""
 
 from turnout.randomizers.hadamard import HadamardRandomizer, OneBitHadamard
 from turnout.randomizers.hashing import LocalHashing

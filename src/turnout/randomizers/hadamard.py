@@ -1,5 +1,8 @@
 """Randomizers whose server decodes by one fast Walsh–Hadamard transform.
 
+`OneBitHadamard` sends one entry of the item's Hadamard column, `HadamardRandomizer` a row in which
+the column is likely +1. `walsh_hadamard` is the transform, which vector randomizers use as well.
+
 Notation: H(i, j) = (−1)^⟨i, j⟩ with ⟨i, j⟩ the parity of the bits that i and j share; a the
 blanket of `turnout.randomizers.indexed`.
 """
@@ -33,8 +36,8 @@ class OneBitHadamard(IndexedRandomizer):
         rows; here each row is drawn, so that the estimate is unbiased for these very clients.
 
     The message is one bit where the rows are public, log₂ K + 1 bits where a client sends its own.
-    There may be up to 2⁶¹ items; a server cannot decode all of so many at once, but some
-    (`turnout.estimation.prefix_search`).
+    There may be up to 2⁶¹ items. A server cannot decode that many items at once;
+    `turnout.estimation.prefix_search` decodes a few of them.
 
     >>> OneBitHadamard(epsilon=1.0, items=1000, public=True).message_bits
     1
@@ -45,12 +48,12 @@ class OneBitHadamard(IndexedRandomizer):
 
     @property
     def index_count(self) -> int:
-        """Rows K: the smallest power of two that is at least k."""
+        """Number of rows K: the smallest power of two that is at least k."""
         return 1 << (self.items - 1).bit_length()
 
     @property
     def reply_count(self) -> int:
-        """Two: 0 for an entry +1, 1 for an entry −1."""
+        """Two replies: 0 for an entry +1, 1 for an entry −1."""
         return 2
 
     def preferred(
@@ -61,7 +64,7 @@ class OneBitHadamard(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Of 2K messages K are likely, and columns of two items agree in K/2 rows."""
+        """Hadamard response: K of 2K messages are likely; two columns agree in K/2 rows."""
         return spec.HadamardResponse(self.epsilon0)
 
     @property
@@ -75,7 +78,7 @@ class OneBitHadamard(IndexedRandomizer):
         return 1 if (row & item).bit_count() % 2 == reply else -1
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One transform of the difference of both replies."""
+        """The transform of the counts of reply 0 minus those of reply 1."""
         return walsh_hadamard(counts[0::2] - counts[1::2])[: self.items]
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
@@ -83,7 +86,7 @@ class OneBitHadamard(IndexedRandomizer):
         return (1 / float(self.gain) ** 2 - self.shares(frequencies, clients)) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, whatever the clients hold."""
+        """Expected squared ℓ2 error of the raw estimate, the same whatever the clients hold."""
         checks.count(clients=clients)
         return float((self.items / self.gain**2 - 1) / clients)
 
@@ -91,11 +94,10 @@ class OneBitHadamard(IndexedRandomizer):
 @mechanism("hadamard", rank=5)
 @dataclass(frozen=True)
 class HadamardRandomizer(IndexedRandomizer):
-    """A row of the item's block, where its Hadamard column is +1 more likely than elsewhere.
+    """A row of the item's block; rows where the item's Hadamard column is +1 are more likely.
 
-    Item v is dealt to block v mod B, where it has column ⌊v/B⌋ + 1 of at most b − 1; the messages
-    are the B·b rows of all blocks. An item prefers the b/2 rows of its block where
-    H(row, column) = +1.
+    Item v is in block v mod B and has column ⌊v/B⌋ + 1 of at most b − 1 there. The messages are the
+    B·b rows of all blocks. An item prefers the b/2 rows of its block where H(row, column) = +1.
 
     Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). There
         B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1), and consecutive items share a block, so that of items
@@ -103,7 +105,7 @@ class HadamardRandomizer(IndexedRandomizer):
         for the least error: at ε = 1, k = 1000 B = 1 has 16 % less variance than the printed B = 2.
 
     Attributes:
-        blocks: B; chosen by the library where it is left out.
+        blocks: B; None: the number of least error.
     """
 
     blocks: int | None = field(default=None, kw_only=True)
@@ -123,23 +125,23 @@ class HadamardRandomizer(IndexedRandomizer):
 
     @property
     def block_rows(self) -> int:
-        """Rows b of a block: the least power of two with b − 1 ≥ k/B."""
+        """Number b of rows of a block: the least power of two with b − 1 ≥ k/B."""
         return _block_rows(self.items, self._blocks)
 
     @property
     def reply_count(self) -> int:
-        """The rows of all blocks, B·b."""
+        """Number of rows of all blocks, B·b."""
         return self._blocks * self.block_rows
 
     @property
     def preferred_count(self) -> int:
-        """Half a block."""
+        """Preferred rows of an item: half of its block."""
         return self.block_rows // 2
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The uniform row moved into the item's block and, if need be, by one bit."""
+        """The uniform row, moved into the item's block, and by one bit if its entry is −1."""
         column, block = np.divmod(values, self._blocks)
         column += 1
         row = replies & (self.block_rows - 1)
@@ -149,7 +151,7 @@ class HadamardRandomizer(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """In one block as above; items of two blocks share no likely message."""
+        """Hadamard response for one block; else ε₀ and the total variation 1 − a of two blocks."""
         one = self.blocks == 1
         return spec.HadamardResponse(self.epsilon0) if one else super().private_priced_as
 
@@ -168,16 +170,16 @@ class HadamardRandomizer(IndexedRandomizer):
 
     @property
     def score_values(self) -> tuple[int, int] | None:  # type: ignore[override]
-        """Both signs; with several blocks 0 as well."""
+        """The two values +1 and −1 for one block; None for several, where 0 occurs as well."""
         return (-1, 1) if self.blocks == 1 else None
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One transform a block: item v is column ⌊v/B⌋ + 1 of block v mod B."""
+        """One transform for each block: item v is column ⌊v/B⌋ + 1 of block v mod B."""
         blocks = walsh_hadamard(counts.reshape(-1, self.block_rows))
         return blocks[:, 1:].T.reshape(-1)[: self.items]
 
     def squares(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Messages of each item's block."""
+        """Number of messages in each item's block: each scores ±1, so its square is 1."""
         return np.resize(counts.reshape(-1, self.block_rows).sum(axis=1), self.items)
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
@@ -190,7 +192,7 @@ class HadamardRandomizer(IndexedRandomizer):
         return (hit / gain**2 - shares) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared ℓ2 error of the raw estimate: all in the fullest block."""
+        """Largest expected squared ℓ2 error of the raw estimate: all items in the fullest block."""
         checks.count(clients=clients)
         a, fullest = self.blanket, -(-self.items // self._blocks)
         spread = a * self.items / self._blocks + (1 - a) * fullest
@@ -198,7 +200,7 @@ class HadamardRandomizer(IndexedRandomizer):
 
 
 def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
-    """Σ_i (−1)^⟨i, j⟩ table[…, i] for every j, by butterflies.
+    """The transform Σ_i (−1)^⟨i, j⟩ table[…, i] for every j, shape (…, K).
 
     Args:
         table: shape (…, K), K a power of two, of int64, float32 or float64.
@@ -218,15 +220,18 @@ def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
 
 
 def parity(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """1 where a number has an odd count of bits, else 0."""
+    """1 where a number has an odd number of set bits, else 0."""
     return (np.bitwise_count(numbers) & np.uint8(1)).astype(np.int64)
 
 
 def best_blocks(epsilon: float, items: int) -> int:
-    """The number of blocks with the least mean variance over items of equal frequency.
+    """The number of blocks B of least mean variance over items of equal frequency.
 
-    With C = 1/(1 − a) = 1 + 2B/(e^ε − 1) that variance is about C²/B. Only as many blocks count as
-    a block of b rows, b a power of two, needs for all items.
+    With C = 1/(1 − a) = 1 + 2B/(e^ε − 1) the variance is about C²/B. The candidates are the numbers
+    of blocks of b rows that hold all items, for each power of two b.
+
+    Raises:
+        ParameterError: so many items that every choice has more messages than the server counts.
     """
     check_level(min(epsilon, LARGEST_EPSILON))
     excess = float(exponential_below(epsilon)) - 1
@@ -239,7 +244,7 @@ def best_blocks(epsilon: float, items: int) -> int:
             break
         rows *= 2
     if not candidates:
-        raise ParameterError("items", items, f"at most {LARGEST_HISTOGRAM} messages")
+        raise ParameterError("items", items, f"few enough for {LARGEST_HISTOGRAM} messages")
     return min(candidates, key=lambda blocks: (1 + 2 * blocks / excess) ** 2 / blocks)
 
 

@@ -1,12 +1,14 @@
-"""Local hashing: a random hash of the item, randomized; the server decodes all hashes at once.
+"""Local hashing: a randomized hash of the item; the server decodes all hash functions at once.
+
+`LocalHashing` is the randomizer; `best_cells` chooses its number of cells.
 
 Notation: g the cells (a prime), d the digits of an item to base g, s ∈ {0, …, g − 1}^d the hash
 function h_s(v) = ⟨s, v⟩ mod g.
 
 Two items differ in a digit, and a uniform s maps that difference to a uniform cell. So two items
 collide with probability 1/g exactly, which is all that the estimator's mean and variance need.
-(A linear h_s sends item 0 to cell 0 always; that is a message like any other.) The g^d functions
-are so few that the server counts messages by function and cell, and reads all items' scores out of
+(A linear h_s sends item 0 to cell 0 always; that is a message like any other.) There are only g^d
+functions, so the server counts messages by function and cell and computes all items' scores from
 that table digit by digit, in whole numbers.
 """
 
@@ -21,17 +23,24 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
-from turnout.randomizers.interface import check_level, exponential_below, law_within, mechanism
+from turnout.randomizers.interface import (
+    check_level,
+    exponential_below,
+    mechanism,
+    randomizer_within,
+)
 from turnout.schemes import NonAdaptiveRandomizer
 
 _WORK = 2**31
-"""Most additions that the server's decoding may take: seconds."""
+"""Largest number of additions that the server's decoding may take: some seconds."""
 
 
 @mechanism("local-hashing", rank=7)
 @dataclass(frozen=True)
 class LocalHashing(IndexedRandomizer):
     """The item's cell under a random hash function with probability e^ε/(e^ε + g − 1).
+
+    Any other cell has probability 1/(e^ε + g − 1).
 
     Source: Bassily, Smith, Local, private, efficient protocols for succinct histograms, STOC 2015
         (g = 2, BLH); Wang, Blocki, Li, Jha, USENIX Security 2017 (g = e^ε + 1, OLH). There each
@@ -40,7 +49,7 @@ class LocalHashing(IndexedRandomizer):
 
     Attributes:
         public: whether the hash functions are public randomness.
-        cells: g, a prime; the one with the least error where it is left out. 2 gives BLH.
+        cells: g, a prime; None: the one of least error. 2 gives BLH.
 
     >>> LocalHashing(epsilon=1.0, items=1000, public=True).message_bits
     2
@@ -60,24 +69,24 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def digits(self) -> int:
-        """Digits d of an item to base g."""
+        """Number of digits d of an item to base g."""
         return _digits(self.items, self.reply_count)
 
     @property
     def index_count(self) -> int:
-        """Hash functions, g^d."""
+        """Number of hash functions, g^d."""
         return self.reply_count**self.digits
 
     @property
     def reply_count(self) -> int:
-        """Cells, g."""
+        """Number of cells, g."""
         assert self.cells is not None
         return self.cells
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The items' cells under the functions with these numbers."""
+        """The items' cells under the functions with the given numbers."""
         g = self.reply_count
         total = np.zeros(len(values), dtype=np.int64)
         for _ in range(self.digits):
@@ -88,35 +97,38 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Under one of g hash functions two items are told the same way."""
-        return law_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
+        """Randomizer of ε₀ and total variation (1 − a)(1 − 1/g), as two items collide with 1/g."""
+        return randomizer_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 
     @property
     def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
+        """Mean score of the client's item minus the mean score of any other item."""
         return (1 - self.blanket) * (1 - self.offset)
 
     @property
     def offset(self) -> Fraction:
-        """Mean score of an item that the client does not hold: a collision, 1/g."""
+        """Mean score of an item that the client does not hold: the chance 1/g of a collision."""
         return Fraction(1, self.reply_count)
 
     def score(self, message: int, item: int) -> int:
-        """1 where the function sends the item to the message's cell."""
+        """1 where the function maps the item to the message's cell, else 0."""
         function, cell = divmod(message, self.reply_count)
         one = np.array([item]), np.array([function]), np.array([cell])
         return int(self.preferred(*one)[0] == cell)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Read out of the table of functions and cells digit by digit."""
+        """Sum of `score` for every item, computed digit by digit from the table of counts."""
         return _hashed(counts, self.reply_count, self.digits)[: self.items]
 
 
 def best_cells(epsilon: float, items: int) -> int:
-    """The prime g with the least expected squared error that can be decoded.
+    """The prime g of least expected squared error whose decoding is fast enough.
 
-    For an item that nobody holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)), least at
+    For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)), least at
     g = e^ε + 1; the nearest primes are within 3 % of it.
+
+    Raises:
+        ParameterError: too many items for the server's decoding.
     """
     check_level(epsilon)
     excess = float(exponential_below(epsilon)) - 1
@@ -135,7 +147,7 @@ def best_cells(epsilon: float, items: int) -> int:
 
 
 def decoding_work(items: int, cells: int) -> int:
-    """Additions for decoding: g for each entry of the table and each digit but the last."""
+    """Additions of the decoding: g for each entry of the table and each digit but the last."""
     digits = _digits(items, cells)
     return (digits - 1) * cells ** (digits + 2)
 
@@ -153,22 +165,26 @@ def _is_prime(number: int) -> bool:
 
 
 def _hashed(counts: NDArray[np.int64], g: int, digits: int) -> NDArray[np.int64]:
-    """Σ_s table[s, ⟨s, v⟩ mod g] for every v, one digit of s and v after the other.
+    """The scores Σ_s table[s, ⟨s, v⟩ mod g] for every v, from one digit of s and v after the other.
 
-    After some digits the table holds, for their part of v, the sum over their part of s of the
-    cell that lies ⟨s, v⟩ further on; after the last one only cell 0 is asked for.
+    After some digits the table holds, for those digits of v, the sum over those digits of s of the
+    cell ⟨s, v⟩ places further on. After the last digit only cell 0 is needed.
     """
+    # One row of counts for each hash function.
     table = counts.reshape(-1, g)
+    # Replace one digit of s after the other by the same digit of v.
     for digit in range(digits - 1, 0, -1):
         # Axes: digits of v so far, this digit of s, the digits of s to come, cell.
         old = table.reshape(g ** (digits - 1 - digit), g, g**digit, g)
         new = np.zeros_like(old)
         for s in range(g):
+            # Written twice, a row can be shifted cyclically by a slice.
             turned = np.concatenate([old[:, s], old[:, s]], axis=-1)
             for v in range(g):
                 shift = s * v % g
                 new[:, v] += turned[..., shift : shift + g]
         table = new
+    # The last digit: add up the cell that each function gives each v.
     last = table.reshape(-1, g, g)
     every = np.arange(g)
     cells = np.outer(every, every) % g

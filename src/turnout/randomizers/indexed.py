@@ -1,10 +1,10 @@
-"""Randomizers that answer a question drawn without looking at the item; k-ary response is one.
+"""Base class of randomizers that answer a question drawn independently of the item.
 
-`IndexedRandomizer` is the base class of subsets, hashes and Hadamard rows;
-`KaryRandomizedResponse` sends the item itself, or any item.
+`IndexedRandomizer` is the base class of k-ary response, hashing and Hadamard randomizers.
+`KaryRandomizedResponse` asks one question, whose replies are the items themselves.
 
-Notation: F questions (`index_count`), R replies (`reply_count`), m of them preferred
-(`preferred_count`); a the *blanket*, the probability with which a client ignores its item.
+Notation: F questions (`index_count`), R replies (`reply_count`), m preferred replies of an item
+(`preferred_count`), a the *blanket*: the probability with which a client ignores its item.
 
 A client draws a question uniformly. With probability a it gives a uniform reply, otherwise a
 uniform one among those that its item prefers. So a preferred reply has probability a/R + (1 − a)/m
@@ -31,31 +31,31 @@ from turnout.randomizers.interface import (
     Codes,
     FrequencyRandomizer,
     exponential_below,
-    law_within,
     mechanism,
     on_grid_above,
+    randomizer_within,
 )
 from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
 from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
-"""Most messages of which the server keeps a count each."""
+"""Largest number of messages for which the server keeps a count of each."""
 
 
 @dataclass(frozen=True)
 class IndexedRandomizer(FrequencyRandomizer):
-    """A message is question · R + reply, from 0 to F·R − 1.
+    """Randomizer whose message is question · R + reply, from 0 to F·R − 1.
 
     Attributes:
-        public: whether the questions are public randomness: then a client sends its reply alone,
-            and the server is told the questions (`draw_questions` makes them).
+        public: whether the questions are public randomness; then a client sends its reply alone and
+            the server receives the questions separately (`draw_questions` draws them).
     """
 
     public: bool = False
 
     largest_count: ClassVar[int] = LARGEST_HISTOGRAM
-    """Most messages that the randomizer may have."""
+    """Largest number of messages that the randomizer may have."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,38 +65,38 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     def index_count(self) -> int:
-        """Questions, F: one, unless there are more."""
+        """Number of questions, F."""
         return 1
 
     @property
     @abstractmethod
     def reply_count(self) -> int:
-        """Replies to a question, R."""
+        """Number of replies to a question, R."""
 
     @property
     def preferred_count(self) -> int | Fraction:
-        """Replies that an item prefers, m; R over how often one recurs, if not equally often."""
+        """Number m of preferred replies; R over the largest count if unequally likely."""
         return 1
 
     @property
     def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
+        """Mean score of the client's item minus the mean score of any other item."""
         return 1 - self.blanket
 
     @abstractmethod
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Preferred replies, uniform where ``replies`` are uniform on {0, …, R − 1}."""
+        """A preferred reply for each client; uniform if ``replies`` are uniform below R."""
 
     @property
     def message_count(self) -> int:
-        """Different messages, F·R."""
+        """Number of different messages, F·R."""
         return self.index_count * self.reply_count
 
     @cached_property
     def blanket(self) -> Fraction:
-        """Probability a of a reply that does not depend on the item."""
+        """Probability a that a reply does not depend on the item."""
         excess = self.preferred_count * (exponential_below(self.epsilon) - 1)
         return on_grid_above(self.reply_count / (self.reply_count + excess))
 
@@ -108,22 +108,22 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message; public questions are not sent and do not count."""
+        """Bits of a client's message; public questions are not sent and not counted."""
         return bits_for(self.reply_count if self.public else self.message_count)
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """`private_priced_as`; of public questions, which tell clients apart, ε₀ alone."""
+        """`private_priced_as`, or ε₀ alone where public questions tell clients apart."""
         asked = self.public and self.index_count > 1
         return PureRandomizer(self.epsilon0) if asked else self.private_priced_as
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Laws of two items agree but for the 1 − a who answer for their item."""
-        return law_within(self.epsilon0, 1 - self.blanket)
+        """Randomizer of ε₀ and total variation 1 − a: with probability a the item is ignored."""
+        return randomizer_within(self.epsilon0, 1 - self.blanket)
 
     def probabilities(self, item: int) -> list[Fraction]:
-        """Probability of each message under an item; for small cases."""
+        """Probability of each message under an item, by its number; for few messages."""
         questions = np.repeat(np.arange(self.index_count), self.reply_count)
         replies = np.tile(np.arange(self.reply_count), self.index_count)
         own = self.preferred(np.full(len(replies), item), questions, replies)
@@ -132,7 +132,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         return [(a + (1 - a) * int(count)) / self.message_count for count in likely]
 
     def draw_questions(self, n: int, source: Source) -> NDArray[np.int64]:
-        """Uniform questions for n clients, shape (n,); public, but drawn without seeing values."""
+        """Uniform questions for n clients, shape (n,): public, and independent of their values."""
         return source.below(self.index_count, n)
 
     def encode(
@@ -142,11 +142,11 @@ class IndexedRandomizer(FrequencyRandomizer):
 
         Args:
             values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
-            source: where the clients' randomness comes from.
-            questions: the public questions, shape (n,); without them each client draws its own.
+            source: of the clients' randomness.
+            questions: the public questions, shape (n,); None: each client draws its own.
 
         Returns:
-            int64 array of shape (n,), from 0 to F·R − 1.
+            int64 array of shape (n,), numbers from 0 to F·R − 1.
         """
         array = self.checked(values)
         asked = self._questions(array.size, source, questions)
@@ -156,15 +156,15 @@ class IndexedRandomizer(FrequencyRandomizer):
         return asked * self.reply_count + replies
 
     def pack(self, messages: NDArray) -> bytes:
-        """The messages as ⌈n · `message_bits` / 8⌉ bytes."""
+        """Bytes of the messages, ⌈n · `message_bits` / 8⌉ of them."""
         sent = messages % self.reply_count if self.public else messages
         return pack_codes(sent, self.message_bits)
 
     def unpack(self, data: bytes, n: int, questions: NDArray[np.int64] | None = None) -> Codes:
-        """The n messages in ``data``, public questions joined to their replies.
+        """The n messages that ``data`` holds, with public questions put back in.
 
         Raises:
-            ParameterError: this is not what n clients sent, or public questions are missing.
+            ParameterError: ``data`` is not what n clients send, or public questions are missing.
         """
         checks.count(0, n=n)
         if not self.public:
@@ -196,12 +196,13 @@ class IndexedRandomizer(FrequencyRandomizer):
 @mechanism("k-ary", rank=1)
 @dataclass(frozen=True)
 class KaryRandomizedResponse(IndexedRandomizer):
-    """The true item with probability e^ε/(e^ε + k − 1), any other one with 1/(e^ε + k − 1).
+    """k-ary randomized response: the item with probability e^ε/(e^ε + k − 1), else another one.
 
     Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
         thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
 
-    Best for few items or a large ε (k < 3e^ε + 2); its error grows as k².
+    Any other item has probability 1/(e^ε + k − 1). Best for few items or a large ε
+    (k < 3e^ε + 2); its error grows as k².
 
     >>> randomizer = KaryRandomizedResponse(epsilon=1.0, items=4)
     >>> randomizer.epsilon0, randomizer.message_bits
@@ -210,7 +211,7 @@ class KaryRandomizedResponse(IndexedRandomizer):
 
     @property
     def reply_count(self) -> int:
-        """One reply an item."""
+        """Number of replies: one for each item."""
         return self.items
 
     def preferred(
@@ -221,7 +222,7 @@ class KaryRandomizedResponse(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> KaryResponse:
-        """Known altogether."""
+        """k-ary response itself, whose probabilities are known exactly."""
         return KaryResponse(self.epsilon0, self.items)
 
     @property
@@ -234,5 +235,5 @@ class KaryRandomizedResponse(IndexedRandomizer):
         return int(message == item)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counts themselves."""
+        """The counts themselves: a message scores for the item that it names."""
         return counts

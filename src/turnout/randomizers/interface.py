@@ -1,9 +1,9 @@
 """Randomizers of one item out of k: their interface, their names, and exact privacy levels.
 
 `FrequencyRandomizer` is the interface; `mechanism` registers a class under a name and
-`all_mechanisms` lists them. A user's own module registers itself in the same way. `level_above`,
-`root_below`, `on_grid_above` and their neighbours make privacy levels ratios of whole numbers, so
-that ε₀ is an equality and not a rounded float.
+`all_mechanisms` lists them. A user's own module registers its class in the same way. `level_above`,
+`root_below`, `on_grid_above` and `on_grid_below` keep probabilities and their ratios as fractions,
+so that ε₀ is the exact level of a randomizer and not a rounded float.
 
 Notation: ε the requested level, E a fraction just below e^ε, r the largest ratio of a randomizer's
 probabilities, ε₀ = ln r. Every coin of a randomizer has a probability that is a multiple of 2⁻⁶²,
@@ -40,9 +40,9 @@ from turnout.schemes.parameters import count, positive
 from turnout.schemes.registry import asked_randomizer
 
 LEAST_EPSILON = 1e-12
-"""Below it, coins in steps of 2⁻⁶² would leave little or nothing of ε."""
+"""Least ε of a randomizer: below it, coins in steps of 2⁻⁶² would leave little of ε or nothing."""
 LARGEST_EPSILON = 30.0
-"""Beyond it, coins in steps of 2⁻⁶² would waste a noticeable part of ε."""
+"""Largest ε of a randomizer: above it, coins in steps of 2⁻⁶² would waste a part of ε."""
 
 _DIGITS = 60
 _CONTEXT = Context(prec=_DIGITS)
@@ -50,7 +50,11 @@ _BELOW = 1 - Fraction(1, 10 ** (_DIGITS - 5))
 
 
 def check_level(epsilon: float) -> None:
-    """One line for a level that cannot be realised."""
+    """Raise an error for an ε that no randomizer here can realise.
+
+    Raises:
+        ParameterError: an ``epsilon`` below 1e-12 or above 30.
+    """
     checks.positive(epsilon=epsilon)
     if epsilon < LEAST_EPSILON:
         raise ParameterError("epsilon", epsilon, f"at least {LEAST_EPSILON:g}")
@@ -59,19 +63,19 @@ def check_level(epsilon: float) -> None:
 
 
 def exponential_below(epsilon: float) -> Fraction:
-    """A fraction E ≤ e^ε, closer to it than 1 part in 10⁵⁴ (and at least 1)."""
+    """A fraction E ≤ e^ε, smaller than it by less than 1 part in 10⁵⁴; at least 1."""
     # `Decimal.exp` is correctly rounded to the context's digits.
     return max(Fraction(Decimal(epsilon).exp(_CONTEXT)) * _BELOW, Fraction(1))
 
 
 def root_below(number: Fraction) -> Fraction:
-    """A fraction at most √number, closer to it than 2⁻¹²⁸."""
+    """A fraction at most √number, smaller than it by less than 2⁻¹²⁸."""
     scale = 1 << 256
     return Fraction(math.isqrt(number.numerator * scale // number.denominator), 1 << 128)
 
 
 def level_above(ratio: Fraction) -> float:
-    """The smallest float that is at least ln ``ratio``, up to 1 part in 10⁵⁰ of certainty.
+    """Logarithm of ``ratio`` rounded up to a float; the logarithm itself is good to 1 part in 10⁵⁰.
 
     Args:
         ratio: at least 1.
@@ -89,12 +93,15 @@ def on_grid_above(probability: Fraction) -> Fraction:
     return Fraction(math.ceil(probability * LARGEST_RANGE), LARGEST_RANGE)
 
 
-def law_within(
+def randomizer_within(
     epsilon0: float, total_variation: Fraction | float, *, attained: bool = False
 ) -> NonAdaptiveRandomizer:
-    """The law of a message of known level whose laws are at most so far apart, rounded up.
+    """Randomizer of level ``epsilon0`` and of at most the given total variation, rounded up.
 
-    ``attained``: whether two records' laws are so far apart (`AttainedVariation`).
+    Args:
+        epsilon0: local privacy level of a message, in nats.
+        total_variation: largest total variation between messages of two records, in [0, 1].
+        attained: whether two records have this total variation exactly (`AttainedVariation`).
     """
     above = float(total_variation)
     if isinstance(total_variation, Fraction):
@@ -104,7 +111,7 @@ def law_within(
 
 
 def float_below(probability: Fraction) -> Fraction:
-    """A multiple of 2⁻⁶² at most ``probability`` that a float holds."""
+    """The largest float, among multiples of 2⁻⁶², that is at most ``probability``."""
     exact = on_grid_below(probability)
     value = float(exact)
     return Fraction(math.nextafter(value, 0.0) if value > exact else value)
@@ -123,16 +130,16 @@ Rows = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class FrequencyRandomizer(ABC):
-    """A client's one message about the one item it holds, of ``items`` possible ones.
+    """A client's message about its one item out of ``items`` possible ones.
 
     Guarantees:
-        Every message's probability is a fraction that `probabilities` states; the largest ratio of
-        two of them, over items, is `ratio`, and ln `ratio` ≤ `epsilon0` ≤ ``epsilon``.
-        With S_v the sum of `score` over the messages of n clients, of whom n·f_v hold v,
-        (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states, or less.
+        Every message has a probability that is a fraction, returned by `probabilities`. The largest
+        ratio of a message's probabilities under two items is `ratio`; ln `ratio` ≤ `epsilon0` ≤
+        ``epsilon``. S_v is the sum of `score` over the messages of n clients, of whom n·f_v hold v:
+        (S_v / n − `offset`) / `gain` has mean f_v and at most the variance that `variance` returns.
 
     Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
+        epsilon: requested local privacy level ε, above 0, at most 30.
         items: k, at least 2.
     """
 
@@ -161,7 +168,7 @@ class FrequencyRandomizer(ABC):
     @property
     @abstractmethod
     def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
+        """Mean score of the client's item minus the mean score of any other item."""
 
     @property
     @abstractmethod
@@ -171,24 +178,24 @@ class FrequencyRandomizer(ABC):
     @property
     @abstractmethod
     def priced_as(self) -> PureRandomizer:
-        """The law that prices a message; `PureRandomizer` where questions tell clients apart."""
+        """Randomizer that prices a message; `PureRandomizer` if public questions differ."""
 
     @abstractmethod
     def probabilities(self, item: int) -> Sequence[Fraction]:
-        """Probability of each message, by its number; for small cases."""
+        """Probability of each message, by its number; for a small number of messages."""
 
     score_values: ClassVar[tuple[int, int] | None] = (0, 1)
     """The two values of `score`; None where there are more."""
 
     @abstractmethod
     def score(self, message: int, item: int) -> int:
-        """The amount that a message, by its number, adds to an item's score; for small cases."""
+        """Amount that a message, by its number, adds to an item's score."""
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum of `score` for every item, exactly, shape (k,).
 
         Args:
-            counts: of messages by number, or of set bits by item where messages are bitmaps.
+            counts: number of messages by their number, or of set bits by item for bitmaps.
         """
         return self._summed(counts, 1)
 
@@ -204,7 +211,7 @@ class FrequencyRandomizer(ABC):
         return np.array(sums, dtype=np.int64)
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold.
+        """Variance of each estimated frequency, given the clients' items, never below the true one.
 
         Source: Wang, Blocki, Li, Jha, Locally differentially private protocols for frequency
             estimation, USENIX Security 2017, Theorem 2, for scores of 0 and 1; else `mse_bound`.
@@ -221,9 +228,9 @@ class FrequencyRandomizer(ABC):
         return spread / (clients * float(own - other) ** 2)
 
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared ℓ2 error of the raw estimate, over what the clients hold.
+        """Largest expected squared ℓ2 error of the raw estimate over all possible clients' items.
 
-        For scores of 0 and 1 the sum of `variance` over all items, which no frequencies change.
+        For scores of 0 and 1 it is the sum of `variance` over all items, for all frequencies.
         """
         checks.count(clients=clients)
         own, other = self.gain + self.offset, self.offset
@@ -236,23 +243,27 @@ class FrequencyRandomizer(ABC):
 
         Args:
             values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
-            source: where the clients' randomness comes from.
+            source: of the clients' randomness.
         """
 
     @abstractmethod
     def pack(self, messages: NDArray) -> bytes:
-        """The messages as ⌈n · `message_bits` / 8⌉ bytes."""
+        """Bytes of the messages, ⌈n · `message_bits` / 8⌉ of them."""
 
     @abstractmethod
     def unpack(self, data: bytes, n: int) -> Codes | Rows:
-        """The n messages in ``data``.
+        """The n messages that ``data`` holds.
 
         Raises:
-            ParameterError: this is not what n clients sent.
+            ParameterError: ``data`` is not what n clients send.
         """
 
     def checked(self, values: ArrayLike) -> NDArray[np.int64]:
-        """The values, if each is an item."""
+        """The values as int64, shape (n,).
+
+        Raises:
+            ParameterError: a value that is no whole number from 0 to k − 1, or another shape.
+        """
         array = np.asarray(values)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise ParameterError("values", array.dtype.name, "whole numbers of shape (clients,)")
@@ -261,7 +272,11 @@ class FrequencyRandomizer(ABC):
         return array.astype(np.int64, copy=False)
 
     def shares(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """The frequencies, if they are k shares of at least one client."""
+        """The frequencies as float64, shape (k,).
+
+        Raises:
+            ParameterError: no client, another shape, or a frequency outside [0, 1].
+        """
         checks.count(clients=clients)
         array = np.asarray(frequencies, dtype=np.float64)
         if array.shape != (self.items,) or not np.all((array >= 0) & (array <= 1)):
@@ -274,15 +289,15 @@ _MECHANISMS: dict[str, tuple[int, Callable[..., FrequencyRandomizer]]] = {}
 
 
 def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Callable[[Make], Make]:
-    """A decorator that registers a class, called with ε and a number of items, as a mechanism.
+    """Decorator that registers a class as the mechanism ``name``; the class takes ε and k.
 
     Args:
-        name: its word in ``turnout estimate frequencies --mechanism``.
-        question: its word in questions about its price; without one they do not have it.
-        rank: where it stands among mechanisms that serve equally well.
+        name: word for it in ``turnout estimate frequencies --mechanism``.
+        question: word for it in questions about its privacy guarantee; None: not offered there.
+        rank: order among mechanisms of equal error, least first.
 
     Raises:
-        ParameterError: a name that another mechanism has.
+        ParameterError: another mechanism has this name.
     """
 
     def register(make: Make) -> Make:
@@ -297,7 +312,7 @@ def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Cal
 
 
 def all_mechanisms() -> Mapping[str, Callable[..., FrequencyRandomizer]]:
-    """Every mechanism that is known, those of `turnout.randomizers` all loaded."""
+    """All registered mechanisms by name, in order of rank; loads `turnout.randomizers`."""
     package = import_module("turnout.randomizers")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not module.ispkg:

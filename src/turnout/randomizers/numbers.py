@@ -1,11 +1,12 @@
-"""Noise on one client's number in [−C, C], drawn in whole steps of a lattice.
+"""Randomizers of one client's number in [−C, C]: noise in whole steps of a lattice.
 
-`on_lattice` rounds numbers to the lattice, `NoisyNumber` is the common interface.
+`on_lattice` rounds numbers to the lattice, `NoisyNumber` is the common base class.
 `GaussianRandomizer` adds rounded Gaussian noise, so that the Gaussian analysis holds;
 `LaplaceRandomizer` adds Laplace noise whose probabilities are fractions.
 
-Notation of Laplace noise: C the clip; L steps lie between −C and C; the noise is ±(G + ½) steps
-with a level G ≥ 0 and a fair sign; m steps halve its probability: P(G ≥ g + m) = P(G ≥ g)/2.
+Notation of Laplace noise: C the clip; L steps lie between −C and C; the noise is ±(G + ½) steps,
+where G ≥ 0 is called the level and the sign is fair; m steps halve the probability of a level:
+P(G ≥ g + m) = P(G ≥ g)/2.
 
 So G = a·m + r with a geometric (fair coins, exact) and r below m drawn by weights w_r in units of
 2⁻⁶². The weights follow 2^{−r/m}, rounded so that they never rise. Two inputs are at most L steps
@@ -37,16 +38,20 @@ _GRID = 2**53
 
 
 def on_lattice(values: ArrayLike, clip: float, steps: int, source: Source) -> NDArray[np.int64]:
-    """Whole numbers from 0 to ``steps`` whose means are (value + C)·steps/2C.
+    """Whole numbers from 0 to ``steps`` whose means are (value + C)·steps/2C, shape (n,).
 
-    Values beyond ±C are clipped. Between two steps a coin decides, so rounding adds no bias; as
-    the message is then one of two lattice points' messages, it is as private as theirs.
+    Values beyond ±C are clipped. A coin chooses between the two nearest steps, so rounding adds no
+    bias. The message is then that of one of these two lattice points, so it is as private as
+    theirs.
 
     Args:
         values: finite numbers, shape (n,).
-        clip: C, above 0.
-        steps: how many steps −C and C are apart.
-        source: for the coins; nothing is drawn where all values lie on the lattice.
+        clip: C, above 0, in the unit of the values.
+        steps: number of steps from −C to C.
+        source: of the coins; nothing is drawn where all values lie on the lattice.
+
+    Raises:
+        ParameterError: values that are not finite, or of another shape.
     """
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or not np.all(np.isfinite(numbers)):
@@ -60,9 +65,9 @@ def on_lattice(values: ArrayLike, clip: float, steps: int, source: Source) -> ND
 
 
 class NoisyNumber(ABC):
-    """A number in [−C, C] as whole steps with noise, cut to 32 bits.
+    """Randomizer of a number in [−C, C]: whole steps plus noise, clipped to 32 bits.
 
-    The cut is a function of the message alone, so it costs no privacy.
+    The clipping to 32 bits is a function of the message alone, so it costs no privacy.
     """
 
     clip: float
@@ -70,44 +75,44 @@ class NoisyNumber(ABC):
     @property
     @abstractmethod
     def unit(self) -> float:
-        """The value of a message's number, in the unit of ``clip``."""
+        """Value of one unit of a message, in the unit of ``clip``."""
 
     @property
     @abstractmethod
     def variance_bound(self) -> float:
-        """Variance of `decode` at most."""
+        """Upper bound on the variance of `decode`, in squared units of ``clip``."""
 
     @abstractmethod
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in units from −C, of any size."""
+        """Noisy numbers in message units above −C, before clipping to 32 bits, shape (n,)."""
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message."""
+        """Bits of a client's message: 32."""
         return 32
 
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared error of the mean of `decode` over n clients."""
+        """Upper bound on the expected squared error of the mean of `decode` over n clients."""
         checks.count(clients=clients)
         return self.variance_bound / clients
 
     def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers of finite ``values``, shape (n,), in units from −C, cut to 32 bits."""
+        """Messages of finite ``values``, shape (n,): noisy numbers in units above −C."""
         return np.clip(self.noisy(values, source), -(2**31), 2**31 - 1)
 
     def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
-        """Unbiased estimates of the (clipped) numbers, shape (n,)."""
+        """Estimates of the clipped numbers, shape (n,); unbiased but for the cut to 32 bits."""
         return np.asarray(messages) * self.unit - self.clip
 
     def pack(self, messages: NDArray[np.int64]) -> bytes:
-        """Four bytes each, little-endian, two's complement."""
+        """Bytes of the messages: four each, little-endian, two's complement."""
         return messages.astype("<i4").tobytes()
 
     def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:
-        """The n messages in ``data``.
+        """The n messages that ``data`` holds.
 
         Raises:
-            ParameterError: this is not what n clients sent.
+            ParameterError: ``data`` has not four bytes for each client.
         """
         if len(data) != 4 * n:
             raise ParameterError("data", f"{len(data)} bytes", f"{4 * n} bytes")
@@ -122,9 +127,9 @@ _SLACK = 2.0**-44
 class GaussianRandomizer(NoisyNumber):
     """A number in [−C, C] plus Gaussian noise of standard deviation σ·C, rounded to steps.
 
-    The number is put on a lattice first; a whole number plus rounded noise is the rounded sum, a
-    function of the Gaussian mechanism's output. So its privacy is that of the Gaussian mechanism
-    with sensitivity 2C, and no float's gaps show.
+    The number is first rounded to the lattice. A whole number plus rounded noise is the rounded
+    sum, hence a function of the Gaussian mechanism's output. So the message is as private as the
+    Gaussian mechanism with sensitivity 2C, and no gaps between floats are visible.
 
     Source: Balle, Wang, Improving the Gaussian mechanism, ICML 2018, Theorem 8 (`delta`);
         Mironov, CSF 2017, Proposition 7 (`rdp`).
@@ -144,47 +149,58 @@ class GaussianRandomizer(NoisyNumber):
 
     @property
     def half_steps(self) -> int:
-        """Steps between 0 and C."""
+        """Number of steps between 0 and C."""
         return _HALF_STEPS // max(1, math.ceil(self.noise_multiplier))
 
     @property
     def epsilon0(self) -> float:
-        """Infinite: Gaussian noise has no pure level; ask `delta` or `rdp`."""
+        """Infinity: Gaussian noise has no pure privacy level; use `delta` or `rdp`."""
         return math.inf
 
     @property
     def priced_as(self) -> GaussianNoise:
-        """The law that prices the message."""
+        """Gaussian noise of this multiplier, which prices the message."""
         return GaussianNoise(self.noise_multiplier)
 
     def delta(self, epsilon: float) -> float:
-        """The δ at which the message is (``epsilon``, δ)-private (replace-one), rounded up."""
+        """δ of the message at ``epsilon`` under replacement: never below the true δ.
+
+        Args:
+            epsilon: at least 0, in nats.
+        """
         checks.non_negative(epsilon=epsilon)
+        # The two terms of Theorem 8: Φ(a) − e^ε·Φ(b), from logarithms.
         shift = 2 / self.noise_multiplier
         first = special.log_ndtr(shift / 2 - epsilon / shift)
         second = epsilon + special.log_ndtr(-shift / 2 - epsilon / shift)
         gap = -math.expm1(min(second - first, 0.0)) + _SLACK * (1 + abs(first) + abs(second))
-        # The smallest float stands for what is smaller still.
+        # Below the smallest positive float, that float is an upper bound.
         return min(max(math.exp(first) * gap, 5e-324), 1.0)
 
     def rdp(self, order: float) -> float:
-        """Rényi level at ``order`` α > 1 (replace-one): α(2C)²/(2(σC)²) = 2α/σ², rounded up."""
+        """Rényi divergence at ``order`` α under replacement, 2α/σ² = α(2C)²/(2(σC)²), rounded up.
+
+        Args:
+            order: α, above 1, finite.
+        """
         if not 1 < order < math.inf:
             raise ParameterError("order", order, "a finite number above 1")
         return 2 * order / self.noise_multiplier**2 * (1 + _SLACK)
 
     @property
     def variance_bound(self) -> float:
-        """Variance of `decode` at most: noise, rounding of the noise and of the value."""
+        """Upper bound on the variance of `decode`, in squared units of ``clip``."""
+        # Deviations of the noise and of its rounding add up at worst; rounding a value adds
+        # unit²/4.
         return (self.noise_multiplier * self.clip + self.unit / 2) ** 2 + self.unit**2 / 4
 
     @property
     def unit(self) -> float:
-        """A step."""
+        """Length of a step, in the unit of ``clip``."""
         return self.clip / self.half_steps
 
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Steps from −C, of any size."""
+        """Noisy numbers in steps above −C, before clipping to 32 bits, shape (n,)."""
         places = on_lattice(values, self.clip, 2 * self.half_steps, source)
 
         def read(size: int) -> bytes:
@@ -195,7 +211,7 @@ class GaussianRandomizer(NoisyNumber):
 
 
 HALVING = 2**16
-"""Steps m in which the noise's probability halves."""
+"""Number of steps m that halve the probability of the noise."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +219,12 @@ class LaplaceRandomizer(NoisyNumber):
     """A number in [−C, C] plus Laplace noise of scale 2C/ε, in steps of about 2C·ln 2/(m·ε).
 
     Source: Dwork, McSherry, Nissim, Smith, TCC 2006; Ghosh, Roughgarden, Sundararajan, STOC 2009
-        (whole steps). Floats leak what continuous noise hides (Mironov, CCS 2012); steps do not.
+        (whole steps). Floats reveal what continuous noise hides (Mironov, CCS 2012); steps do not.
 
     Attributes:
-        epsilon: privacy level asked for, at least 1e-4, at most 30.
+        epsilon: requested privacy level, at most 30; at least about 1/``halving``.
         clip: C, above 0; values beyond ±C are clipped.
+        halving: m, from 2 to 2²⁰.
 
     >>> randomizer = LaplaceRandomizer(epsilon=1.0, clip=1.0)
     >>> 0.9999 < randomizer.epsilon0 <= 1, round(randomizer.variance_bound, 3)
@@ -228,7 +245,7 @@ class LaplaceRandomizer(NoisyNumber):
 
     @cached_property
     def steps(self) -> int:
-        """Steps L between −C and C."""
+        """Number of steps L between −C and C: the largest with `shift_ratio` at most e^ε."""
         bound = exponential_below(self.epsilon)
         steps = math.floor(self.halving * self.epsilon / math.log(2))
         while steps > 0 and shift_ratio(self.halving, steps) > bound:
@@ -242,12 +259,12 @@ class LaplaceRandomizer(NoisyNumber):
 
     @property
     def epsilon0(self) -> float:
-        """Local privacy level of the message, rounded up by less than one ulp."""
+        """Local privacy level ε₀ of the message, rounded up by less than one ulp."""
         return level_above(self.ratio)
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """The law that prices the message."""
+        """Non-adaptive randomizer of this level, which prices the message."""
         return NonAdaptiveRandomizer(self.epsilon0)
 
     @property
@@ -257,7 +274,10 @@ class LaplaceRandomizer(NoisyNumber):
 
     @property
     def variance_bound(self) -> float:
-        """Variance of `decode` where a value lies half-way between steps; on one, step²/4 less."""
+        """Variance of `decode` for a value half-way between two steps; less elsewhere.
+
+        A value on a step has step²/4 less.
+        """
         m = self.halving
         levels = np.arange(m) + 0.5
         shares = geometric_weights(m) / LARGEST_RANGE
@@ -267,11 +287,11 @@ class LaplaceRandomizer(NoisyNumber):
 
     @property
     def unit(self) -> float:
-        """Half a step."""
+        """Length of half a step, in the unit of ``clip``."""
         return self.step / 2
 
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Half steps from −C, of any size."""
+        """Noisy numbers in half steps above −C, before clipping to 32 bits, shape (n,)."""
         places = on_lattice(values, self.clip, self.steps, source)
         levels = halvings(places.size, source) * self.halving
         drawn = source.below(LARGEST_RANGE, places.size)
@@ -282,11 +302,11 @@ class LaplaceRandomizer(NoisyNumber):
 
 @cache
 def geometric_weights(halving: int) -> NDArray[np.int64]:
-    """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶²: falling, by half within m steps."""
+    """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶²; non-increasing, at most 2 to 1."""
     shares = np.exp2(-np.arange(halving) / halving)
     shares *= LARGEST_RANGE / shares.sum()
     weights = np.minimum.accumulate(np.floor(shares).astype(np.int64))
-    # What rounding left over goes to all alike, then one each from the first on: still falling.
+    # Distribute what rounding left over evenly, the rest to the first ones: still non-increasing.
     left = LARGEST_RANGE - int(weights.sum())
     weights += left // halving
     weights[: left % halving] += 1
@@ -299,16 +319,16 @@ def geometric_weights(halving: int) -> NDArray[np.int64]:
 
 @cache
 def shift_ratio(halving: int, steps: int) -> Fraction:
-    """The largest ratio of P(G = g) and P(G = g + ``steps``), over all g.
+    """The largest ratio of P(G = g) to P(G = g + ``steps``) over all g ≥ 0, exactly.
 
-    The probabilities never rise with the level, so no smaller shift has a larger ratio; and they
-    halve every m levels, so g = 0, …, m − 1 are all there is to see.
+    The probabilities never rise with the level, so no smaller shift has a larger ratio. They halve
+    every m levels, so the ratios at g = 0, …, m − 1 are all that occur.
     """
     weights = geometric_weights(halving)
     whole, rest = divmod(steps, halving)
     later = np.roll(weights, -rest)
     halved = whole + (np.arange(halving) >= halving - rest)
-    # Floats find the few candidates, fractions decide among them.
+    # Floats select the few candidates, fractions decide among them.
     rough = weights / later * np.exp2(halved - whole)
     candidates = np.flatnonzero(rough >= rough.max() * (1 - 2.0**-48))
     best = max(
@@ -319,7 +339,7 @@ def shift_ratio(halving: int, steps: int) -> Fraction:
 
 
 def halvings(size: int, source: Source) -> NDArray[np.int64]:
-    """Geometric draws: how many fair coins fall heads before the first that does not."""
+    """Geometric draws, shape (size,): number of heads of a fair coin before the first tail."""
     total = np.zeros(size, dtype=np.int64)
     open_places = np.arange(size)
     while open_places.size:

@@ -1,4 +1,9 @@
-"""Messages as bytes: codes of a fixed number of bits one after another, lowest bit first."""
+"""Messages as bytes: numbers of a fixed width one after another, lowest bit first.
+
+`pack_codes` and `pack_fields` write messages of one or several numbers, `pack_rows` bitmaps, and
+`pack_histogram` the messages of one client without their order. Each has an ``unpack_…`` that
+refuses bytes that no message has. `turnout.randomizers` calls them in ``pack`` and ``unpack``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from turnout.core.errors import ParameterError
 
 
 def bits_for(count: int) -> int:
-    """Bits of a code that tells ``count`` messages apart: ⌈log₂ count⌉.
+    """Bits of a number that distinguishes ``count`` messages: ⌈log₂ count⌉.
 
     >>> [bits_for(count) for count in (1, 2, 3, 1024, 1025)]
     [0, 1, 2, 10, 11]
@@ -21,7 +26,7 @@ def bits_for(count: int) -> int:
 
 
 def pack_codes(codes: NDArray[np.int64], bits: int) -> bytes:
-    """Codes of ``bits`` bits each, from 0 to 62, as ⌈n · bits / 8⌉ bytes."""
+    """Bytes of codes of ``bits`` bits each, from 0 to 62; ⌈n · bits / 8⌉ bytes."""
     return pack_fields(codes, (bits,))
 
 
@@ -29,7 +34,7 @@ def unpack_codes(data: bytes, n: int, bits: int, count: int) -> NDArray[np.int64
     """The codes that `pack_codes` packed.
 
     Raises:
-        ParameterError: a wrong length, padding that is not 0, or a code that is no message.
+        ParameterError: a wrong length, padding that is not 0, or a code of at least ``count``.
     """
     codes = _fields(data, n, (bits,))[:, 0]
     if n and int(codes.max(initial=0)) >= count:
@@ -38,7 +43,7 @@ def unpack_codes(data: bytes, n: int, bits: int, count: int) -> NDArray[np.int64
 
 
 def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
-    """⌈n · Σ widths / 8⌉ bytes, lowest bit first.
+    """Bytes of rows of numbers, lowest bit first; ⌈n · Σ widths / 8⌉ bytes.
 
     Args:
         rows: shape (n, len(widths)), the j-th column below 2^widths[j].
@@ -61,7 +66,7 @@ def unpack_fields(data: bytes, clients: int, radices: tuple[int, ...]) -> NDArra
     """The fields that `pack_fields` packed, shape (clients, len(radices)).
 
     Raises:
-        ParameterError: a wrong length, padding that is not 0, or a number that none can have.
+        ParameterError: a wrong length, padding that is not 0, or a number of at least its radix.
     """
     rows = _fields(data, clients, tuple(bits_for(radix) for radix in radices))
     if np.any(rows >= np.array(radices, dtype=np.int64)):
@@ -82,7 +87,7 @@ def _fields(data: bytes, clients: int, widths: tuple[int, ...]) -> NDArray[np.in
 
 
 def histogram_bits(values: int, count: int) -> int:
-    """Bits that tell all histograms of ``count`` messages of ``values`` values apart.
+    """Bits that distinguish all histograms of ``count`` messages of ``values`` values.
 
     >>> histogram_bits(1024, 1), histogram_bits(1024, 8)
     (10, 65)
@@ -91,14 +96,15 @@ def histogram_bits(values: int, count: int) -> int:
 
 
 def pack_histogram(words: Sequence[int], values: int) -> bytes:
-    """Which messages there are and how often, in ⌈`histogram_bits` / 8⌉ bytes; not their order.
+    """Bytes of a histogram: which messages there are and how often, without their order.
 
-    The words in order, each with its place added, are a set; its rank among all sets of its size
-    (the combinatorial number system) is what the bytes hold, lowest first.
+        The sorted words, the i-th raised by i, form a set. The bytes hold this set's rank among
+        all sets of its size (the combinatorial number system), lowest byte first, in
+        ⌈`histogram_bits` / 8⌉ bytes.
 
     Args:
         words: from 0 to values − 1, at least one.
-        values: how many words there are.
+        values: number of possible words.
     """
     if not all(0 <= word < values for word in words):
         raise ParameterError("messages", "out of range", f"numbers below {values}")
@@ -107,17 +113,17 @@ def pack_histogram(words: Sequence[int], values: int) -> bytes:
 
 
 def unpack_histogram(data: bytes, values: int, count: int) -> list[int]:
-    """The words that `pack_histogram` packed, in order of size.
+    """The words that `pack_histogram` packed, in increasing order.
 
     Raises:
-        ParameterError: a wrong length, or a number that is no histogram's.
+        ParameterError: a wrong length, or a rank that no histogram has.
     """
     size = -(-histogram_bits(values, count) // 8)
     if len(data) != size:
         raise ParameterError("data", f"{len(data)} bytes", f"{size} bytes")
     rank, above = int.from_bytes(data, "little"), values + count - 1
     if rank >= math.comb(above, count):
-        raise ParameterError("data", rank, f"a histogram's number, below {math.comb(above, count)}")
+        raise ParameterError("data", rank, f"a rank below {math.comb(above, count)}")
     words = []
     for i in reversed(range(count)):
         place = _largest_place(rank, i + 1, above)
@@ -128,7 +134,7 @@ def unpack_histogram(data: bytes, values: int, count: int) -> list[int]:
 
 
 def _largest_place(rank: int, size: int, above: int) -> int:
-    """The largest c below ``above`` with C(c, size) ≤ rank; c may exceed a machine's words."""
+    """The largest c below ``above`` with C(c, size) ≤ rank, of arbitrary precision."""
     below = size - 1
     while above - below > 1:
         middle = (below + above) // 2
@@ -166,7 +172,11 @@ def unpack_rows(data: bytes, n: int, columns: int) -> NDArray[np.uint64]:
 
 
 def _bits(data: bytes, size: int) -> NDArray[np.uint8]:
-    """The first ``size`` bits, if there are no others but padding."""
+    """The first ``size`` bits of ``data``.
+
+    Raises:
+        ParameterError: another length, or padding that is not 0.
+    """
     if len(data) != -(-size // 8):
         raise ParameterError("data", f"{len(data)} bytes", f"{-(-size // 8)} bytes")
     digits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")

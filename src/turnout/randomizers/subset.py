@@ -1,6 +1,6 @@
-"""Messages that are sets of items: subset selection and unary encodings, as bitmaps.
+"""Randomizers whose messages are sets of items: subset selection and unary encodings.
 
-`BitmapRandomizer` is their base class: one bit for every item, with its distribution and its bytes.
+`BitmapRandomizer` is their base class: a message is a bitmap with one bit for every item.
 `SubsetSelection` sends a random set of ω items that contains the client's item with probability c;
 `UnaryEncoding` sets one bit and randomizes every bit on its own.
 
@@ -26,10 +26,10 @@ from turnout.randomizers.interface import (
     Rows,
     check_level,
     exponential_below,
-    law_within,
     mechanism,
     on_grid_above,
     on_grid_below,
+    randomizer_within,
     root_below,
 )
 from turnout.randomizers.packing import pack_rows, unpack_rows
@@ -41,31 +41,31 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True)
 class BitmapRandomizer(FrequencyRandomizer):
-    """A message is a bitmap of k bits; its number has bit j set where item j is supported."""
+    """Randomizer whose message is a bitmap of k bits; its number has bit j set for item j."""
 
     @property
     @abstractmethod
     def own(self) -> Fraction:
-        """Probability that a message supports the client's item."""
+        """Probability that the bit of the client's item is set."""
 
     @property
     @abstractmethod
     def other(self) -> Fraction:
-        """Probability that a message supports another item."""
+        """Probability that the bit of another item is set."""
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """Two items move two bits only; what they move is `own` − `other`."""
-        return law_within(self.epsilon0, self.own - self.other)
+        """Randomizer of ε₀ and total variation `own` − `other`: two items differ in two bits."""
+        return randomizer_within(self.epsilon0, self.own - self.other)
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message: one an item."""
+        """Bits of a client's message: one for each item."""
         return self.items
 
     @property
     def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
+        """Mean score of the client's item minus the mean score of any other item."""
         return self.own - self.other
 
     @property
@@ -74,34 +74,34 @@ class BitmapRandomizer(FrequencyRandomizer):
         return self.other
 
     def score(self, message: int, item: int) -> int:
-        """1 where the item's bit is set."""
+        """1 where the item's bit is set, else 0."""
         return message >> item & 1
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counts themselves."""
+        """The counts themselves: a set bit scores for its item."""
         return counts
 
     def pack(self, messages: NDArray) -> bytes:
-        """The messages as ⌈n · k / 8⌉ bytes."""
+        """Bytes of the messages, ⌈n · k / 8⌉ of them."""
         return pack_rows(messages, self.items)
 
     def unpack(self, data: bytes, n: int) -> Rows:
-        """The n messages in ``data``.
+        """The n messages that ``data`` holds.
 
         Raises:
-            ParameterError: this is not what n clients sent.
+            ParameterError: ``data`` is not what n clients send.
         """
         checks.count(0, n=n)
         return unpack_rows(data, n, self.items)
 
 
 def set_bits(rows: Rows, columns: NDArray[np.int64], bits: NDArray[np.bool_]) -> None:
-    """Write one bit in each row, in place.
+    """Write one bit in each row of bitmaps, in place.
 
     Args:
         rows: bitmaps, shape (n, words).
-        columns: which bit, shape (n,).
-        bits: what to write, shape (n,).
+        columns: position of the bit, shape (n,).
+        bits: value to write, shape (n,).
     """
     places = np.arange(len(rows)) * rows.shape[1] + (columns >> 6)
     masks = _ONE << (columns & 63).astype(np.uint64)
@@ -112,15 +112,16 @@ def set_bits(rows: Rows, columns: NDArray[np.int64], bits: NDArray[np.bool_]) ->
 @mechanism("subset", rank=4)
 @dataclass(frozen=True)
 class SubsetSelection(BitmapRandomizer):
-    """With probability c a uniform ω-set with the client's item, otherwise one without it.
+    """Subset selection: a random set of ω items, with the client's item with probability c.
 
-    c = ωe^ε/(ωe^ε + k − ω), so sets with the client's item are e^ε times as likely as others.
+    Sets are uniform among those with the item, and among those without it. c = ωe^ε/(ωe^ε + k − ω),
+    so each set with the client's item is e^ε times as likely as each set without it.
 
     Source: Ye, Barg, Optimal schemes for discrete distribution estimation under locally
         differential privacy, IEEE Trans. Inf. Theory 2018; Wang et al., arXiv:1607.08025.
 
     Attributes:
-        size: ω, below k; chosen for the least error where it is left out (about k/(e^ε + 1)).
+        size: ω, below k; None: the size of least error (about k/(e^ε + 1)).
 
     >>> SubsetSelection(epsilon=1.0, items=1000).size
     269
@@ -142,7 +143,7 @@ class SubsetSelection(BitmapRandomizer):
 
     @property
     def own(self) -> Fraction:
-        """Probability c that a message supports the client's item."""
+        """Probability c that the set has the client's item."""
         return self._inside
 
     @cached_property
@@ -152,7 +153,7 @@ class SubsetSelection(BitmapRandomizer):
 
     @property
     def other(self) -> Fraction:
-        """Probability that a message supports another item."""
+        """Probability that the set has another item."""
         return (self._size - self.own) / (self.items - 1)
 
     @property
@@ -182,7 +183,7 @@ class SubsetSelection(BitmapRandomizer):
 
 
 def best_size(epsilon: float, items: int) -> int:
-    """The ω with the least expected squared error.
+    """The size ω of least expected squared error.
 
     Source: Ye and Barg 2018: one of the two whole numbers next to k/(e^ε + 1).
     """
@@ -201,14 +202,14 @@ def best_size(epsilon: float, items: int) -> int:
 def _sets_without(
     excluded: NDArray[np.int64], sizes: NDArray[np.int64], columns: int, source: Source
 ) -> Rows:
-    """A uniform set of ``sizes[i]`` columns in each row i, without ``excluded[i]``.
+    """Bitmaps of a uniform set of ``sizes[i]`` columns in each row i, without ``excluded[i]``.
 
-    Independent coins give each row a set that is uniform among those of its size. To a set that
-    is too small, columns outside it are added one by one, each uniformly; from one that is too
-    large, columns are taken. Both keep it uniform among the sets of its size: a uniform set and a
-    uniform element of its complement (or of itself) make a uniform set of the next size. The
-    coins' bias only sets how much work is left; it makes the sets a little small, since adding
-    succeeds more often.
+    Independent coins give each row a set that is uniform among the sets of its size. Where a set is
+    too small, uniform columns outside it are added one by one; where it is too large, uniform
+    columns of it are removed. Both keep it uniform among the sets of its size, since a uniform set
+    and a uniform element of its complement (or of itself) make a uniform set of the next size. The
+    bias of the coins has no influence on the result, only on the work. It makes the sets a little
+    small, because adding a column succeeds more often than removing one.
     """
     mean = float(sizes.mean()) if len(sizes) else 0.0
     share = (mean - 0.8 * sqrt(mean * (1 - mean / columns))) / (columns - 1)
@@ -226,20 +227,24 @@ def _resize(
     columns: int,
     source: Source,
 ) -> None:
-    """Set ``lacking[i]`` more bits of row i, or clear that many where it is negative, in place."""
+    """Set ``lacking[i]`` more bits of row i, or clear −``lacking[i]`` where negative, in place."""
+    # Rows that still need a change: how many bits, first word, bits to set or to clear.
     flat, words = rows.reshape(-1), rows.shape[1]
     open_rows = np.flatnonzero(lacking)
     left, starts = np.abs(lacking[open_rows]), open_rows * words
     wanted, skipped = lacking[open_rows] > 0, excluded[open_rows]
     while len(left):
+        # A uniform column other than the excluded one.
         column = source.below(columns - 1, len(left))
         column += column >= skipped
         places = starts + (column >> 6)
         masks = _ONE << (column & 63).astype(np.uint64)
         word = flat[places]
+        # Flip its bit where that is a step towards the wanted size; else draw again.
         flips = ((word & masks) == 0) == wanted
         flat[places] = np.where(flips, word ^ masks, word)
         left -= flips
+        # Keep the rows that still need a change.
         if not left.all():
             kept = np.flatnonzero(left)
             left, starts, wanted, skipped = left[kept], starts[kept], wanted[kept], skipped[kept]
@@ -248,9 +253,9 @@ def _resize(
 @mechanism("oue", rank=3)
 @dataclass(frozen=True)
 class UnaryEncoding(BitmapRandomizer):
-    """The own bit is 1 with probability p, every other bit with probability q.
+    """Unary encoding: the bit of the client's item is 1 with probability p, any other with q.
 
-    Two items change two bits, so the ratio is p(1 − q)/(q(1 − p)).
+    Two items differ in two bits, so the ratio is p(1 − q)/(q(1 − p)).
 
     Source: "symmetric", p = 1 − q = e^{ε/2}/(e^{ε/2} + 1): Erlingsson, Pihur, Korolova, RAPPOR,
         CCS 2014 (the permanent response without Bloom filter). "optimised", p = 1/2 and
@@ -258,7 +263,7 @@ class UnaryEncoding(BitmapRandomizer):
         prints e^ε/(e^ε + 1) for RAPPOR's bits, which is 2ε-private.
 
     Attributes:
-        form: which p and q.
+        form: "optimised" or "symmetric", which gives p and q.
 
     >>> UnaryEncoding(epsilon=1.0, items=10).mse_bound(clients=1) < 37.9
     True
@@ -273,7 +278,7 @@ class UnaryEncoding(BitmapRandomizer):
 
     @property
     def other(self) -> Fraction:
-        """Probability that a message supports another item, q."""
+        """Probability q that the bit of another item is set."""
         return self._noise
 
     @cached_property
@@ -283,7 +288,7 @@ class UnaryEncoding(BitmapRandomizer):
 
     @property
     def own(self) -> Fraction:
-        """Probability that a message supports the client's item, p."""
+        """Probability p that the bit of the client's item is set."""
         return 1 - self.other if self.form == "symmetric" else Fraction(1, 2)
 
     @property
@@ -293,11 +298,12 @@ class UnaryEncoding(BitmapRandomizer):
 
     def probabilities(self, item: int) -> list[Fraction]:
         """Probability of each of the 2^k bitmaps under an item; for small cases."""
-        law = [Fraction(1)]
+        distribution = [Fraction(1)]
         for column in range(self.items):
             one = self.own if column == item else self.other
-            law = [p * (1 - one) for p in law] + [p * one for p in law]
-        return law
+            without = [p * (1 - one) for p in distribution]
+            distribution = without + [p * one for p in distribution]
+        return distribution
 
     def encode(self, values: ArrayLike, source: Source) -> Rows:
         """One bitmap for each value, uint64 of shape (n, ⌈k / 64⌉)."""

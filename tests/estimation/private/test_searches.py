@@ -171,7 +171,7 @@ def test_both_messages_of_a_client_have_the_stated_ratio():
         (
             ["user-mean", "n.csv", *ASKED, "--client", "a", "--column", "b"],
             ParameterError,
-            "beside --client",
+            "with --client",
         ),
         (["user-mean", "n.csv", *ASKED], UnsupportedError, "too few"),
     ],

@@ -68,7 +68,7 @@ def test_the_price_of_several_messages_holds_event_by_event(randomizer, clients)
     assert price < randomizer.epsilon0
     assert true_delta(randomizer, clients, price) <= delta * (1 + 1e-9)
     # A price that forgets one of the messages is too low.
-    messages = [law for law, count in randomizer.laws for _ in range(count)]
+    messages = [law for law, count in randomizer.shuffled_as for _ in range(count)]
     smallest = min(messages, key=lambda message: message.epsilon0)
     forgotten = shuffled_price([(smallest, 1)], clients, delta)
     assert true_delta(randomizer, clients, forgotten) > delta
@@ -83,7 +83,7 @@ def test_one_number_takes_six_messages_and_a_tenth_of_the_error():
     assert "5e-05 from 6 messages, 0.00054 from one" in cost.reason
     assert len(several.pack(several.encode(np.zeros((8, 1)), source()))) == 8 * 6 / 8
     # The price is that of the messages of this very randomizer, within the budget.
-    assert cost.epsilon == shuffled_price(several.laws, 1000, 1e-5) <= 2.0
+    assert cost.epsilon == shuffled_price(several.shuffled_as, 1000, 1e-5) <= 2.0
     assert cost.local_epsilon == several.epsilon0 > cost.epsilon > 1.99
     assumed = " ".join(cost.assumptions)
     assert "one for each of a client's 6 messages" in assumed

@@ -70,7 +70,7 @@ def test_the_price_is_above_the_truth_and_near_it(samples, epsilon):
 def test_levels_of_unequal_budget_are_priced_each_at_its_own():
     delta = 1e-4
     randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
-    levels = [law.epsilon0 for law, _ in randomizer.laws]
+    levels = [law.epsilon0 for law, _ in randomizer.shuffled_as]
     assert [round(level, 9) for level in levels] == [1.5, 1.0, 0.5]
     laws = [counts(p, 40) for p in randomizer.bits.flips]
     price = shuffled_epsilon(randomizer, 40, delta)

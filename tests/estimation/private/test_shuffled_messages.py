@@ -181,8 +181,8 @@ def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
             found = np.outer(found, [law[counts] for counts in sorted(law)]).ravel()
         return found
 
-    price = shuffled_price(randomizer.laws, clients, delta)
-    alone = shuffled_price(randomizer.laws[:1], clients, delta)
+    price = shuffled_price(randomizer.shuffled_as, clients, delta)
+    alone = shuffled_price(randomizer.shuffled_as[:1], clients, delta)
     true = {price: 0.0, alone: 0.0}
     for others in combinations_with_replacement(range(8), clients - 1):
         views = [seen((*others, sender)) for sender in range(8)]
@@ -217,7 +217,7 @@ def test_the_known_law_costs_less_than_any_law():
 
 def test_words_of_vectors_are_what_they_send():
     def kinds(randomizer):
-        return [(type(law), round(law.epsilon0, 6), count) for law, count in randomizer.laws]
+        return [(type(law), round(law.epsilon0, 6), count) for law, count in randomizer.shuffled_as]
 
     # A number's bits, of which the last two weigh the same; and groups of one and of two.
     assert kinds(LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 0.75, 0.75))) == [
@@ -233,7 +233,7 @@ def test_words_of_vectors_are_what_they_send():
     rotated = L2Randomizer.kashin(3, 2.0, samples=2, width=6)
     assert kinds(rotated) == kinds(rotated.inner) == [(SampledBitResponse, 1.0, 2)]
     # Both bits of a coordinate in one message are one message of their sum, but less apart.
-    ((together, count),) = LInfRandomizer(4, 3.0, samples=2, levels=2).laws
+    ((together, count),) = LInfRandomizer(4, 3.0, samples=2, levels=2).shuffled_as
     assert (together.epsilon0, count) == (pytest.approx(1.5), 2)
     assert together.total_variation < math.tanh(0.75)
 

@@ -1,8 +1,8 @@
-"""Private estimates as requests and answers, and the choice of a randomizer with its cost.
+"""Private estimates: requests, results, and the choice of a randomizer with its cost.
 
-`PrivacyRequest` is the question; `Frequencies` and `Mean` are answers, each with its
-`EstimateCost`. `frequency_randomizer` and `mean_randomizer` choose the randomizer and its level,
-`local_cost` is what a client pays. `turnout.estimation.private.estimates` joins them with a column
+`PrivacyRequest` is the request; `Frequencies` and `Mean` are results, each with its `EstimateCost`.
+`frequency_randomizer` and `mean_randomizer` choose the randomizer and its level, and `local_cost`
+is the privacy cost of one message. `turnout.estimation.private.estimates` joins them with a column
 of values.
 """
 
@@ -33,20 +33,21 @@ PUBLIC_ROWS = (
     "the number of rows is taken as public; rows that a private attribute chose, or that are left "
     "where others have no value, are another question"
 )
-"""What replace-one assumes of the rows."""
+"""Assumption about the rows under replace-one."""
 MODELS = ("local", "shuffled", "central")
+"""Trust models of an estimate."""
 
 
 @dataclass(frozen=True)
 class PrivacyRequest:
-    """A request for any estimate: the model and its ε, δ and relation.
+    """Request of a private estimate: the trust model and its ε, δ and relation.
 
     Attributes:
-        epsilon: ε; ε₀ of a message in the local model.
-        trust: one of `MODELS`, whom a client trusts.
-        delta: δ; needed for "shuffled", allowed for "central".
-        relation: "add-remove" or "replace-one"; needed for "central".
-        bits: most bits of a message.
+        epsilon: ε, above 0; in the local model ε₀ of a message.
+        trust: one of `MODELS`.
+        delta: δ in (0, 1); required for "shuffled", optional for "central", None for "local".
+        relation: "add-remove" or "replace-one"; required for "central".
+        bits: largest number of bits of a message; None: any number.
     """
 
     epsilon: float
@@ -56,6 +57,7 @@ class PrivacyRequest:
     bits: int | None = None
 
     def __post_init__(self) -> None:
+        # Every trust model has its own δ, relation and bits.
         checks.positive(epsilon=self.epsilon)
         if self.trust not in MODELS:
             raise ParameterError("trust", self.trust, f"one of {', '.join(MODELS)}")
@@ -77,21 +79,21 @@ class PrivacyRequest:
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """Estimated shares of clients, with what they cost.
+    """Estimated shares of clients, with limits and privacy cost.
 
     Attributes:
-        values: after post-processing, shape (k,).
-        raw: unbiased (in the central model under add-remove nearly so), shape (k,).
-        noise_errors: standard errors of ``raw`` about the shares of *these* clients, from the
-            privacy noise alone, shape (k,).
-        population_errors: about the shares of a large population from which the clients are a
-            simple random sample, from noise and sampling, shape (k,).
+        values: shares after post-processing, shape (k,).
+        raw: unbiased shares (nearly so in the central model under add-remove), shape (k,).
+        noise_errors: standard errors of ``raw`` about the shares of *these* clients, from privacy
+            noise alone, shape (k,).
+        population_errors: standard errors of ``raw`` about the shares of a large population of
+            which the clients are a simple random sample, from noise and sampling, shape (k,).
         low, high: limits of each share among these clients at ``confidence``, shape (k,).
         population_low, population_high: limits of each share in the population, shape (k,).
-        confidence: of each interval on its own.
-        clients: n; None where it is private, and then ``about`` is its private estimate.
-        about: clients, as far as may be told.
-        cost: what a client pays.
+        confidence: probability that the limits of one share are valid.
+        clients: n; None where n is private.
+        about: n where it is public, else its private estimate.
+        cost: privacy cost for one client.
     """
 
     values: FloatArray
@@ -109,27 +111,28 @@ class Frequencies:
 
     @property
     def sampling_errors(self) -> FloatArray:
-        """Standard errors from sampling alone, shape (k,)."""
+        """Standard errors of ``raw`` from sampling alone, shape (k,)."""
         return _added(self.noise_errors, self.population_errors)
 
 
 @dataclass(frozen=True, eq=False)
 class Mean:
-    """An estimated mean of vectors, with what it costs.
+    """Estimated mean of clipped vectors, with standard errors and privacy cost.
 
     Attributes:
-        value: unbiased for the clipped vectors, but for the randomizer's own clipping, shape (d,).
-        noise_errors: standard errors of each coordinate about the mean of *these* clients'
-            clipped vectors, from the privacy noise alone, shape (d,); of their root mean square,
-            or at most.
-        population_errors: about the mean of clipped vectors in a large population from which the
-            clients are a simple random sample, from noise and sampling, shape (d,).
-        sampling_from: where the share of sampling in them comes from.
-        rows: what the mean is of.
-        mse_bound: of E‖value − mean‖₂², for the clipped vectors; in the central model as estimated.
-        clients: n; None where it is private, and then ``about`` is its private estimate.
-        about: clients, as far as may be told.
-        cost: what a client pays.
+        value: mean, unbiased but for the randomizer's own clipping, shape (d,).
+        noise_errors: standard errors of each coordinate about the mean of *these* clients' clipped
+            vectors, from privacy noise alone, shape (d,): exact, a root mean square or an upper
+            bound.
+        population_errors: standard errors about the mean of clipped vectors in a large population
+            of which the clients are a simple random sample, from noise and sampling, shape (d,).
+        sampling_from: description of how the sampling error was computed.
+        mse_bound: upper bound on E‖value − mean‖₂² of clipped vectors; in the central model an
+            estimate.
+        clients: n; None where n is private.
+        about: n where it is public, else its private estimate.
+        cost: privacy cost for one client.
+        rows: description of the vectors whose mean is estimated.
     """
 
     value: FloatArray
@@ -144,7 +147,7 @@ class Mean:
 
     @property
     def sampling_errors(self) -> FloatArray:
-        """Standard errors from sampling alone, shape (d,)."""
+        """Standard errors of ``value`` from sampling alone, shape (d,)."""
         return _added(self.noise_errors, self.population_errors)
 
 
@@ -154,23 +157,24 @@ def _added(noise: FloatArray, both: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class EstimateCost:
-    """The privacy cost of an estimate to one client, and its trust model.
+    """Privacy cost of an estimate for one client, and its trust model.
 
     Attributes:
         epsilon: ε, never below the true one.
         delta: δ; 0 where ε is pure.
-        kind: what kind of statement ε is.
+        kind: kind of guarantee that ε is.
         relation: "replace-one" or "add-remove".
         trust: "local", "shuffled" or "central".
-        mechanism: what made the estimate private.
-        reason: why that one.
-        local_epsilon: exact ε₀ of the client's message; None where it sends its value as it is.
-        message_bits: bits of all of a client's messages, as they are serialised; None where it
-            sends its value as it is.
-        public_randomness: what everybody knows beforehand.
-        assumptions: what must hold beside that.
-        held: the part of the file that is one client's.
-        messages: how many a client sends, each through a shuffler of its own if there are several.
+        mechanism: name of the mechanism.
+        reason: reason for its choice.
+        local_epsilon: ε₀ of the client's messages; None where a client sends its value in the
+            clear.
+        message_bits: bits of all messages of a client; None where a client sends its value in the
+            clear.
+        public_randomness: description of the randomness that all parties know beforehand.
+        assumptions: what must hold in addition.
+        messages: number of a client's messages; each of several goes through its own shuffler.
+        held: part of the file that belongs to one client.
     """
 
     epsilon: float
@@ -188,18 +192,18 @@ class EstimateCost:
     held: str = "one row of the file is one client, all that it holds"
 
     unit = "client"
-    """The unit that ε protects: all that `held` says of one client."""
+    """The unit that ε protects: all that `held` describes."""
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """All assumptions, of which one follows from the relation."""
+        """All assumptions, including the one about the rows under replace-one."""
         return ((PUBLIC_ROWS,) if self.relation == "replace-one" else ()) + self.assumptions
 
     @property
     def scheme(self) -> Scheme:
-        """Any mechanism of this ε and δ, for sums and budgets, towards all who see the answer.
+        """Scheme of one release of any mechanism of this ε and δ, for compositions and budgets.
 
-        >>> cost = Cost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
+        >>> cost = EstimateCost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
         >>> cost.scheme.randomizer
         PureRandomizer(epsilon0=0.5)
         """
@@ -207,18 +211,18 @@ class EstimateCost:
 
 
 def any_mechanism(epsilon: float, delta: float, relation: str) -> Scheme:
-    """One release of any mechanism of this ε and δ; it bounds the composition of all that is."""
+    """Scheme of one release of any mechanism of this ε and δ under this relation."""
     pure = delta == 0
     made = PureRandomizer(epsilon) if pure else ApproximateRandomizer(epsilon, delta)
     return Scheme(made, EveryStep(1), relation)
 
 
 NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
-"""p of the norm that bounds vectors, by name."""
+"""Exponent p of the norm that bounds vectors, by name."""
 
 _EXACT = "pure, exact: the largest log-ratio of the message's probabilities"
-_NEAR = 1.05  # errors this near to the least count as no worse, so that fewer bits decide
-_MOST_CODE_BITS, _NEARLY_LEAST = 8, 1.1  # of spherical codes; more take long to draw
+_NEAR = 1.05  # errors within this factor of the least are ties, decided by fewer bits
+_MOST_CODE_BITS, _NEARLY_LEAST = 8, 1.1  # of spherical codes; longer ones are slow to draw
 
 
 def frequency_randomizer(
@@ -228,19 +232,20 @@ def frequency_randomizer(
     bits: int | None = None,
     public: bool = True,
 ) -> tuple[FrequencyRandomizer, str]:
-    """A randomizer of one item within a bit budget, and why it is that one.
+    """A randomizer of one item within a budget of bits, and the reason for its choice.
 
     Args:
         epsilon: ε₀, above 0, at most 30.
         items: k, at least 2.
-        mechanism: one of `all_mechanisms`, or "auto": the shortest message among those whose error
-            bound is within 5 % of the least.
-        bits: most bits of a message; None: any number.
-        public: whether questions may be public randomness, which saves their bits. Where messages
-            are shuffled they may not: nobody knows who was asked what.
+        mechanism: one of `all_mechanisms`; or "auto": of all whose error bound is within 5 % of the
+            least, the one with the shortest message.
+        bits: largest number of bits of a message; None: any number.
+        public: whether questions may be public randomness, which saves their bits. They may not for
+            shuffled messages, whose questions must not identify clients.
 
     Raises:
-        ParameterError: an unknown mechanism, or none with so few bits.
+        ParameterError: an unknown mechanism, or no message within ``bits``.
+        UnsupportedError: a mechanism that cannot serve so many items.
 
     >>> frequency_randomizer(1.0, 1000, "auto", 1)[0].message_bits
     1
@@ -249,6 +254,7 @@ def frequency_randomizer(
     checks.count(2, items=items)
     if bits is not None:
         checks.count(bits=bits)
+    # Every mechanism, with and without public questions, and those within the budget of bits.
     makers = makers_of(mechanism)
     built = [
         (name, made)
@@ -265,7 +271,7 @@ def frequency_randomizer(
 
 
 def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]]:
-    """The mechanism of that name, or all for "auto".
+    """The mechanism of this name, or all for "auto".
 
     Raises:
         ParameterError: an unknown mechanism.
@@ -279,7 +285,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
 def chosen_randomizer(
     fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
 ) -> tuple[FrequencyRandomizer, str]:
-    """The shortest message among those whose error bound is near the least, and why that one."""
+    """The shortest message among those with an error bound near the least, and the reason."""
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
@@ -292,10 +298,10 @@ def chosen_randomizer(
 def _variants(
     make: Callable[..., FrequencyRandomizer], epsilon: float, items: int, public: bool
 ) -> Iterator[FrequencyRandomizer]:
-    """A mechanism, with public questions too where they save bits."""
+    """A mechanism, and its variant with public questions where that saves bits."""
     try:
         own = make(epsilon, items)
-        if not own.gain:  # Its coins' steps leave nothing of so small an ε among so many items.
+        if not own.gain:  # The resolution of its coins leaves nothing of so small an ε.
             return
         yield own
         if public and isinstance(own, IndexedRandomizer) and own.index_count > 1:
@@ -314,16 +320,16 @@ def mean_randomizer(
     *,
     public: bool = True,
 ) -> tuple[VectorRandomizer, str]:
-    """A randomizer of one vector within a bit budget, and why it is that one.
+    """A randomizer of one vector within a budget of bits, and the reason for its choice.
 
     Args:
         norm: one of `NORMS`.
-        dimension: d.
+        dimension: d, at least 1.
         epsilon: ε₀, above 0, at most 30.
         radius: r, the largest norm.
-        bits: most bits of a message; None: any number.
-        public: whether each client may have public randomness of its own, which would tell a
-            shuffler's audience who sent what.
+        bits: largest number of bits of a message; None: any number.
+        public: whether public randomness may depend on the client's number; it may not for shuffled
+            messages, which must not identify clients.
 
     >>> mean_randomizer("l2", 300, 4.0, 1.0)[0].message_bits
     5
@@ -345,7 +351,7 @@ def mean_randomizer(
 def _code(
     dimension: int, epsilon: float, radius: float, most_bits: int
 ) -> tuple[VectorRandomizer, str]:
-    """The spherical code of fewest bits that errs little more than the one of most bits."""
+    """The spherical code of fewest bits whose error is near that of the longest code."""
     codes = [
         SphericalCode(dimension, epsilon, radius, code_bits=bits)
         for bits in range(1, most_bits + 1)
@@ -356,7 +362,7 @@ def _code(
 
 
 def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> EstimateCost:
-    """The privacy of one message on its own."""
+    """Privacy cost of one message in the local model."""
     return EstimateCost(
         randomizer.epsilon0,
         0.0,
@@ -373,7 +379,7 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
 
 
 def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
-    """The error that clipping adds, as predicted and as bounded; privacy does not rest on it."""
+    """Notes on the error that clipping adds, predicted and bounded; none on privacy."""
     if not isinstance(randomizer, L2Randomizer) or randomizer.worst_squared_bias == 0.0:
         return ()
     kashin = isinstance(randomizer.rotation, KashinFrame)
@@ -385,7 +391,7 @@ def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[
 
 
 def public_randomness(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
-    """Public randomness in words."""
+    """Description of the public randomness of a randomizer."""
     if isinstance(randomizer, VectorRandomizer):
         return randomizer.public_randomness
     asked = isinstance(randomizer, IndexedRandomizer) and randomizer.public

@@ -1,18 +1,19 @@
-"""The central model: rows summed in whole numbers, with noise of an exact distribution on the sum.
+"""Central-model estimates: rows summed in whole numbers, plus noise of an exact distribution.
 
 `central_frequencies` and `central_mean` estimate; `laplace_noise` and `gaussian_noise` choose the
-noise of a sum (`SumNoise`), `discrete_laplace` draws it.
+noise of a sum (`SumNoise`), and `discrete_laplace` draws it. `estimates` calls them.
 
-Notation: Δ₁, Δ₂ the most by which one client changes the sum, in whole units, in ℓ1 and in ℓ2;
-s, t whole numbers; K whole units of one radius, d coordinates, a the reach of one row over K (in ℓ1
-for Laplace, in ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
+Notation: Δ₁, Δ₂ the largest change of the sum by one client, in whole units, in ℓ1 and in ℓ2; s, t
+whole numbers; K whole units of one radius, d coordinates, a the norm of one row over K (ℓ1 for
+Laplace, ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
 
 The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly. The rounded
-Gaussian is a function of the Gaussian mechanism's output, and priced as that.
+Gaussian is a function of the Gaussian mechanism's output, and is priced as that mechanism.
 
 Under add-remove the number n of rows is private. It is summed as one more coordinate, of w·K for
-each row. The mean's error is then as (d + F²/w²) times the noise of one number, whose scale is as
-a + w (Laplace) or √(a² + w²) (Gaussian): least at w³ = a·F²/d and at w⁴ = a²·F²/d.
+each row. The mean's squared error is then (d + F²/w²) times the variance of one number's noise,
+whose scale is proportional to a + w (Laplace) or √(a² + w²) (Gaussian). It is least at
+w³ = a·F²/d and at w⁴ = a²·F²/d, respectively.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from turnout.estimation.private.answers import (
 from turnout.estimation.tallies import POST_PROCESSING
 from turnout.randomness import Source, rounded_gaussian
 
-_FINENESS = 2**20  # s where sums change by few units
-_LARGEST_SCALE = 2**55  # t; leaves room for the sampler's series within `Source.below`
+_FINENESS = 2**20  # s where one client changes a sum by few units
+_LARGEST_SCALE = 2**55  # largest t; the sampler's series stays within the range of `Source.below`
 _STEPS = 40
 
 
 @dataclass(frozen=True)
 class SumNoise:
-    """Noise on each number of a sum, and what it is worth.
+    """Noise on each number of a sum, and its privacy guarantee.
 
     Attributes:
         law: "laplace" or "gaussian".
@@ -66,7 +67,7 @@ class SumNoise:
     scale: tuple[int, int] = (0, 1)
 
     def draw(self, size: int, source: Source) -> NDArray[np.int64]:
-        """Independent draws, in units."""
+        """Independent draws of the noise, in units, shape (size,)."""
         if self.law == "laplace":
             return discrete_laplace(*self.scale, size, source)
 
@@ -76,7 +77,7 @@ class SumNoise:
         return rounded_gaussian(self.deviation, size, read)
 
     def half_width(self, confidence: float) -> float:
-        """The bound on one number's noise that holds with that probability, in units."""
+        """Bound on one number's noise, in units, that holds with probability ``confidence``."""
         if self.law == "laplace":
             t, s = self.scale
             return t / s * math.log(1 / (1 - confidence)) + 1
@@ -87,6 +88,13 @@ class SumNoise:
 
 def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
     """The least discrete Laplace noise that is ε-private at an ℓ1 ``sensitivity``.
+
+    Args:
+        epsilon: above 0.
+        sensitivity: Δ₁, whole units, at least 1.
+
+    Raises:
+        ParameterError: ``epsilon`` is so small that the noise exceeds 64 bits.
 
     >>> noise = laplace_noise(0.5, 1)
     >>> 0.49999 < noise.epsilon <= 0.5, noise.delta
@@ -107,12 +115,22 @@ def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
 
 
 def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise:
-    """About the least Gaussian noise that is (ε, δ)-private at an ℓ2 ``sensitivity``.
+    """Almost the least Gaussian noise that is (ε, δ)-private at an ℓ2 ``sensitivity``.
 
-    Source: priced numerically by the Gaussian pair, from above; ``sensitivity`` is rounded up.
+    Its ε is computed numerically from the Gaussian pair and rounded up; ``sensitivity`` is exact or
+    rounded up by the caller.
+
+    Args:
+        epsilon: above 0.
+        delta: in (0, 1).
+        sensitivity: Δ₂ in units, above 0.
+
+    Raises:
+        UnsupportedError: no noise multiplier up to 2³⁰ reaches ``epsilon``.
     """
     checks.positive(epsilon=epsilon, sensitivity=sensitivity)
     checks.open_unit(delta=delta)
+    # Bracket the noise multiplier between one that is too small and one that is enough.
     high = 1.0
     while gaussian_epsilon(high, delta) > epsilon:
         high *= 2
@@ -121,6 +139,7 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
     low = high / 2
     while low > 2**-10 and gaussian_epsilon(low, delta) <= epsilon:
         low, high = low / 2, low
+    # Halve the bracket; its upper end always satisfies (ε, δ).
     for _ in range(_STEPS):
         middle = math.sqrt(low * high)
         if high / low < 1 + 1e-6:
@@ -131,7 +150,7 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
 
 
 def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.int64]:
-    """Draws with P(x) ∝ exp(−|x|·s/t), exactly, for s ≥ 1 and t from 1 to 2⁵⁵.
+    """Exact draws with P(x) ∝ exp(−|x|·s/t), shape (size,), for s ≥ 1 and t from 1 to 2⁵⁵.
 
     Source: Canonne, Kamath, Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020,
         Algorithms 1 and 2.
@@ -141,11 +160,14 @@ def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.in
     drawn = np.empty(size, dtype=np.int64)
     open_ = np.arange(size)
     while open_.size:
+        # A rest below t, accepted with probability exp(−rest/t).
         rest = source.below(t, open_.size)
         kept = _exponential_coins(rest, t, source)
         open_now, rest = open_[kept], rest[kept]
+        # Plus t for each success of probability 1/e: geometric in units of 1/t. Then divide by s.
         magnitude = (rest + t * _unit_successes(rest.size, source)) // s
         negative = source.below(2, rest.size) == 1
+        # A fair sign; reject −0, which would make 0 twice as likely.
         good = ~(negative & (magnitude == 0))
         drawn[open_now[good]] = np.where(negative, -magnitude, magnitude)[good]
         done = np.zeros(size, dtype=np.bool_)
@@ -155,7 +177,7 @@ def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.in
 
 
 def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) -> NDArray[np.bool_]:
-    """True with probability exp(−numerator/t) each, for numerators from 0 to t."""
+    """True with probability exp(−numerator/t), for each numerator from 0 to t; shape (n,)."""
     rounds = np.ones(numerators.size, dtype=np.int64)
     open_, k = np.arange(numerators.size), 1
     while open_.size:
@@ -167,7 +189,7 @@ def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) ->
 
 
 def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
-    """The number of coins of probability 1/e that fall True before the first that does not."""
+    """Geometric draws, shape (size,): successes of probability 1/e before the first failure."""
     count = np.zeros(size, dtype=np.int64)
     open_ = np.arange(size)
     while open_.size:
@@ -177,7 +199,7 @@ def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
 
 
 UNITS = 2**24  # K
-_MARGIN = 1 - 1e-9  # of clipping, so that rounding never leaves the ball
+_MARGIN = 1 - 1e-9  # factor of clipped rows, so that rounding never leaves the ball
 _ABOVE = 1 + 2**-40
 _SEEN = "whoever runs this sees every row; what it prints is what is private"
 
@@ -192,12 +214,27 @@ def central_frequencies(
     post_processing: str,
     confidence: float,
 ) -> Frequencies:
-    """Noisy counts. Under add-remove n is private and estimated by their sum."""
+    """Frequencies from noisy counts; under add-remove n is private and estimated by their sum.
+
+    Args:
+        blocks: items of the rows, below ``items``, block by block.
+        items: k.
+        privacy: request for the central model.
+        source: of the noise.
+        mechanism: "auto", "laplace" or "gaussian".
+        post_processing: one of `POST_PROCESSING`.
+        confidence: of the limits, in [0.5, 1).
+
+    Raises:
+        ParameterError: an unknown mechanism or post-processing, or Gaussian noise without δ.
+    """
+    # One client changes one count under add-remove, and two under replace-one.
     if post_processing not in POST_PROCESSING:
         expected = f"one of {', '.join(POST_PROCESSING)} in the central model"
         raise ParameterError("post_processing", post_processing, expected)
     one = 1 if privacy.relation == "add-remove" else 2
     noise, reason = _cheaper(privacy, one, math.sqrt(one), mechanism)
+    # Exact counts, then noise; n is the sum of the noisy counts where it is private.
     counts = np.zeros(items, dtype=np.int64)
     for block in blocks:
         counts += np.bincount(block, minlength=items)
@@ -206,9 +243,11 @@ def central_frequencies(
     about = float(max(noisy.sum(), 1)) if n is None else float(n)
     raw = noisy / about
     shares, spread = np.clip(raw, 0, 1), np.full(items, noise.deviation)
-    if n is None:  # Each share moves with the noise of the sum of all counts, too.
+    if n is None:  # Each share also changes with the noise of the sum of all counts.
         spread = noise.deviation * np.sqrt((1 - shares) ** 2 + (items - 1) * shares**2)
 
+    # Limits for these clients from noise alone; for the population, noise and sampling share the
+    # probability of failure.
     half = _half_widths(noise, shares, confidence, private=n is None)
     inner, tail = _divided(noise, confidence, about)
     wider = _half_widths(noise, shares, inner, private=n is None)
@@ -232,18 +271,18 @@ def _half_widths(
 ) -> FloatArray:
     """Half widths of intervals of the counts, from noise alone, shape (k,)."""
     half = np.full(shares.size, noise.half_width(confidence))
-    if private:  # Each share moves with the noise of the sum of all counts, too.
+    if private:  # Each share also changes with the noise of the sum of all counts.
         normal = float(ndtri((1 + confidence) / 2))
         half += shares * normal * noise.deviation * math.sqrt(shares.size)
     return half
 
 
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """Division of a chance of missing between noise and sampling, without a look at counts.
+    """Division of a failure chance between noise and sampling, independent of the counts.
 
     Returns:
-        The confidence of the noise's limits, and the chance that either of the sample's may miss:
-        the shortest interval together, about a share of one in ten.
+        The confidence of the noise's limits, and the chance that either of the sampling limits
+        fails. They make the sum of both widths least at a share of one in ten.
     """
     miss = 1 - confidence
 
@@ -264,9 +303,20 @@ def central_mean(
     dimension: int,
     radius: float,
 ) -> Mean:
-    """A noisy sum; under add-remove with a noisy count, which is one more coordinate."""
+    """Mean from a noisy sum; under add-remove also from a noisy count, one more coordinate.
+
+    Args:
+        blocks: vectors of the rows, each of shape (rows, d).
+        privacy: request for the central model.
+        source: of the noise.
+        norm: one of `NORMS`.
+        dimension: d.
+        radius: radius of the ball, above 0.
+    """
+    # The noise depends on public numbers alone.
     private = privacy.relation == "add-remove"
     noise, weight = mean_noise(norm, dimension, privacy)
+    # The exact sum of clipped rows in whole units, then noise on it and on the count.
     total, clients = np.zeros(dimension, dtype=np.int64), 0
     for block in blocks:
         total += whole_units(block, norm, radius).sum(axis=0)
@@ -275,6 +325,7 @@ def central_mean(
     about = max((weight * clients + int(drawn[-1])) / weight, 1.0) if private else float(clients)
     scaled = (total + drawn[:-1]) * (radius / UNITS) / about
     value = np.asarray(scaled, dtype=np.float64)
+    # Standard errors; a private count adds an error in the direction of the mean.
     unit = noise.deviation * radius / UNITS / about
     pull = value / radius * (UNITS / weight) if private else np.zeros(dimension)
     errors = unit * np.sqrt(1 + pull**2)
@@ -291,16 +342,19 @@ def central_mean(
 
 
 def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumNoise, int]:
-    """The noise of a sum of vectors that makes the mean's error least, and w·K."""
+    """The noise that minimises the error of a mean, and the weight w·K of the private count."""
     private, doubled = privacy.relation == "add-remove", privacy.relation == "replace-one"
+    # Largest norm of a row in ℓ1 (for Laplace noise) and in ℓ2 (for Gaussian), in units.
     sensitivity = {
         "l1": (UNITS, float(UNITS)),
         "l2": (math.isqrt(dimension * UNITS**2) + 1, float(UNITS)),
         "linf": (dimension * UNITS, math.sqrt(dimension) * UNITS),
     }[norm]
+    # Laplace noise, with the weight of the count that is best for it.
     furthest = (sensitivity[1] / UNITS) ** 2 / dimension  # F²/d
     weight = math.ceil(UNITS * (furthest * sensitivity[0] / UNITS) ** (1 / 3)) if private else 0
     options = [(laplace_noise(privacy.epsilon, sensitivity[0] * (1 + doubled) + weight), weight)]
+    # Gaussian noise, with its own best weight; the sensitivity is rounded up.
     if privacy.delta is not None:
         weight = math.ceil(UNITS * (furthest * (sensitivity[1] / UNITS) ** 2) ** (1 / 4))
         weight = weight if private else 0
@@ -315,9 +369,9 @@ def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumN
 
 
 def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
-    """The rows, those beyond the ball moved onto it: scaled for ℓ1 and ℓ2, cut for ℓ∞.
+    """The rows projected into the ball: scaled down for ℓ1 and ℓ2, clipped for ℓ∞.
 
-    >>> clipped(np.array([[3.0, 4.0], [0.3, 0.4]]), "l2", 1.0).round(6).tolist()
+    >>> clip_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), "l2", 1.0).round(6).tolist()
     [[0.6, 0.8], [0.3, 0.4]]
     """
     if norm == "linf":
@@ -330,7 +384,11 @@ def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
 
 
 def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
-    """Clipped rows in whole units, towards 0, so that each is within the ball for certain."""
+    """Clipped rows in whole units, rounded towards 0, so that each is certainly within the ball.
+
+    Raises:
+        ParameterError: a row that rounding leaves outside.
+    """
     units = np.trunc(clip_rows(block, norm, radius) / radius * (UNITS * _MARGIN)).astype(np.int64)
     sizes = np.abs(units)
     within = {
@@ -344,28 +402,32 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
 
 
 def _cheaper(
-    privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, law: str
+    privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, mechanism: str
 ) -> tuple[SumNoise, str]:
-    """The noise of the smaller deviation, or of the law asked for."""
-    if law not in ("auto", "laplace", "gaussian"):
-        raise ParameterError("mechanism", law, "auto, laplace or gaussian in the central model")
-    if law == "gaussian" and privacy.delta is None:
+    """The requested noise, or of Laplace and Gaussian the one of smaller deviation; and why."""
+    if mechanism not in ("auto", "laplace", "gaussian"):
+        expected = "auto, laplace or gaussian in the central model"
+        raise ParameterError("mechanism", mechanism, expected)
+    if mechanism == "gaussian" and privacy.delta is None:
         raise ParameterError("delta", None, "a number in (0, 1) for Gaussian noise")
     options = []
-    if law != "gaussian":
+    if mechanism != "gaussian":
         options.append(laplace_noise(privacy.epsilon, sensitivity1))
-    if law != "laplace" and privacy.delta is not None:
+    if mechanism != "laplace" and privacy.delta is not None:
         options.append(gaussian_noise(privacy.epsilon, privacy.delta, sensitivity2 * _ABOVE))
     noise = min(options, key=lambda option: option.deviation)
-    return noise, f"{law} was asked for" if law != "auto" else _only_or_less(privacy, noise)
+    reason = f"{mechanism} was asked for"
+    return noise, reason if mechanism != "auto" else _only_or_less(privacy, noise)
 
 
 def _only_or_less(privacy: PrivacyRequest, noise: SumNoise) -> str:
+    """Reason for the noise of smaller deviation."""
     other = "Gaussian" if noise.law == "laplace" else "Laplace"
     return "no δ was given" if privacy.delta is None else f"less noise than {other} at this ε and δ"
 
 
 def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> EstimateCost:
+    """Privacy cost of a central estimate, which is that of its noise."""
     pure = noise.law == "laplace"
     assert privacy.relation is not None
     count = (

@@ -1,8 +1,9 @@
-"""Clients' values in a file or in memory, one row a client, read block by block.
+"""Clients' values from a file or from memory, one row for each client, read block by block.
 
 `item_blocks` and `entry_blocks` read items, `vector_blocks` vectors, from CSV, Parquet, NumPy
 arrays, lists and Arrow tables; `batch_entries` and `batch_vectors` convert Arrow's record batches.
-A missing value raises.
+A missing value raises an error. `turnout.estimation.private.estimates` reads all its data through
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from turnout.core.values import EXACT_WHOLE, WHOLE, canonical, refuse_inexact, r
 
 
 def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
-    """The entries of the one column of an Arrow record batch; what is missing is None."""
+    """Entries of the single column of an Arrow record batch; a missing entry is None."""
     (held,) = map(_without_decimals, batch.columns)
     types = pyarrow().types
     whole = types.is_integer(held.type) or types.is_boolean(held.type)
@@ -32,22 +33,26 @@ def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
 
 
 def batch_vectors(batch: Any) -> NDArray[np.float64]:
-    """The rows of an Arrow record batch of numbers, shape (rows, columns); what is missing is NaN.
+    """Rows of an Arrow record batch of numbers, shape (rows, columns); a missing number is NaN.
 
     Raises:
-        ParameterError: something else than a number.
+        ParameterError: a column that does not hold numbers.
     """
     return np.stack([_floats(part) for part in batch.columns], axis=1)
 
 
 def _without_decimals(held: Any) -> Any:
-    """The array, its decimals as floats."""
+    """The Arrow array, with decimals converted to floats."""
     arrow = pyarrow()
     return held.cast(arrow.float64()) if arrow.types.is_decimal(held.type) else held
 
 
 def _floats(held: Any) -> NDArray[np.float64]:
-    """An array of numbers; true and false are 1 and 0."""
+    """The numbers of an Arrow array as floats; true is 1 and false is 0.
+
+    Raises:
+        ParameterError: an array that does not hold numbers.
+    """
     arrow = pyarrow()
     types = arrow.types
     held = _without_decimals(held.dictionary_decode() if types.is_dictionary(held.type) else held)
@@ -62,10 +67,10 @@ def _floats(held: Any) -> NDArray[np.float64]:
 
 
 def pyarrow() -> Any:
-    """The package, with its readers of Parquet.
+    """The package pyarrow, with its reader of Parquet.
 
     Raises:
-        UnsupportedError: it is missing.
+        UnsupportedError: pyarrow is not installed.
     """
     try:
         import_module("pyarrow.parquet")
@@ -81,14 +86,14 @@ _SUFFIXES = (".npy", ".csv", ".parquet")
 
 
 class Rows(Protocol):
-    """Clients' values in memory."""
+    """Interface of clients' values in memory."""
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """One column as it is, a block at a time, each of shape (rows,)."""
+        """Blocks of one column, each of shape (rows,)."""
         ...
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Columns of numbers, a block at a time, each of shape (rows, columns)."""
+        """Blocks of columns of numbers, each of shape (rows, columns)."""
         ...
 
 
@@ -99,18 +104,18 @@ def item_blocks(
     column: str | None = None,
     missing: object = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """Items of clients as whole numbers below ``size``, a block at a time.
+    """Blocks of clients' items as whole numbers below ``size``.
 
     Args:
-        data: a path to .npy of shape (n,), or .csv with a header, or .parquet; or rows.
-        size: k, how many items there are.
-        labels: what they are called; without them the file holds whole numbers.
-        column: of a file with several.
-        missing: the public item that stands for a missing value; None: such values are refused.
+        data: a path to .npy of shape (n,), .csv with a header, or .parquet; or rows.
+        size: number of items, k.
+        labels: names of the items, shape (k,); without them items are whole numbers.
+        column: the column, for a file with several.
+        missing: public item that replaces a missing value; None: a missing value is an error.
 
     Raises:
-        InputFileError: the file cannot be read as that, or is empty.
-        ParameterError: a value that is no item, or missing. Which value is not said.
+        InputFileError: a file that cannot be read, or an empty one.
+        ParameterError: a value that is no item, or a missing one. Its text does not name the value.
         UnsupportedError: a .parquet file without pyarrow.
     """
     places = {canonical(label): place for place, label in enumerate(labels)}
@@ -118,17 +123,17 @@ def item_blocks(
         try:
             _codes([str(missing)], size, places)
         except ParameterError:
-            expected = "one of the values that there can be"
+            expected = "one of the possible values"
             raise ParameterError("missing", missing, expected) from None
     for entries in entry_blocks(data, column, missing):
         yield _codes(entries, size, places)
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """All values by name, one a line, in order.
+    """Names of all values from a file, one in each line, in order.
 
     Raises:
-        InputFileError: it cannot be read, or holds fewer than two names or one of them twice.
+        InputFileError: a file that cannot be read, or fewer than two names, or a repeated name.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
@@ -143,17 +148,17 @@ def read_labels(path: Path) -> tuple[str, ...]:
 def vector_blocks(
     data: Path | Rows, columns: Sequence[str] = (), missing: float | None = None
 ) -> Iterator[NDArray[np.float64]]:
-    """Vectors of clients, float64 of shape (rows, d), a block at a time.
+    """Blocks of clients' vectors, float64 of shape (rows, d).
 
     Args:
-        data: a path to .npy of shape (n, d), or (n,) for d = 1; or to .csv or .parquet with columns
-            of numbers; or rows.
-        columns: which columns, in this order; all of them if none is named.
-        missing: the public number that stands for a missing one; None: such rows are refused.
+        data: a path to .npy of shape (n, d), or (n,) for d = 1; or to .csv or .parquet with
+            columns of numbers; or rows.
+        columns: the columns in this order; all columns if none is named.
+        missing: public number that replaces a missing one; None: a missing number is an error.
 
     Raises:
-        InputFileError: the file cannot be read as that, or is empty.
-        ParameterError: a cell that is no finite number, or missing.
+        InputFileError: a file that cannot be read, or an empty one.
+        ParameterError: a cell that is not a finite number, or a missing one.
         UnsupportedError: a .parquet file without pyarrow.
     """
     if isinstance(data, Path):
@@ -170,10 +175,10 @@ def vector_blocks(
 
 
 def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> NDArray[np.float64]:
-    """A block in which each missing number is filled; other numbers that are not finite are none.
+    """The block with missing numbers replaced.
 
     Raises:
-        ParameterError: there are such, or missing ones without a filling.
+        ParameterError: a number that is not finite, or a missing one without a replacement.
     """
     lacking = np.isnan(block)
     if missing is None:
@@ -185,13 +190,13 @@ def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> ND
 
 
 def _refuse_missing(lacking: NDArray[np.bool_], start: int) -> None:
-    """Refuses a block, which begins at that row, if any value is missing, and says where."""
+    """Raise an error that names the rows with a missing value, ``start`` being the first row."""
     rows = np.arange(start, start + len(lacking))
     refuse_rows("values", "missing", "a value in every row", lacking, rows)
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """The blocks, one at least; what a file system or a format complains of in one line."""
+    """The blocks, at least one; errors of the file system or the format become `InputFileError`."""
     if path.suffix not in _SUFFIXES and not path.is_dir():
         raise InputFileError(
             f"{path}: expected a .npy, .csv or .parquet file, or a folder of .parquet files"
@@ -203,7 +208,7 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         for block in blocks():
             empty = False
             yield block
-    except ParameterError:  # It is a ValueError too.
+    except ParameterError:  # a subclass of ValueError, but no error of the format
         raise
     except (OSError, ValueError, EOFError, csv.Error) as error:
         reason = file_error(error)
@@ -215,17 +220,17 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 
 def file_error(error: Exception) -> str:
-    """The complaint of a file system, a codec or a format, in a few words."""
+    """Text of an error of a file system, a codec or a format, in one line."""
     if isinstance(error, UnicodeDecodeError):
         return f"no UTF-8 text (byte {error.start + 1}); save it as UTF-8"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def whole_number(entry: object) -> int:
-    """A whole number in plain decimal digits, spaces around it aside; true and false are 1 and 0.
+    """A whole number from plain decimal digits, with spaces around it; true is 1 and false is 0.
 
     Raises:
-        ValueError: anything else, ``1_000``, ``1.0``, and digits of other scripts among it.
+        ValueError: anything else, including ``1_000``, ``1.0`` and digits of other scripts.
     """
     text = str(int(entry) if isinstance(entry, bool | np.bool_) else entry)
     plain = text.strip()
@@ -237,18 +242,25 @@ def whole_number(entry: object) -> int:
 def _codes(
     entries: NDArray[Any] | list[Any], size: int, places: dict[str, int]
 ) -> NDArray[np.int64]:
+    """The items' numbers, from names or from whole numbers.
+
+    Raises:
+        ParameterError: an entry that is no item. Its text does not name the entry.
+    """
+    # Names of items.
     if places:
         try:
             return np.array([places[canonical(str(entry))] for entry in entries], dtype=np.int64)
         except KeyError:
             expected = f"the {len(places)} names of all values (--labels, categories) only"
             raise ParameterError("values", "something else", expected) from None
+    # Whole numbers, in an array or as text. The error names the type of a float array only.
     array = entries if isinstance(entries, np.ndarray) else np.array(entries, dtype=object)
     given = str(array.dtype) if array.dtype.kind == "f" else "something else"
     expected = "whole numbers (or the names of all values: --labels, categories)"
     if array.dtype.kind not in "biuf":
         try:
-            # Text of whole numbers only: 1.0 is none.
+            # Text must be a whole number: 1.0 is none.
             array = np.array([whole_number(entry) for entry in entries], dtype=np.int64)
         except (ValueError, OverflowError):
             raise ParameterError("values", given, expected) from None
@@ -262,16 +274,16 @@ def _codes(
 def entry_blocks(
     data: Path | Rows, column: str | None, missing: object = None
 ) -> Iterator[NDArray[Any] | list[Any]]:
-    """The entries of one column as the file has them, a block at a time, none of them missing.
+    """Blocks of the entries of one column as the file has them, without missing entries.
 
     Args:
-        data: a path or rows, as of `item_blocks`.
-        column: of a file with several.
-        missing: what stands for a missing entry; None: such rows are refused.
+        data: a path or rows, see `item_blocks`.
+        column: the column, for a file with several.
+        missing: entry that replaces a missing one; None: a missing entry is an error.
 
     Raises:
-        InputFileError: the file cannot be read as that, or is empty.
-        ParameterError: a missing entry; its row is said.
+        InputFileError: a file that cannot be read, or an empty one.
+        ParameterError: a missing entry; the text names its row.
     """
     if isinstance(data, Path):
         blocks = _guarded(data, lambda: _entry_blocks(data, column))
@@ -290,7 +302,7 @@ def entry_blocks(
 
 
 def _lacking(entries: NDArray[Any] | list[Any]) -> NDArray[np.bool_] | None:
-    """Which entries are missing; None where none is."""
+    """Mask of missing entries, shape (rows,); None where there are none."""
     if isinstance(entries, np.ndarray) and entries.dtype.kind == "f":
         return np.isnan(entries)
     if isinstance(entries, np.ndarray) and entries.dtype.kind in "biu":
@@ -302,6 +314,7 @@ def _lacking(entries: NDArray[Any] | list[Any]) -> NDArray[np.bool_] | None:
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
+    """Blocks of the entries of one column of a file; missing entries included."""
     if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, () if column is None else (column,))
         array = _array(path)
@@ -319,6 +332,7 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
 
 
 def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    """Blocks of the columns of numbers of a file; a missing number is NaN."""
     if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, columns)
         array = _array(path)
@@ -336,14 +350,14 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
 
 
 def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
-    """The numbers in cells; that of an empty one is none.
+    """The numbers in cells of text; that of an empty cell is NaN.
 
     Raises:
-        ParameterError: something else, or a whole number that float64 does not hold.
+        ParameterError: a cell that is no number, or a whole number that float64 cannot represent.
     """
     try:
         if any("_" in cell for row in rows for cell in row):
-            raise ValueError  # It is no thousands separator; float() reads over it.
+            raise ValueError  # float() would read an underscore as a digit separator
         if any("" in row for row in rows):
             rows = [[cell or "nan" for cell in row] for row in rows]
         found = np.array(rows, dtype=np.float64)
@@ -356,13 +370,13 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
 
 
 def array_entries(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """The entries of an array of one dimension, a block at a time."""
+    """Blocks of an array of one dimension."""
     for start in range(0, len(array), BLOCK_ROWS):
         yield array[start : start + BLOCK_ROWS]
 
 
 def array_vectors(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-    """The rows of an array of numbers of one or two dimensions, a block at a time."""
+    """Blocks of rows of an array of numbers of one or two dimensions."""
     step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
     for start in range(0, len(array), step):
         block = np.asarray(array[start : start + step], dtype=np.float64)
@@ -370,6 +384,7 @@ def array_vectors(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
 
 
 def _array(path: Path) -> NDArray[Any]:
+    """The array of a .npy file, memory-mapped."""
     found = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(found, np.ndarray):
         raise InputFileError(f"{path}: expected one array")
@@ -379,6 +394,7 @@ def _array(path: Path) -> NDArray[Any]:
 def _csv_blocks(
     path: Path, columns: Sequence[str], *, single: bool = False
 ) -> Iterator[list[list[str]]]:
+    """Blocks of rows of a CSV file, as text, with the chosen columns alone."""
     rows = csv_rows(path)
     header = next(rows)
     places = [header.index(name) for name in _chosen(path, columns, header, single)]
@@ -393,9 +409,9 @@ def _csv_blocks(
 
 
 def csv_rows(path: Path) -> Iterator[list[str]]:
-    """The header of a CSV file, then its rows, each of as many cells.
+    """The header of a CSV file, then its rows, all of the same number of cells.
 
-    Blank lines at the end are none; one before a row is a row of empty cells.
+    Blank lines at the end are ignored; a blank line before a row is a row of empty cells.
 
     Raises:
         InputFileError: no header, or a row of another length.
@@ -406,6 +422,7 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
         if not header:
             raise InputFileError(f"{path}: its first line names no columns")
         yield header
+        # Blank lines count as rows only once another row follows.
         blank = 0
         for row in reader:
             if not row:
@@ -419,23 +436,24 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
 
 
 def ragged(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> InputFileError:
-    """The complaint about a line of another length than the header."""
+    """Error about a line whose number of cells differs from the header's."""
     return InputFileError(
         f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header"
     )
 
 
 def no_columns(path: Path, columns: Sequence[str]) -> None:
-    """Refuses names of columns for a file whose columns have none.
+    """Raise an error if columns are named for a file whose columns have no names.
 
     Raises:
-        ParameterError: some were given.
+        ParameterError: a column was named.
     """
     if columns:
         raise ParameterError("column", columns[0], f"none: the columns of {path} have no names")
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False) -> Iterator[Any]:
+    """Record batches of the chosen columns of all Parquet files of a path."""
     parquet = pyarrow().parquet
     for part in _parquet_files(path):
         with parquet.ParquetFile(part) as file:
@@ -450,7 +468,7 @@ def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False
 
 
 def _parquet_files(path: Path) -> list[Path]:
-    """The file, or all .parquet files of a folder and the folders in it, by name."""
+    """The file, or all .parquet files in a folder and its subfolders, sorted by name."""
     return sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
 
 
@@ -467,10 +485,10 @@ def _chosen(
 def chosen_columns(
     columns: Sequence[str], header: Sequence[str], *, single: bool
 ) -> tuple[str, ...]:
-    """The columns to read: those that are named, or all; one only where ``single``.
+    """The columns to read: the named ones, or all; a single one where ``single``.
 
     Raises:
-        ParameterError: none is named, or one is not there, or not once.
+        ParameterError: no column named where one must be, or a column that is missing or repeated.
     """
     known = ", ".join(header)
     columns = tuple(map(canonical, columns))
@@ -480,7 +498,7 @@ def chosen_columns(
         raise ParameterError("column", None, f"one of {known}")
     for name in columns:
         if list(header).count(name) != 1:
-            raise ParameterError("column", name, f"a column that is there once, of {known}")
+            raise ParameterError("column", name, f"a column that occurs once, of {known}")
         if list(columns).count(name) != 1:
             raise ParameterError("column", name, "each column named once")
     return tuple(columns)

@@ -1,9 +1,10 @@
-"""Private estimates of a column of values: randomizer, tally and accounting joined.
+"""Private estimates from a column of values: frequencies, means, and means of clients' means.
 
-`frequencies` and `mean` take one row a client; `user_mean` protects all rows of a client together,
-in the local model. In the local and the shuffled model each row goes through a randomizer, block by
-block, and only the tally of messages is kept; in the central model rows are summed in whole numbers
-(`turnout.estimation.private.central`), and noise is added to the sum.
+`frequencies` and `mean` read one row for each client. `user_mean` protects all rows of a client
+together, in the local model. In the local and the shuffled model each row goes through a
+randomizer, block by block, and only the tally of messages is kept. In the central model rows are
+summed in whole numbers (`turnout.estimation.private.central`), and noise is added to the sum.
+`turnout.api` and the command ``turnout estimate`` call these functions.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from turnout.estimation.user_level_means import UserLevelMean
 from turnout.randomness import Source
 
 LARGEST_SIZE = 2**26
-"""Items at most: a few arrays of so many numbers fit a usual machine's memory."""
-_FAR = 1e100  # A radius whose squares are numbers still, and so are those of its inverse
+"""Largest number of items: a few arrays of this size fit a usual machine's memory."""
+_FAR = 1e100  # largest radius; its square and the inverse of its square are finite floats
 
 
 def frequencies(
@@ -61,20 +62,26 @@ def frequencies(
     confidence: float = 0.95,
     missing: object = None,
 ) -> Frequencies:
-    """Shares of the clients that hold each item.
+    """Estimated shares of the clients that hold each item, with limits and privacy cost.
 
     Args:
-        data: a path to a file, or rows, with one item a row, see `item_blocks`.
-        items: k; public, not taken from the data.
-        privacy: what is asked.
-        source: where randomness comes from.
-        labels: what items are called.
-        column: of a file with several.
-        mechanism: see `frequency_randomizer`; "laplace" or "gaussian" in the central model.
+        data: a path to a file, or rows, with one item in each row, see `item_blocks`.
+        items: k, at least 2; public, independent of the data.
+        privacy: ε, δ, relation and trust model of the estimate.
+        source: of all randomness.
+        labels: names of the items, shape (k,); without them items are whole numbers.
+        column: the column, for a file with several.
+        mechanism: see `frequency_randomizer`; in the central model "laplace" or "gaussian".
         post_processing: see `estimate_frequencies`.
         confidence: of the intervals, in [0.5, 1).
-        missing: the public item that stands for a missing value; None: such values are refused.
+        missing: public item that replaces a missing value; None: a missing value is an error.
+
+    Raises:
+            ParameterError: an argument or a value outside its domain.
+            InputFileError: a file that cannot be read.
+            UnsupportedError: a mechanism that cannot serve so many items.
     """
+    # All arguments are checked before the data are read.
     checks.count(2, items=items)
     checks.at_most("the largest size", LARGEST_SIZE, items=items)
     checks.open_unit(confidence=confidence)
@@ -100,6 +107,7 @@ def frequencies(
     else:
         clients = _clients(blocks)
         randomizer, cost = shuffled_frequencies(items, privacy, clients, mechanism=mechanism)
+    # Encode, count and discard one block of messages at a time.
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
         tally += collect(randomizer, block, source)
@@ -108,14 +116,14 @@ def frequencies(
 
 
 def _require_counted(answered: int, counted: int | None) -> None:
-    """Refuses data that had other rows when they were counted, by which a shuffle was priced."""
+    """Raise an error if the data have other rows than when they were counted for the price."""
     if counted is not None and answered != counted:
         expected = f"the {counted:,} rows that were counted, in every pass"
         raise ParameterError("data", f"{answered:,} rows", expected)
 
 
 def _frequencies(found: FrequencyEstimate, confidence: float, cost: EstimateCost) -> Frequencies:
-    """The answer, with limits that cover these clients' shares and their population's alike."""
+    """The result, whose limits cover the shares of these clients and of their population."""
     limits = found.intervals(confidence)
     return Frequencies(
         found.frequencies,
@@ -144,18 +152,24 @@ def mean(
     mechanism: str = "auto",
     missing: float | None = None,
 ) -> Mean:
-    """The mean of the clients' vectors, each clipped to a ball.
+    """Estimated mean of the clients' vectors, each clipped to a ball, with its privacy cost.
 
     Args:
-        data: a path to a file, or rows, with one vector a row, see `vector_blocks`.
+        data: a path to a file, or rows, with one vector in each row, see `vector_blocks`.
         norm: one of `NORMS`.
-        radius: of the ball; public, not taken from the data.
-        privacy: what is asked.
-        source: where randomness comes from.
-        columns: of a file with several.
+        radius: radius of the ball, above 0, in the unit of the values; public, independent of the
+            data.
+        privacy: ε, δ, relation and trust model of the estimate.
+        source: of all randomness.
+        columns: the columns, for a file with others.
         mechanism: see `shuffled_mean`; "auto" in the other models.
-        missing: the public number that stands for a missing one; None: such rows are refused.
+        missing: public number that replaces a missing one; None: a missing number is an error.
+
+    Raises:
+            ParameterError: an argument or a value outside its domain.
+            InputFileError: a file that cannot be read.
     """
+    # All arguments are checked before the data are read.
     checks.positive(radius=radius)
     if not 1 / _FAR <= radius <= _FAR:
         raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")
@@ -168,6 +182,7 @@ def mean(
     def blocks() -> Iterator[FloatArray]:
         return vector_blocks(data, columns, missing)
 
+    # Choose the randomizer and its cost; shuffling needs the number of clients first.
     dimension = next(blocks()).shape[1]
     if privacy.trust == "central":
         return central_mean(
@@ -181,7 +196,8 @@ def mean(
         randomizer, cost = shuffled_mean(
             norm, dimension, radius, privacy, clients, mechanism=mechanism
         )
-    # What contains the ball is what the randomizer was made for, so these rows are within it.
+    # Encode, sum and discard one block of messages at a time. Clipped rows lie within the
+    # randomizer's own radius, since its ball contains theirs.
     tally: MeanTally | None = None
     for block in blocks():
         start = 0 if tally is None else tally.clients
@@ -193,11 +209,11 @@ def mean(
 
 
 def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
-    """The answer, with errors about these clients' mean and about their population's."""
+    """The result, with errors about these clients' mean and about their population's mean."""
     noise = np.full(found.value.size, found.noise_error)
     if cost.messages == 1:
         population, sampling_from = found.population_errors, "as the variance of the messages tells"
-    else:  # Nobody knows which messages came from the same client.
+    else:  # Shuffled messages do not reveal which ones are of the same client.
         norm, radius = found.randomizer.norm, found.randomizer.radius
         sampling = sampling_bounds(found.value, noise, norm, radius, found.clients)
         population = np.hypot(noise, sampling)
@@ -207,7 +223,7 @@ def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
 
 
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
-    """The number of rows, which takes a reading of its own."""
+    """The number of rows, which takes one pass over the data."""
     return sum(len(block) for block in blocks())
 
 
@@ -224,32 +240,38 @@ def user_mean(
     chance: float = 0.01,
     missing: float | None = None,
 ) -> Mean:
-    """The mean over clients of the means of what each of them holds.
+    """Estimated mean over clients of the means of their samples, all samples protected together.
 
     Args:
-        path: a file, see `vector_blocks`: one sample a row, with a column that says whose; or,
-            without ``client``, one client a row, whose samples of one number are its columns.
+        path: a file, see `vector_blocks`: one sample in each row, with a column that names the
+            client; or, without ``client``, one client in each row, whose columns are samples of one
+            number.
         epsilon: ε₀ of both messages of a client, for all its samples together.
         radius: samples lie in [−radius, radius]^d.
-        deviation: samples are about so far from a common mean, each coordinate (sub-Gaussian).
-        source: where randomness comes from.
-        columns: of a file with several.
-        client: the column that says whose sample a row is.
-        samples: as many has every client at least; needed with ``client``.
-        missing: the number that stands for a missing sample; None: such rows are refused.
-        chance: that a client's mean may be cut, if ``deviation`` and ``samples`` are true.
+        deviation: σ of σ²-sub-Gaussian samples about a common mean, in each coordinate.
+        source: of all randomness.
+        columns: the columns, for a file with others.
+        client: the column that names the client of a row.
+        samples: least number of samples of a client; required with ``client``.
+        missing: number that replaces a missing sample; None: a missing sample is an error.
+        chance: failure chance that a client's mean is clipped, if ``deviation`` and ``samples``
+            hold.
 
     Raises:
-        UnsupportedError: too few clients to find the range at this ε₀.
+        ParameterError: an argument or a value outside its domain.
+        InputFileError: a file that cannot be read.
+        UnsupportedError: too few clients to estimate the range at this ε₀.
     """
+    # The means of the clients' samples, and the least number of samples.
     means, held = client_means(path, columns, client, missing)
     if client is None:
         if samples is not None:
-            raise ParameterError("samples", samples, "none without --client: one row is a client")
+            raise ParameterError("samples", samples, "none without --client: a row is a client")
         samples = held
     elif samples is None:
-        raise ParameterError("samples", samples, "beside --client, a whole number of at least 1")
+        raise ParameterError("samples", samples, "with --client, a whole number of at least 1")
     checks.count(samples=samples)
+    # Both messages of all clients, then the estimate with its cost.
     n, dimension = means.shape
     scheme = UserLevelMean(dimension, epsilon, radius, deviation, samples, n, chance)
     found = scheme.estimate(means, source)
@@ -282,7 +304,7 @@ def client_means(
 ) -> tuple[NDArray[np.float64], int]:
     """Each client's mean, shape (n, d), and the number of columns of the file."""
     if client is not None and not columns:
-        raise ParameterError("column", None, "beside --client, the columns that are averaged")
+        raise ParameterError("column", None, "with --client, the columns that are averaged")
     rows = np.concatenate(list(vector_blocks(path, columns, missing)))
     if client is None:
         return rows.mean(axis=1, keepdims=True), rows.shape[1]

@@ -1,10 +1,10 @@
-"""Frequent items in the local model, named with a bounded chance of naming a wrong one.
+"""Frequent items in the local model, with a bounded chance of returning a wrong one.
 
 `heavy_hitters` is the search. Where all items can be listed, every message is about all of them,
-and Holm's test picks out those above a threshold. Where they cannot, each client is publicly
-assigned a prefix length, and prefixes are followed (`turnout.estimation.prefix_search`); words are
-whole numbers of five bits a letter (`word_code`). Either way a client sends one message, so one ε₀
-is its whole cost, however many lengths there are.
+and Holm's test selects those above a threshold. Otherwise each client is publicly assigned a prefix
+length, and prefixes are followed (`turnout.estimation.prefix_search`). Words become whole numbers
+of five bits a letter (`word_code`). In both cases a client sends one message, so a single ε₀ is its
+whole cost, for any number of lengths.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from turnout.estimation.private.answers import EstimateCost, frequency_randomize
 from turnout.estimation.private.columns import entry_blocks, item_blocks
 from turnout.randomness import Source
 
-_LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their numbers; the first stands for none
+_LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their codes; code 0 stands for no letter
 
 
 def word_blocks(
     blocks: Iterable[NDArray[Any] | list[str]], letters: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Clients' words as whole numbers below 2^(5·letters), a block at a time.
+    """Clients' words as whole numbers below 2^(5·letters), block by block.
 
     Args:
-        blocks: of words.
-        letters: how many count, at most 12; what is beyond is cut off. Case does not count.
+        blocks: blocks of words.
+        letters: number of letters that count, at most 12; later ones are ignored. Case is ignored.
     """
     for entries in blocks:
         yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
 
 
 def word_code(word: str, letters: int) -> int:
-    """A word as five bits a letter: 1 to 26 for a to z, 27 for anything else, 0 for none.
+    """A word as five bits a letter: 1 to 26 for a to z, 27 for anything else, 0 for no letter.
 
     >>> word_of(word_code("Ana-Maria", 5), 5)
     'ana*m'
@@ -52,38 +52,38 @@ def word_code(word: str, letters: int) -> int:
     code = 0
     known = canonical(word.strip().lower())[:letters]
     for letter in known:
-        # A blank or a NUL inside a word is a letter like any other.
+        # The search starts at 1, so a blank inside a word is "anything else" and not "no letter".
         code = code << 5 | (_LETTERS.find(letter, 1) % len(_LETTERS))
     return code << 5 * (letters - len(known))
 
 
 def word_of(code: int, letters: int) -> str:
-    """The word that a number stands for; ``*`` where there was no letter from a to z."""
+    """The word of a code; ``*`` for a character other than a to z."""
     shifts = range(5 * (letters - 1), -1, -5)
     return "".join(_LETTERS[min(code >> s & 31, 27)] for s in shifts).replace(_LETTERS[0], "")
 
 
 MOST_LISTED = 2**14
-"""Items up to which all are looked at."""
+"""Largest number of items that are all estimated at once."""
 MOST_BITS = 61
-"""Bits of an item that a search can follow."""
+"""Largest number of bits of an item in a prefix search."""
 LETTER_BITS = 5
 Blocks = Callable[[], Iterator[NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, eq=False)
 class HeavyHitters:
-    """Items that were named, with what they cost.
+    """Frequent items, with their privacy cost.
 
     Attributes:
-        items: their names, the surest first.
+        items: names of the items, in order of decreasing evidence.
         values: unbiased estimates of their shares, shape (items,).
-        noise_errors: standard errors of these from the privacy noise, at most, shape (items,).
-        threshold: the share that every named item exceeds.
-        error: with at most this probability one of them does not.
-        candidates: how many items the last test looked at.
+        noise_errors: upper bounds on their standard errors from privacy noise, shape (items,).
+        threshold: the share that every item exceeds.
+        error: upper bound on the probability that one of them does not.
+        candidates: number of items in the last test.
         clients: n.
-        cost: what a client pays.
+        cost: privacy cost for one client.
     """
 
     items: list[str]
@@ -97,7 +97,7 @@ class HeavyHitters:
 
     @property
     def about(self) -> int:
-        """Clients, as far as may be told."""
+        """Number of clients, which is public in the local model."""
         return self.clients
 
 
@@ -116,18 +116,25 @@ def heavy_hitters(
 ) -> HeavyHitters:
     """Items that more than a share ``threshold`` of the clients hold.
 
+    With probability at least 1 − ``error`` no other item is returned.
+
     Args:
-        path: a file with one item a row, see `item_blocks`.
-        epsilon: ε₀ of a client's one message, at most 30.
-        threshold: in [0, 1); public, not taken from the data.
-        source: where randomness comes from.
-        size: items are 0 to size − 1; or
-        labels: what they are called; or
-        letters: they are words, of which so many letters count.
-        column: of a file with several.
-        error: family-wise error, at most 0.25.
-        missing: the item or word that stands for a missing one; None: such rows are refused.
+        path: a file with one item in each row, see `item_blocks`.
+        epsilon: ε₀ of a client's one message, above 0, at most 30.
+        threshold: in [0, 1); public, independent of the data.
+        source: of all randomness.
+        size: number of items, which are 0 to size − 1; or
+        labels: names of the items; or
+        letters: number of letters that count, for items that are words.
+        column: the column, for a file with several.
+        error: family-wise error, above 0, at most 0.25.
+        missing: item or word that replaces a missing one; None: a missing one is an error.
+
+    Raises:
+            ParameterError: an argument or a value outside its domain.
+            InputFileError: a file that cannot be read.
     """
+    # Words are always too many to list: search their prefixes.
     checks.probability(threshold=threshold)
     check_error(error)
     if letters is not None:
@@ -140,6 +147,7 @@ def heavy_hitters(
             source,
             lambda item: word_of(item, letters),
         )
+    # Few items: one message about all of them, and Holm's test; else a prefix search.
     items = size or len(labels)
     checks.count(2, size=items)
     if (items - 1).bit_length() > MOST_BITS:
@@ -179,7 +187,8 @@ def _searched(
     source: Source,
     name: Callable[[int], str],
 ) -> HeavyHitters:
-    """The items that a search down the prefixes names; a client is asked about one length alone."""
+    """Items found by a prefix search, in which each client sends one bit about one length."""
+    # The messages of every length, from clients assigned at random.
     parts: list[list[NDArray[np.int64]]] = [[] for _ in search.lengths]
     clients = 0
     for block in blocks():
@@ -191,6 +200,7 @@ def _searched(
     messages = [np.concatenate(part) for part in parts]
     if not all(map(len, messages)):
         raise ParameterError("clients", clients, f"more, for prefixes of {len(parts)} lengths")
+    # The test, and the cost of one message, which is the same at every length.
     found = search.find(messages, *wanted)
     lengths = ", ".join(map(str, search.lengths))
     cost = replace(

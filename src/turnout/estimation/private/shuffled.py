@@ -1,7 +1,8 @@
-"""Which randomizer serves an estimate from shuffled messages, at the largest level allowed.
+"""Choice of the randomizer of shuffled messages, at the largest local level within (ε, δ).
 
-What a level costs after shuffling depends on the randomizer's law, so that each gets a level of its
-own before their errors are compared.
+`shuffled_frequencies` and `shuffled_mean` return a randomizer and its cost. The price of a local
+level after shuffling depends on the randomizer, so each randomizer gets its own largest level
+(`shuffled_means.largest_affordable`) before their errors are compared.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomiz
 AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
 MEAN_MECHANISMS = ("auto", "one-message", "several-messages")
 """Choices of the number of shuffled messages that a client sends for a mean."""
-_NEAR = 1 / 1.05  # errors this near count as no better, so that one message serves
+_NEAR = 1 / 1.05  # several messages must be better than one by more than 5 %
 
 
 def shuffled_frequencies(
@@ -47,12 +48,12 @@ def shuffled_frequencies(
 
     Args:
         items: k, at least 2.
-        privacy: ε, δ and the most bits of a message.
-        clients: n, public; all of them follow the protocol.
-        mechanism: see `frequency_randomizer`; "auto" compares errors at each one's own level.
+        privacy: ε, δ and the largest number of bits of a message.
+        clients: n, public; all clients follow the protocol.
+        mechanism: see `frequency_randomizer`; "auto": the best by error, each at its own level.
 
     Raises:
-        ParameterError: an unknown mechanism, or none with so few bits.
+        ParameterError: an unknown mechanism, or no message within the bits.
     """
     checks.count(clients=clients)
     found: dict[str, Affordable[FrequencyRandomizer]] = {}
@@ -60,8 +61,9 @@ def shuffled_frequencies(
         try:
             found[name] = _frequency_level(name, items, privacy, clients)
         except (ParameterError, UnsupportedError):
-            continue  # too few bits for it, or too many items
+            continue  # too few bits for this mechanism, or too many items
     if not found:
+        # None is possible: this call raises the error that names the reason.
         frequency_randomizer(_target(privacy), items, mechanism, privacy.bits, public=False)
     fitting = [(name, each.made) for name, each in found.items()]
     chosen, reason = chosen_randomizer(fitting, mechanism, privacy.bits)
@@ -71,6 +73,8 @@ def shuffled_frequencies(
 def _frequency_level(
     name: str, items: int, privacy: PrivacyRequest, clients: int
 ) -> Affordable[FrequencyRandomizer]:
+    """The mechanism at its largest level within (ε, δ)."""
+
     def make(level: float) -> FrequencyRandomizer:
         return frequency_randomizer(level, items, name, privacy.bits, public=False)[0]
 
@@ -91,20 +95,21 @@ def shuffled_mean(
 ) -> tuple[VectorRandomizer, EstimateCost]:
     """A randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
 
-    One message a client, or several, each of them through a shuffler of its own.
+    A client sends one message, or several that each go through their own shuffler.
 
     Args:
         norm: see `mean_randomizer`.
         dimension: d.
-        radius: r.
-        privacy: ε, δ and the most bits of all messages of a client.
-        clients: n, public; all of them follow the protocol.
-        mechanism: one of `MEAN_MECHANISMS`; "auto": several messages where their predicted error
-            is below that of one by more than 5 %, one message otherwise.
+        radius: r, the largest norm, above 0.
+        privacy: ε, δ and the largest number of bits of all messages of a client.
+        clients: n, public; all clients follow the protocol.
+        mechanism: one of `MEAN_MECHANISMS`; "auto": several messages where their predicted error is
+            below that of one message by more than 5 %, else one message.
 
     Raises:
         ParameterError: an unknown mechanism, or too few bits for it.
     """
+    # The two mechanisms that can be requested.
     checks.count(clients=clients)
     if mechanism not in MEAN_MECHANISMS:
         raise ParameterError("mechanism", mechanism, ", ".join(MEAN_MECHANISMS))
@@ -117,6 +122,7 @@ def shuffled_mean(
             norm, dimension, radius, clients, target, bits=privacy.bits, quick=False
         )
         return found.randomizer, _several_cost(found, f"{mechanism} was asked for")
+    # "auto": compare one message with several by their predicted errors.
     one, reason = _one_message(norm, dimension, radius, privacy, clients)
     try:
         found = several_messages(norm, dimension, radius, clients, target, bits=privacy.bits)
@@ -132,7 +138,7 @@ def shuffled_mean(
 def _one_message(
     norm: str, dimension: int, radius: float, privacy: PrivacyRequest, clients: int
 ) -> tuple[VectorRandomizer, str]:
-    """Kind and shape are chosen at the level that any randomizer may have, then its own level."""
+    """Randomizer of one message: its kind for the least level of all, then at its own level."""
     start = _start(privacy, clients)
     shape, reason = mean_randomizer(norm, dimension, start, radius, privacy.bits, public=False)
 
@@ -146,10 +152,14 @@ def _one_message(
 
 
 def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
-    """A randomizer of the same shape at another level.
+    """A randomizer of the same form at another level.
+
+    Args:
+        randomizer: one whose parts do not depend on its level.
+        epsilon: ε₀ of the new randomizer.
 
     Raises:
-        UnsupportedError: it has parts that would have to be chosen anew.
+        UnsupportedError: a randomizer with parts that depend on its level.
     """
     if isinstance(randomizer, L2Randomizer):
         return replace(randomizer, inner=replace(randomizer.inner, epsilon=epsilon))
@@ -165,17 +175,19 @@ def _delta(privacy: PrivacyRequest) -> float:
 
 
 def _target(privacy: PrivacyRequest) -> float:
-    """ε, or what a message may have at most."""
+    """ε, at most the largest level of a message."""
     return min(privacy.epsilon, LARGEST_EPSILON)
 
 
 def _start(privacy: PrivacyRequest, clients: int) -> float:
+    """Level of any non-adaptive randomizer within (ε, δ), from which searches start."""
     return level_of_any(clients, privacy.epsilon, _delta(privacy))
 
 
 def _price(
     randomizer: FrequencyRandomizer | VectorRandomizer, privacy: PrivacyRequest, clients: int
 ) -> float:
+    """ε of shuffled messages of this randomizer at δ, never below the true one."""
     return shuffled_price([(randomizer.priced_as, 1)], clients, _delta(privacy))
 
 
@@ -185,6 +197,7 @@ def _cost(
     privacy: PrivacyRequest,
     clients: int,
 ) -> EstimateCost:
+    """Privacy cost of one shuffled message of each client."""
     return EstimateCost(
         _price(randomizer, privacy, clients),
         _delta(privacy),
@@ -207,12 +220,12 @@ def _cost(
 
 
 def _several_cost(found: ShuffledMean, reason: str) -> EstimateCost:
-    """The cost of several shuffled messages of each client, all together."""
+    """Privacy cost of several shuffled messages of each client, all together."""
     return EstimateCost(
         found.epsilon,
         found.delta,
         f"(ε, δ) of all {found.messages:,} shuffled messages of a client together, an upper bound "
-        f"({shuffled_method(found.randomizer.laws)}; composed over messages as PLD)",
+        f"({shuffled_method(found.randomizer.shuffled_as)}; composed over messages as PLD)",
         found.relation,
         found.trust,
         f"{type(found.randomizer).__name__}, each bit in a message of its own",

@@ -1,24 +1,25 @@
-"""Means from shuffled messages: what local messages are worth when their senders are hidden.
+"""Means from shuffled messages: ε after shuffling, and the largest local levels within (ε, δ).
 
-`shuffled_randomizer`, `shuffled_linf` and `shuffled_l2` give the randomizer of the largest local
-level whose shuffled messages stay within (ε, δ); `largest_affordable` searches that level,
-`several_messages` chooses the shape of several messages for a client from public numbers.
+`shuffled_randomizer`, `shuffled_linf` and `shuffled_l2` return the randomizer of the largest local
+level whose shuffled messages stay within (ε, δ); `largest_affordable` searches this level, and
+`several_messages` chooses the form of several messages of a client from public numbers.
 
-Every client sends L messages, and each goes through a shuffler of its own together with the others'
+Every client sends L messages. Each goes through its own shuffler together with the other clients'
 messages of the same number (one shuffler serves, if messages carry their number). A message is
 drawn independently of the client's other messages, so the shufflers' outputs compose.
 
 Notation: n clients, L messages each, the j-th ε_j-private on its own, e = e^{ε_j}; (ε, δ) of all
 shuffled messages together under replacement of one client's vector.
 
-Each shape's error is predicted at the level at which its shuffled messages cost about (ε, δ); the
-shape of least error is then priced by what is proved of it, so nothing about privacy rests on the
+The error of each form is predicted at the level at which its shuffled messages cost about (ε, δ).
+The form of least predicted error is then priced by a proved bound, so privacy does not rest on the
 prediction. Shuffled messages of many clients are nearly a Gaussian mechanism of
 
     μ² = Σ_j (e − 1)²/(e·n)            a bit of a coordinate that is known
     μ² = Σ_j 2(e − 1)²/((e + 1)·n)     a uniform coordinate and its bit
 
-at the worst messages of all others: the means of what is shuffled differ by so many deviations.
+at the worst messages of all other clients: the means of the shuffled counts differ by μ standard
+deviations.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ from turnout.randomizers.vectors.sampled_bits import bit_weights
 from turnout.schemes import KaryResponse, NonAdaptiveRandomizer
 
 Made = TypeVar("Made")
-_ENOUGH = 1e-3  # how far below ln ε the ln of a price may stay
-_AIM = 0.4 * _ENOUGH  # how far below it is aimed
-_NARROW = 1e-4  # width of a bracket on ln ε₀ at which it is closed
+_ENOUGH = 1e-3  # accepted distance of ln of a price below ln ε
+_AIM = 0.4 * _ENOUGH  # distance below ln ε at which the search aims
+_NARROW = 1e-4  # width of a bracket of ln ε₀ at which the search ends
 _LONGEST_STEP = 1.5  # of ln ε₀, while no level is known to cost too much
 _MOST_TRIALS, _PATIENCE = 40, 2
 
 
 @dataclass(frozen=True)
 class Affordable(Generic[Made]):
-    """The randomizer made at the largest level found, and its price.
+    """Randomizer of the largest level that the search found, and its price.
 
     Attributes:
-        made: at that level.
-        epsilon: its proved price, at most the target.
-        level: at which it was made.
+        made: the randomizer.
+        epsilon: its proved ε, at most the target.
+        level: its local level.
     """
 
     made: Made
@@ -73,7 +74,10 @@ class Affordable(Generic[Made]):
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """ln ε₀, and by how much the ln of its price exceeds the target's; inf where none is made."""
+    """A tried level: ln ε₀, and the excess of ln of its price over ln of the target.
+
+    The excess is infinite where no randomizer exists.
+    """
 
     position: float
     excess: float
@@ -89,27 +93,30 @@ def largest_affordable(
     epsilon: float,
     start: float | None = None,
 ) -> Affordable[Made]:
-    """The randomizer of a level that is as large as a target ε allows.
+    """A randomizer, or any object, of almost the largest level that a target ε allows.
 
-    Whatever `make` does at different levels, what is returned was priced as it is: only how near
-    the target it comes rests on prices that rise with the level.
+    The returned object was priced itself, whatever `make` does at other levels. Only the distance
+    from the target relies on prices that increase with the level.
 
     Args:
-        make: gives something at a level; an error above ``epsilon`` says that a level is too large.
-        price: a proved ε of it, never above its level.
-        epsilon: target, > 0.
-        start: a level at which to begin, if that is within the target.
+        make: returns an object of a level; an error above ``epsilon`` means that a level is too
+            large.
+        price: a proved ε of the object, never above its level.
+        epsilon: target, above 0.
+        start: level at which the search begins, if its price is within the target.
 
     Returns:
-        Something that costs at most ε; within about 0.1 % of it where a level gives that.
+        An object that costs at most ε; within about 0.1 % of ε where a level reaches it.
 
     Raises:
-        ParameterError, UnsupportedError: what `make` raises at ε itself.
+        ParameterError, UnsupportedError: errors of `make` at ε itself.
     """
+    # A first level within the target, and the bracket of ln ε₀ above it.
     checks.positive(epsilon=epsilon)
     best = _begun(make, price, epsilon, start)
     tried = [_Tried(math.log(best.level), _log(best.epsilon / epsilon))]
     low, high, same = tried[0].position, math.inf, 0
+    # Narrow the bracket until the price is near the target.
     for _ in range(_MOST_TRIALS):
         if _log(best.epsilon / epsilon) >= -_ENOUGH or high - low < _NARROW:
             break
@@ -125,7 +132,13 @@ def largest_affordable(
 
 @lru_cache(maxsize=64)
 def level_of_any(clients: int, epsilon: float, delta: float) -> float:
-    """The ε₀, up to 30, that any one non-adaptive randomizer may have for (ε, δ); at least ε."""
+    """The ε₀, at most 30, that every non-adaptive randomizer may have for (ε, δ); at least ε.
+
+    Args:
+        clients: n.
+        epsilon: target ε after shuffling, above 0.
+        delta: δ in (0, 1).
+    """
 
     def price(level: float) -> float:
         return shuffled_price([(NonAdaptiveRandomizer(level), 1)], clients, delta)
@@ -134,6 +147,7 @@ def level_of_any(clients: int, epsilon: float, delta: float) -> float:
 
 
 def _checked_level(level: float) -> float:
+    """The level, if a message may have it."""
     if level > LARGEST_EPSILON:
         raise ParameterError("epsilon", level, f"at most {LARGEST_EPSILON:g}")
     return level
@@ -145,7 +159,7 @@ def _begun(
     epsilon: float,
     start: float | None,
 ) -> Affordable[Made]:
-    """The level to start from, or ε itself, which any message may have."""
+    """The start level if its price is within ε; else ε itself, which is always allowed."""
     if start is not None and start > epsilon:
         trial = _made(make, price, start)
         if trial is not None and trial.epsilon <= epsilon:
@@ -157,6 +171,7 @@ def _begun(
 def _made(
     make: Callable[[float], Made], price: Callable[[Made], float], level: float
 ) -> Affordable[Made] | None:
+    """The object of a level with its price; None where `make` raises an error."""
     try:
         made = make(level)
     except (ParameterError, UnsupportedError):
@@ -165,10 +180,10 @@ def _made(
 
 
 def _next(tried: Sequence[_Tried], low: float, high: float, *, halve: bool) -> float:
-    """The next ln ε₀: where a line through the two best so far meets the aim, in the bracket."""
+    """The next ln ε₀: the secant of the two best trials, kept within the bracket."""
     known = sorted((each for each in tried if each.known), key=lambda each: abs(each.excess))
     if math.isinf(high):
-        # Prices rise at least as fast as levels, so this step is mostly too long.
+        # Prices increase at least as fast as levels, so this step mostly overshoots.
         return low + min(max(-known[0].excess, 2 * _NARROW), _LONGEST_STEP)
     first, second = (*known, *known)[:2]
     if halve or first.excess == second.excess:
@@ -184,13 +199,13 @@ def _log(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class ShuffledMean:
-    """A randomizer whose messages are shuffled, and what that is worth.
+    """Randomizer whose messages are shuffled, and its ε after shuffling.
 
     Attributes:
-        randomizer: what each client uses.
-        clients: n; all of them follow the protocol.
+        randomizer: randomizer of every client.
+        clients: n; all clients follow the protocol.
         delta: δ.
-        epsilon: of all shuffled messages together, never below the true one.
+        epsilon: ε of all shuffled messages together, never below the true one.
     """
 
     randomizer: VectorRandomizer
@@ -204,16 +219,16 @@ class ShuffledMean:
 
     @property
     def messages(self) -> int:
-        """Messages of a client, L."""
-        return sum(count for _, count in self.randomizer.laws)
+        """Number of messages L of a client."""
+        return sum(count for _, count in self.randomizer.shuffled_as)
 
     @property
     def mse_bound(self) -> float:
-        """Largest E‖estimate − mean‖₂² over what the clients hold, clipping included."""
+        """Upper bound on E‖estimate − mean‖₂² over all possible vectors, clipping included."""
         return self.randomizer.mse_bound(self.clients)
 
     def __str__(self) -> str:
-        """The messages that are sent, and their privacy, as text."""
+        """The messages and their privacy, as text."""
         return (
             f"{self.messages} messages of {self.clients:,} clients, {self.randomizer.message_bits} "
             f"bits a client; ε = {self.epsilon:g} at δ = {self.delta:g} ({self.relation}), unit: "
@@ -223,30 +238,30 @@ class ShuffledMean:
 
 
 def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -> float:
-    """ε of all shuffled messages together.
+    """ε of all shuffled messages together, never below the true one.
 
-    Source: the blanket of each message by its law (`VectorRandomizer.laws`,
-    docs/design/shuffling.md), composed numerically over the shufflers. The closed forms of Theorems
-    3.3.2, 3.5.2 and 3.6.2 (girgis2023thesis) are wrong by constants in either direction (errata,
-    5–7).
+    Source: the blanket of each message by `VectorRandomizer.shuffled_as`
+    (docs/design/shuffling.md), composed numerically over the shufflers. The closed forms of
+    Theorems 3.3.2, 3.5.2 and 3.6.2 (girgis2023thesis) are wrong by constants in both directions
+    (errata, 5–7).
 
     Args:
-        randomizer: what each client uses, with private coordinates.
-        clients: n, all of whom follow the protocol.
+        randomizer: randomizer of every client, with private coordinates.
+        clients: n; all clients follow the protocol.
         delta: δ in (0, 1).
 
     Returns:
-        ε under replace-one, never below the true one and never above ε₀.
+        ε under replace-one, never above ε₀.
 
     Raises:
-        UnsupportedError: nothing is known of its messages, or coordinates are public.
+        UnsupportedError: messages without a known analysis, or public coordinates.
 
     >>> from turnout.randomizers.vectors import BinaryVectorRandomizer
     >>> messages = BinaryVectorRandomizer(10, 5.0, samples=10)
     >>> shuffled_epsilon(messages, 100_000, 1e-6) < 0.1
     True
     """
-    price = shuffled_price(randomizer.laws, clients, delta)
+    price = shuffled_price(randomizer.shuffled_as, clients, delta)
     return min(price, randomizer.epsilon0)
 
 
@@ -260,14 +275,14 @@ def shuffled_randomizer(
     """The randomizer with the least noise whose shuffled messages are (ε, δ)-private.
 
     Args:
-        make: gives the randomizer at a local level ε₀; more ε₀ is less noise.
-        clients: n.
-        epsilon: ε > 0, of all messages together.
+        make: returns the randomizer of a local level ε₀; a larger ε₀ means less noise.
+        clients: n; all clients follow the protocol.
+        epsilon: ε of all messages together, above 0.
         delta: δ in (0, 1).
-        start: a level at which to begin, if that is within ε.
+        start: local level at which the search begins.
 
     Returns:
-        One on the private side of ε; within about 0.1 % of it where shuffling helps.
+        A randomizer whose ε is at most the target, within about 0.1 % of it where shuffling helps.
     """
     found = largest_affordable(
         make, lambda randomizer: shuffled_epsilon(randomizer, clients, delta), epsilon, start
@@ -285,11 +300,20 @@ def shuffled_linf(
     levels: int,
     radius: float = 1.0,
 ) -> ShuffledMean:
-    """One bit of each of m·s coordinates, shuffled: the ℓ∞ scheme of the multi-message model.
+    """ℓ∞ randomizer of the multi-message model: one bit of each of m·s coordinates, shuffled.
 
-    Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. What
-    shuffled levels cost adds up as their squares while they are small, so the best shares are as
-    w_k^{1/2}, where the local model has w_k^{2/3}.
+    Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. Costs of
+    small shuffled levels add up as their squares, so the best shares are proportional to w_k^{1/2},
+    where the local model has w_k^{2/3}.
+
+    Args:
+        dimension: d.
+        clients: n; all clients follow the protocol.
+        epsilon: ε of all messages together, above 0.
+        delta: δ in (0, 1).
+        samples: s, from 1 to d.
+        levels: m, bits of a coordinate.
+        radius: r, the largest |x_j|.
     """
     make = linf_of_level(dimension, samples, levels, radius)
     return shuffled_randomizer(make, clients, epsilon, delta)
@@ -298,7 +322,7 @@ def shuffled_linf(
 def linf_of_level(
     dimension: int, samples: int, levels: int, radius: float = 1.0
 ) -> Callable[[float], LInfRandomizer]:
-    """The randomizer of `shuffled_linf` as a function of ε₀."""
+    """Function from ε₀ to the randomizer of `shuffled_linf`."""
 
     def make(epsilon0: float) -> LInfRandomizer:
         shares = _shuffled_shares(epsilon0 / samples, levels)
@@ -320,11 +344,21 @@ def shuffled_l2(
     radius: float = 1.0,
     seed: int = 0,
 ) -> ShuffledMean:
-    """One bit of each of s Kashin coefficients, shuffled: the ℓ2 scheme of that model.
+    """ℓ2 randomizer of the multi-message model: one bit of each of s coefficients, shuffled.
 
     Source: Algorithm 3.6.1, Theorem 3.6.2 and Remark 3.6.1 (girgis2023thesis), calibrated
-    numerically. The error falls as K², which is 2.5 for four coefficients a coordinate.
-    A ``redundancy`` of at most 1 is a rotation, clipped.
+    numerically. The error is proportional to K², which is 2.5 for four Kashin coefficients a
+    coordinate.
+
+    Args:
+        dimension: d.
+        clients: n; all clients follow the protocol.
+        epsilon: ε of all messages together, above 0.
+        delta: δ in (0, 1).
+        samples: s, number of reported coefficients.
+        redundancy: coefficients of a coordinate; at most 1 means a clipped rotation.
+        radius: r, the largest ‖x‖₂.
+        seed: seed of the public frame.
     """
     make = l2_of_level(dimension, samples, redundancy, radius, seed)
     return shuffled_randomizer(make, clients, epsilon, delta)
@@ -333,7 +367,7 @@ def shuffled_l2(
 def l2_of_level(
     dimension: int, samples: int, redundancy: float = 4.0, radius: float = 1.0, seed: int = 0
 ) -> Callable[[float], L2Randomizer]:
-    """The randomizer of `shuffled_l2` as a function of ε₀."""
+    """Function from ε₀ to the randomizer of `shuffled_l2`."""
     if redundancy <= 1:
         bound = CLIP * radius / math.sqrt(dimension)
         inner = LInfRandomizer(dimension, 1.0, bound, samples)
@@ -349,21 +383,22 @@ def l2_of_level(
 
 
 def _shuffled_shares(epsilon: float, levels: int) -> tuple[float, ...]:
+    """Budgets of the levels of one coordinate, proportional to the square roots of weights."""
     roots = np.sqrt(bit_weights(levels))
     return tuple(float(share) for share in epsilon * roots / roots.sum())
 
 
 _MOST_LEVELS = 8
 _REDUNDANCY = 4.0
-_NEAR = 1.05  # errors this near to the least count as no worse, so that fewer bits decide
+_NEAR = 1.05  # errors within this factor of the least are ties, decided by fewer bits
 _MOST_WORK = 2**25  # clients times coefficients for which Kashin's representation takes minutes
 _HALVINGS = 24
-_TOWARDS_LESS = 0.8  # of a predicted level, so that most often the first price is within ε
+_TOWARDS_LESS = 0.8  # factor of a predicted level, so that its price is mostly within ε
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A family of randomizers, by level, and the level and error that are predicted."""
+    """A family of randomizers by level, with the predicted level and error."""
 
     make: Callable[[float], VectorRandomizer]
     level: float
@@ -372,14 +407,14 @@ class _Shape:
 
 
 def predicted_error(randomizer: VectorRandomizer, clients: int) -> float:
-    """Largest E‖estimate − mean‖₂² over what clients hold, with what a rotation's clip takes."""
+    """Largest E‖estimate − mean‖₂² over all vectors, plus the predicted error of clipping."""
     clipped = 0.0
     if isinstance(randomizer, L2Randomizer) and not isinstance(randomizer.rotation, KashinFrame):
         clipped = randomizer.clipping_error
     return randomizer.worst_squared_error / clients + clipped
 
 
-@lru_cache(maxsize=64)  # of public numbers alone: a second estimate need not choose anew
+@lru_cache(maxsize=64)  # depends on public numbers alone, so a second estimate reuses it
 def several_messages(
     norm: str,
     dimension: int,
@@ -390,21 +425,21 @@ def several_messages(
     bits: int | None = None,
     quick: bool = True,
 ) -> ShuffledMean:
-    """The multi-message randomizer of about the least predicted error, priced.
+    """The multi-message randomizer of about the least predicted error, with its proved ε.
 
-    Source: Algorithms 3.5.1 and 3.6.1 (girgis2023thesis), their shapes chosen numerically.
+    Source: Algorithms 3.5.1 and 3.6.1 (girgis2023thesis), their forms chosen numerically.
 
     Args:
-        norm: "l1", "l2" or "linf", which bounds the vectors; an ℓ1 ball lies in the ℓ2 ball.
+        norm: "l1", "l2" or "linf"; an ℓ1 ball lies in the ℓ2 ball.
         dimension: d.
-        radius: r.
-        clients: n, all of whom follow the protocol.
+        radius: r, the largest norm.
+        clients: n; all clients follow the protocol.
         target: (ε, δ) of all shuffled messages together.
-        bits: most bits of all of a client's messages; None: any number.
-        quick: whether representations that take long to find are left out.
+        bits: largest number of bits of all messages of a client; None: any number.
+        quick: whether to leave out representations that take minutes to compute.
 
     Raises:
-        ParameterError: no two messages are that short.
+        ParameterError: every two messages are longer than ``bits``.
     """
     deviations = math.exp(log_gaussian_mu(*target))
     shapes = [
@@ -423,7 +458,7 @@ def several_messages(
 def _makers(
     norm: str, dimension: int, radius: float, clients: int
 ) -> Iterator[Callable[[float], VectorRandomizer]]:
-    """Families of at least two messages a client."""
+    """Families of randomizers with at least two messages of each client."""
     if norm == "linf" or dimension == 1:
         for samples in _counts(dimension):
             for levels in range(1 if samples > 1 else 2, _MOST_LEVELS + 1):
@@ -437,7 +472,7 @@ def _makers(
 
 
 def _counts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, … and the largest."""
+    """1, 2, 3, 4, 6, 8, 12, … below ``most``, and ``most``."""
     steps = {size for power in range(most.bit_length()) for size in (1 << power, 3 << power)}
     return sorted({size for size in steps if size < most} | {most})
 
@@ -445,7 +480,7 @@ def _counts(most: int) -> list[int]:
 def _predicted(
     make: Callable[[float], VectorRandomizer], clients: int, deviations: float
 ) -> _Shape:
-    """The level at which messages are about that many deviations apart, by bisection of ln ε₀."""
+    """Family with the level at which messages are ``deviations`` apart, and its error."""
 
     def within(level: float) -> bool:
         try:
@@ -461,10 +496,10 @@ def _predicted(
 
 
 def _apart(randomizer: VectorRandomizer, clients: int) -> float:
-    """μ of a client's shuffled messages, about."""
+    """Approximate μ of a client's shuffled messages: how many deviations their means differ."""
     square = 0.0
-    for law, count in randomizer.laws:
-        e = math.exp(law.epsilon0)
-        known = isinstance(law, KaryResponse)
+    for randomized, count in randomizer.shuffled_as:
+        e = math.exp(randomized.epsilon0)
+        known = isinstance(randomized, KaryResponse)
         square += count * (e - 1) ** 2 * (1 / e if known else 2 / (e + 1)) / clients
     return math.sqrt(square)

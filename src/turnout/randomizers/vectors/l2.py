@@ -1,7 +1,11 @@
-"""Means of vectors of bounded ℓ2 norm: rotate, then send bits of a few coordinates.
+"""Randomizer of vectors of bounded ℓ2 norm: rotate, then send bits of a few coordinates.
 
-Notation: d coordinates, D after the rotation, r the norm bound, c the clip: rotated coordinates
-are cut at ±c·r/√D.
+`L2Randomizer` combines a rotation or frame of `rotations` with `linf.LInfRandomizer`.
+`best_clip` chooses the clip for a number of clients; `clipping_error` and `clipping_bound` measure
+what clipping removes.
+
+Notation: d coordinates, D after the rotation, r the norm bound, c the clip: rotated coordinates are
+clipped at ±c·r/√D.
 """
 
 from __future__ import annotations
@@ -31,26 +35,27 @@ from turnout.randomness import Source
 from turnout.schemes import PureRandomizer
 
 CLIP = 2.9
-"""Normal coordinates lie beyond it with chance 0.0037, which moves a unit vector by 0.024."""
-_REPRESENTED = 64  # coordinates from which on Kashin's representation is found
-_BITS_MORE = 3  # by how many bits a frame's index may be longer than a rotation's
+"""Default clip c: a normal coordinate exceeds it with chance 0.0037, a unit vector loses 0.024."""
+_REPRESENTED = 64  # coordinates from which on Kashin's representation was always found
+_BITS_MORE = 3  # lengths of a frame's index that are tried
 
 
 @dataclass(frozen=True)
 class L2Randomizer(VectorRandomizer):
-    """A rotation or a frame, and the ℓ∞ randomizer on the coordinates that it gives.
+    """Randomizer that rotates a vector and applies the ℓ∞ randomizer to the coordinates.
 
     Source: Algorithms 3.6.1 and 3.6.2 (girgis2023thesis; line 4 says W for U). As printed, the
-    estimate is worse than 0 at any d of interest (errata, 13); `as_printed` builds it.
+    error exceeds that of the estimate 0 at any d of interest (errata, 13); `as_printed` builds that
+    form.
 
     Guarantees:
-        privacy for every vector. Given the rotation, the estimate is off on average by what was
-        clipped, which `bias` states: nothing to 1e-7 with Kashin's representation of 64 coordinates
-        or more, with a rotation about the root of `clipping_error`; `worst_squared_bias` bounds it.
+        Privacy for every vector. Given the rotation, the bias is what clipping removes, see `bias`:
+        at most 1e-7 with Kashin's representation of 64 coordinates or more; with a rotation about
+        the root of `clipping_error`. `worst_squared_bias` bounds it.
 
     Attributes:
         inner: randomizer of the rotated vectors, whose radius is c·r/√D.
-        rotation: public.
+        rotation: public rotation or frame.
         radius: r, the largest ‖x‖₂.
 
     >>> randomizer = L2Randomizer.best(300, epsilon=1.0, message_bits=10)
@@ -79,9 +84,17 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """The one of least error whose message is no longer than ``message_bits``.
+        """Randomizer of least error with messages of at most ``message_bits`` bits.
 
         Kashin's representation if a wider frame fits the bits, else a rotation.
+
+        Args:
+            dimension: d, at least 1.
+            epsilon: ε₀ of one message, above 0.
+            radius: r, the largest ‖x‖₂.
+            message_bits: largest number of bits of a client's message.
+            seed: seed of the public rotation.
+            public_seed: seed of public coordinates; None: coordinates are part of the message.
         """
         shared = {"seed": seed, "public_seed": public_seed}
         found = cls.rotated(dimension, epsilon, radius, message_bits, **shared)
@@ -106,9 +119,9 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """A rotation clipped at c, and the (s, m) of least error within ``message_bits``.
+        """A rotation clipped at c, with the (s, m) of least error within ``message_bits`` bits.
 
-        `best_clip` fits c to a number of clients.
+        `best_clip` chooses c for a number of clients.
         """
         shape = best_shape(dimension, epsilon, message_bits, public_seed is None, 1 / clip)
         bound = clip * radius / math.sqrt(dimension)
@@ -127,9 +140,9 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """Kashin's representation in ``width`` coordinates (2d), a bit of each sampled one.
+        """Kashin's representation in ``width`` coordinates (None: 2d), one bit of each sampled one.
 
-        About as far from clipping as `level_of` says; encoding takes some 50 rotations.
+        Clipping is as unlikely as `level_of` says; encoding takes some 50 rotations.
         """
         frame = KashinFrame(dimension, seed, width or 2 * dimension)
         bound = level_of(frame.width / dimension) * radius / math.sqrt(frame.width)
@@ -149,7 +162,7 @@ class L2Randomizer(VectorRandomizer):
         beta: float = 0.1,
         seed: int = 0,
     ) -> L2Randomizer:
-        """Algorithm 3.6.1 to the letter: Hadamard with padding, r_∞ = 10r√(ln(Dn/β)/D)."""
+        """Algorithm 3.6.1 as printed: Hadamard with padding, r_∞ = 10r√(ln(Dn/β)/D)."""
         checks.count(clients=clients)
         checks.open_unit(beta=beta)
         rotation = HadamardRotation(dimension, seed)
@@ -160,42 +173,42 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def dimension(self) -> int:  # type: ignore[override]
-        """D before the rotation, d."""
+        """Number of coordinates d before the rotation."""
         return self.rotation.dimension
 
     @property
     def epsilon0(self) -> float:
-        """That of `inner`."""
+        """ε₀ of a message of `inner`."""
         return self.inner.epsilon0
 
     @property
     def total_size(self) -> int:
-        """Rotated coordinates."""
+        """Number of entries of `total`: the rotated coordinates."""
         return self.rotation.width
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """That of `inner`."""
+        """Randomizer that prices a message of `inner`."""
         return self.inner.priced_as
 
     @property
-    def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """Those of `inner`."""
-        return self.inner.laws
+    def shuffled_as(self) -> Sequence[tuple[PureRandomizer, int]]:
+        """Randomizers that price the parts of a message of `inner` with a shuffler each."""
+        return self.inner.shuffled_as
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """Those of `inner`."""
+        """Number of possible values of each number of a message of `inner`."""
         return self.inner.radices
 
     @property
     def public_randomness(self) -> str:
-        """The rotation, and what `inner` shares."""
+        """Description of the rotation and of the public randomness of `inner`."""
         inner = self.inner.public_randomness
         return "the rotation" if inner == "none" else f"the rotation, {inner}"
 
     def spread(self, values: ArrayLike) -> FloatArray:
-        """The bounded coordinates that stand for each vector, shape (n, D)."""
+        """The bounded coordinates that represent each vector, shape (n, D)."""
         return self.rotation.bounded(self.checked(values) * self.radius, self.inner.radius)
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
@@ -203,7 +216,7 @@ class L2Randomizer(VectorRandomizer):
         return self.inner.encode(self.spread(values), source, first)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """Sum in rotated coordinates, shape (D,): `mean` turns it back once for all."""
+        """Sum in rotated coordinates, shape (D,); `mean` rotates it back once."""
         return self.inner.total(messages, first)
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
@@ -211,16 +224,18 @@ class L2Randomizer(VectorRandomizer):
         return self.rotation.backward(self.inner.mean(total, clients)[None])[0]
 
     def bias(self, values: ArrayLike) -> FloatArray:
-        """The mean part that clipping removes, given the rotation."""
+        """The bias that clipping causes in the estimated mean, given the rotation; shape (d,)."""
         kept = self.spread(values).mean(axis=0, keepdims=True)
         return self.rotation.backward(kept)[0] - np.mean(np.asarray(values), axis=0)
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − E y‖² of each client, exact given the rotation."""
+        """E‖y − E y‖² of each client's estimate y, exact given the rotation; shape (n,)."""
         coordinates = self.spread(values) / self.inner.radius
+        # A rotation keeps lengths, so the errors in rotated coordinates are the errors.
         bits = self.inner.bits
         if self.rotation.width == self.dimension:
             return bits.squared_error(coordinates) * self.inner.radius**2
+        # A frame: E‖Uᵀy‖² from the rows' lengths, minus ‖E Uᵀy‖² of each independent draw.
         errors = np.zeros(len(coordinates))
         for second, mean in bits.moments(coordinates):
             errors += second @ self.rotation.row_sizes
@@ -232,8 +247,9 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def worst_squared_error(self) -> float:
-        """A bound, never below the largest: each E y_j² at its worst."""
+        """Upper bound on E‖y − E y‖² over all vectors: each E y_j² at its largest."""
         bits = self.inner.bits
+        # Each coordinate's group size times its largest second moment bounds E y_j².
         sizes = np.repeat(bits.groups, bits.groups)[: self.rotation.width].astype(float)
         if sizes.min() == sizes.max():
             noise = float(sizes[0]) * self.dimension
@@ -241,7 +257,7 @@ class L2Randomizer(VectorRandomizer):
             noise = float(sizes @ self.rotation.row_sizes)
         even = noise * bits.largest_second_moment
         if bits.shared and self.rotation.width == self.dimension:
-            # ‖w‖ ≤ r too, so that not every |w_j| can be at the bound.
+            # ‖w‖ ≤ r as well, so not every |w_j| can be at the bound.
             weights, bound = bit_weights(bits.levels), self.inner.radius**2
             open_ = bits.largest_second_moment - 1 + weights[-1] ** 2
             large = (sizes.max() - 1) * self.radius**2
@@ -250,17 +266,17 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def worst_squared_bias(self) -> float:
-        """A bound on E‖bias‖² over the public signs, for any vectors that do not depend on them.
+        """Upper bound on E‖bias‖² over the public signs, for vectors independent of the signs.
 
         Given all signs but the last layer's, a rotated coordinate is a sum of independent signs of
-        variance v ≤ `peak`·r²/D, and the coordinates' v's add up to r² at most. `clipping_bound`
-        grows faster than v, so it is largest where all v's but 0 are at that peak. Whatever the
-        signs, no more is clipped than of a vector that is one coordinate.
+        variance v ≤ `peak`·r²/D, and the coordinates' variances sum to at most r². `clipping_bound`
+        grows faster than v, so the sum of bounds is largest where every v is 0 or at that peak.
+        Whatever the signs are, at most as much is clipped as of a vector of one nonzero coordinate.
 
-        Kashin's representation misses no more than the clipped frame it starts from, for its steps
-        never lead away. From 64 coordinates on this says 0: so it was for every vector that was
-        tried and does not depend on the signs, to 1e-7, which is measured and not proved. With
-        fewer a unit vector misses up to 0.2, most often nothing.
+        Kashin's representation misses at most as much as the clipped frame it starts from, since
+        its steps never increase the distance. From 64 coordinates on 0 is returned: every tested
+        vector that is independent of the signs was represented to 1e-7. This is measured and not
+        proved. With fewer coordinates a unit vector misses up to 0.2, most often nothing.
         """
         if isinstance(self.rotation, KashinFrame) and self.dimension >= _REPRESENTED:
             return 0.0
@@ -270,17 +286,17 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def clip(self) -> float:
-        """C."""
+        """The clip c, in units of r/√D."""
         return self.inner.radius * math.sqrt(self.rotation.width) / self.radius
 
     @property
     def clipping_error(self) -> float:
-        """Squared length of what clipping takes from a vector whose coordinates are normal."""
+        """Squared length that clipping removes from a vector with normal rotated coordinates."""
         return self.radius**2 * clipping_error(self.clip)
 
 
 def clipping_error(clip: float) -> float:
-    """E (|g| − c)₊² for a standard normal g.
+    """E (|g| − c)₊² of a standard normal g.
 
     >>> round(clipping_error(3.0), 6)
     0.000407
@@ -290,11 +306,11 @@ def clipping_error(clip: float) -> float:
 
 
 def clipping_bound(clip: float) -> float:
-    """A bound on E (|S| − c)₊² for every sum S of independent signs, of variance 1.
+    """Upper bound on E (|S| − c)₊² over all sums S of independent signs of variance 1.
 
-    Source: (x − c)₊² ≤ 8(eu)⁻²·e^{−uc}·cosh(ux), for the quotient with e^{ux} is largest at x = c +
-    2/u, and E cosh(uS) ≤ e^{u²/2} (Hoeffding 1963). u makes the product smallest. Of S with
-    variance v the product over v rises with v, for u²v ≥ 2 at the best u.
+    Source: (x − c)₊² ≤ 8(eu)⁻²·e^{−uc}·cosh(ux), since (x − c)²/e^{ux} is largest at x = c + 2/u;
+    and E cosh(uS) ≤ e^{u²/2} (Hoeffding 1963). The u that makes the product least is used. For S of
+    variance v the bound divided by v increases with v, because u²v ≥ 2 at the best u.
 
     >>> round(clipping_bound(3.0), 6)
     0.00111
@@ -306,9 +322,16 @@ def clipping_bound(clip: float) -> float:
 def best_clip(
     dimension: int, epsilon: float, clients: int, message_bits: float = math.inf
 ) -> float:
-    """The clip of least E‖estimate − mean‖² for ``clients`` even vectors that may all be alike.
+    """The clip of least E‖estimate − mean‖² for ``clients`` vectors of normal coordinates.
 
-    A wider clip costs variance as c², a narrower one costs bias, which more clients do not lower.
+    Their rotated coordinates are about normal, and all may be equal. A wider clip increases the
+    variance as c²; a narrower one increases the bias, which more clients do not lower.
+
+    Args:
+        dimension: d, at least 1.
+        epsilon: ε₀ of one message.
+        clients: n, at least 1.
+        message_bits: largest number of bits of a client's message.
     """
     checks.count(clients=clients)
     found = (math.inf, CLIP)
@@ -323,7 +346,7 @@ def best_clip(
 def _widths(
     dimension: int, samples: int, message_bits: float, private_coordinates: bool
 ) -> list[int]:
-    """Widths of frames that fill the bits of an index, s·2^i, and fit the budget."""
+    """Widths of frames, s·2^i, that use all values of an index of i bits and fit the budget."""
     if not private_coordinates:
         return [4 * dimension] if samples <= message_bits else []
     least = (-(-3 * dimension // (2 * samples)) - 1).bit_length()

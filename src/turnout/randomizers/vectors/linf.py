@@ -1,10 +1,11 @@
-"""Means of vectors with bounded coordinates, and of binary vectors, from a few coordinates each.
+"""Randomizers of vectors with bounded coordinates, and of binary vectors: a few coordinates each.
 
-`LInfRandomizer` sends some bits of sampled coordinates, the budget shared by water-filling;
-`best_shape` chooses how many. `BinaryVectorRandomizer` flips every bit of the sampled coordinates.
+`LInfRandomizer` sends some bits of sampled coordinates; water-filling divides the privacy budget
+among the bits, and `best_shape` chooses the numbers of coordinates and bits.
+`BinaryVectorRandomizer` flips every bit of the sampled coordinates. Both are `BitRandomizer`.
 
-Notation: d coordinates, s sampled ones, m bits of each, a coordinates in a group, r the bound, p
-the chance that a bit is flipped.
+Notation: d coordinates, s sampled coordinates, m bits of each, a coordinates in a group, r the
+bound, p the probability that a bit is flipped.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ _QUANTILES = 2048
 
 @dataclass(frozen=True)
 class LInfRandomizer(BitRandomizer):
-    """Bits of s sampled coordinates, each turned over with a chance that fits its weight.
+    """Randomizer that sends m bits of s sampled coordinates, each flipped with a fitting chance.
 
     Source: Algorithms 3.5.1 and 3.5.2 (girgis2023thesis). The default spends the whole ε₀, sends
     the m bits of *one* coordinate instead of one bit of m coordinates, centres them, adds no
     coordinates, and water-fills exactly. ``variant="as-printed"`` does none of this.
 
     Attributes:
-        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
-        radius: largest |x_j|.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
+        radius: r, the largest |x_j|.
         samples: s, from 1 to d.
         levels: m ≥ 1.
-        shared: whether a message has all m bits of s coordinates, or one bit of m·s; where each
-            bit has a shuffler of its own, the latter is better.
-        shares: budgets of the m levels of one coordinate; None: the best for the local model.
+        shared: whether a message has all m bits of s coordinates, or one bit of m·s coordinates;
+            the latter is better where each bit has its own shuffler.
+        shares: budgets of the m bits of one coordinate; None: the best for the local model.
 
     >>> LInfRandomizer.best(1, epsilon=4.0).message_bits
     2
@@ -86,16 +87,23 @@ class LInfRandomizer(BitRandomizer):
         message_bits: float = math.inf,
         public_seed: int | None = None,
     ) -> LInfRandomizer:
-        """The one of least worst-case error whose message is no longer than ``message_bits``.
+        """Randomizer of least worst-case error with messages of at most ``message_bits`` bits.
+
+        Args:
+            dimension: d.
+            epsilon: ε₀ of one message.
+            radius: r, the largest |x_j|.
+            message_bits: largest number of bits of a client's message.
+            public_seed: seed of public coordinates; None: coordinates are part of the message.
 
         Raises:
-            ParameterError: no message is that short.
+            ParameterError: every message is longer.
         """
         samples, levels = best_shape(dimension, epsilon, message_bits, public_seed is None)
         return cls(dimension, epsilon, radius, samples, levels, public_seed=public_seed)
 
     def encode_updates(self, updates: NDArray[np.floating], source: Source) -> IntArray:
-        """Messages of updates of any length; of each, only coordinates that are sent are clipped.
+        """Messages of updates of any length, shape (n, …); only the coordinates sent are clipped.
 
         Raises:
             ParameterError: updates of another dimension.
@@ -105,14 +113,14 @@ class LInfRandomizer(BitRandomizer):
 
     @property
     def flips(self) -> tuple[float, ...]:
-        """p_k of each level."""
+        """Probability p_k that a bit of each level is flipped, shape (m,)."""
         if self.variant == "as-printed":
             return printed_flips(self.epsilon, self.levels, self.samples)
         return level_flips(self.epsilon, self.samples, self.levels, self.shares)
 
     @property
     def in_default_shared(self) -> bool:
-        """`shared`."""
+        """Whether all bits of a message are of the same coordinates."""
         return self.shared
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
@@ -120,7 +128,7 @@ class LInfRandomizer(BitRandomizer):
         return total * (self.radius / clients)
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − x‖² of each client, exact."""
+        """E‖y − x‖² of each client's estimate y, exact; shape (n,)."""
         return self.bits.squared_error(self.checked(values)) * self.radius**2
 
     @property
@@ -136,31 +144,36 @@ def best_shape(
     private_coordinates: bool = True,
     deviation: float | None = None,
 ) -> tuple[int, int]:
-    """The (s, m) of least error whose message is no longer than ``message_bits``.
+    """The (s, m) of least error with messages of at most ``message_bits`` bits.
 
     Args:
-        dimension: D.
-        epsilon: ε₀.
-        message_bits: budget of bits a client.
-        private_coordinates: whether coordinates are sent and count.
-        deviation: of coordinates that are about normal, in units of the bound; None: the worst
-            vector in [−1, 1]^D counts.
+        dimension: d.
+        epsilon: ε₀ of one message.
+        message_bits: largest number of bits of a client's message.
+        private_coordinates: whether coordinates are sent, so that their bits count.
+        deviation: standard deviation, in units of the bound, of about normal coordinates; None: the
+            error of the worst vector in [−1, 1]^d counts.
 
     Raises:
-        ParameterError: no message is that short.
+        ParameterError: every message is longer.
     """
     checks.count(dimension=dimension)
     checks.positive(epsilon=epsilon)
+    # Try all numbers of sampled coordinates that ε can pay for.
     found: tuple[float, int, int] | None = None
     for samples in range(1, min(dimension, math.ceil(2 * epsilon) + 2) + 1):
         if epsilon / samples > LARGEST_EPSILON:
             continue
+            # s groups whose sizes differ by at most one.
         smaller, larger = divmod(dimension, samples)
         groups = [(smaller + 1, larger), (smaller, samples - larger)]
         for levels in range(1, _MOST_LEVELS + 1):
+            # More levels only lengthen the message, so stop at the first one that does not
+            # fit.
             index_bits = sum(n * (a - 1).bit_length() for a, n in groups if n)
             if index_bits * private_coordinates + samples * levels > message_bits:
                 break
+                # Ties go to the smaller shape.
             shares = np.array(water_filled(epsilon / samples, levels))
             error = _error(groups, levels, shares, deviation)
             if found is None or error < found[0] * (1 - 1e-12):
@@ -173,7 +186,7 @@ def best_shape(
 def _error(
     groups: list[tuple[int, int]], levels: int, shares: FloatArray, deviation: float | None
 ) -> float:
-    """E‖y − x‖² where ``groups`` says how many groups of what size there are."""
+    """E‖y − x‖², where ``groups`` has pairs of a group size and the number of such groups."""
     weights = bit_weights(levels)
     noise = float(weights**2 @ (np.tanh(shares / 2) ** -2 - 1))
     sizes = np.array([a for a, _ in groups], dtype=np.float64)
@@ -187,7 +200,7 @@ def _error(
 
 @lru_cache(maxsize=256)
 def _second_moment(levels: int, deviation: float) -> float:
-    """E(Σ w_k·c_k)² of a normal coordinate that is clipped at 1."""
+    """E(Σ w_k·c_k)² of a normal coordinate of this deviation that is clipped at 1."""
     chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     values = np.clip(deviation * ndtri(chances), -1.0, 1.0)
     step = bit_weights(levels)[-1] * 2
@@ -198,7 +211,7 @@ def _second_moment(levels: int, deviation: float) -> float:
 
 @dataclass(frozen=True)
 class BinaryVectorRandomizer(BitRandomizer):
-    """Randomized response on s of d bits, one of each group of about d/s.
+    """Randomized response on s of d bits: one uniform bit of each group of about d/s.
 
     Source: Algorithms 3.3.1 and 3.3.2 (girgis2023thesis). The default differs from the print in
     three ways: p spends the whole ε₀, 1/(1 + e^{ε₀/s}); the estimate is of 2b − 1, not of b; no
@@ -208,10 +221,10 @@ class BinaryVectorRandomizer(BitRandomizer):
         E‖y − b‖² = ¼(Σ_groups a²/(1 − 2p)² − d) for every b, in the default.
 
     Attributes:
-        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
         samples: s, from 1 to d.
-        public_seed: from which everybody knows who reports which coordinates; a message is then
-            s bits. None: the coordinates are sent.
+        public_seed: seed of public coordinates, which all parties know; a message is then s bits.
+            None: coordinates are part of the message.
 
     >>> randomizer = BinaryVectorRandomizer(300, epsilon=1.0)
     >>> randomizer.message_bits, round(randomizer.epsilon0, 6)
@@ -232,13 +245,17 @@ class BinaryVectorRandomizer(BitRandomizer):
 
     @property
     def flips(self) -> tuple[float, ...]:
-        """One level's p."""
+        """Probability p that a bit is flipped, as a tuple of one level."""
         if self.variant == "as-printed":
             return printed_flips(self.epsilon, 1, self.samples)
         return level_flips(self.epsilon, self.samples, 1)
 
     def checked(self, values: ArrayLike) -> FloatArray:
-        """The bits as ±1."""
+        """The bits as ±1, shape (n, d).
+
+        Raises:
+            ParameterError: another shape, or a value other than 0 and 1.
+        """
         vectors = super().checked(values)
         if not np.all((vectors == 0) | (vectors == 1)):
             raise ParameterError("values", "other numbers", "0 and 1")
@@ -249,7 +266,7 @@ class BinaryVectorRandomizer(BitRandomizer):
         return (total / clients + 1) / 2
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − b‖² of each client, exact."""
+        """E‖y − b‖² of each client's estimate y, exact; shape (n,)."""
         return self.bits.squared_error(self.checked(values)) / 4
 
     @property

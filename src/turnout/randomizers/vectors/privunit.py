@@ -1,18 +1,21 @@
-"""Unit vectors at full precision: a direction that is in a cap about the client's, or is outside of
-it.
+"""Randomizers of unit vectors at full precision: PrivUnit and PrivUnitG.
+
+`PrivUnit` and `PrivUnitG` send a vector inside a cap about the client's vector with probability p,
+and outside it otherwise. `CapRandomizer` is their base class.
 
 Notation
     x       the client's unit vector, V the vector sent
-    γ, q    the cap ⟨x, V⟩ ≥ γ, and its share of the uniform law
-    p       probability that V is in the cap; there the law is uniform, and so it is outside
+    γ, q    the cap ⟨x, V⟩ ≥ γ, and its probability under the uniform distribution
+    p       probability that V is in the cap; V is uniform inside it, and uniform outside it
     m       E⟨x, V⟩, so that V/m has mean x
 
-A density is p/q in the cap and (1 − p)/(1 − q) outside, whatever x is, so
+The density is p/q in the cap and (1 − p)/(1 − q) outside, for every x, so
 ε₀ = ln(p(1 − q)/((1 − p)q)).
 
-These are the reference for what d real numbers can do. Their ε₀ is that of real numbers: a
-message's floats have more digits than its law, and those may tell of x. `SphericalCode` says nearly
-as much in a few bits, whose law is exact: use that where privacy rests on it.
+Both are the reference for what d real numbers can reach. Their ε₀ holds for real numbers: the last
+digits of a message's floats are not distributed as the analysis assumes, and may reveal x.
+`SphericalCode` is nearly as accurate in a few bits with exact probabilities: use it where privacy
+matters.
 """
 
 from __future__ import annotations
@@ -37,18 +40,19 @@ from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
 
 _SLACK = 2.0**-36
-"""The largest relative error allowed to a computed q; it is good to 1e-12."""
+"""Allowance for the relative error of a computed q, which is 1e-12 at most."""
 
 
 @dataclass(frozen=True)
 class CapRandomizer(VectorRandomizer):
-    """The shared base of PrivUnit and PrivUnitG.
+    """Base class of PrivUnit and PrivUnitG.
 
     Attributes:
         dimension: d ≥ 2.
-        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
-        radius: r. A vector x shorter than r is first made r·x/‖x‖ or its negative, with mean x.
-        cut: γ; None: the best.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
+        radius: r. A vector x shorter than r is first replaced by r·x/‖x‖ or its negative, of mean
+            x.
+        cut: γ; None: the value of least error.
     """
 
     dimension: int
@@ -65,23 +69,23 @@ class CapRandomizer(VectorRandomizer):
             object.__setattr__(self, "cut", _best_cut(type(self), self.dimension, self.epsilon))
         checks.non_negative(cut=self.cut)
         if not 0 < self.share < 1:
-            raise ParameterError("cut", self.cut, "a cap with room in it")
+            raise ParameterError("cut", self.cut, "a cap of probability above 0 and below 1")
 
     @property
     def gamma(self) -> float:
-        """γ."""
+        """The cut γ."""
         assert self.cut is not None
         return self.cut
 
     @property
     @abstractmethod
     def share(self) -> float:
-        """Q."""
+        """Probability q of the cap under the uniform distribution."""
 
     @property
     @abstractmethod
     def _mean_in_cap(self) -> float:
-        """E[⟨x, V⟩; cap] under the uniform law; minus that outside."""
+        """E[⟨x, V⟩; cap] under the uniform distribution; the part outside is its negative."""
 
     @property
     @abstractmethod
@@ -90,11 +94,11 @@ class CapRandomizer(VectorRandomizer):
 
     @abstractmethod
     def _along(self, chances: FloatArray) -> FloatArray:
-        """⟨x, V⟩ that is exceeded with the given chances under the uniform law."""
+        """Values of ⟨x, V⟩ exceeded with these probabilities under the uniform distribution."""
 
     @abstractmethod
     def _across(self, along: FloatArray, others: FloatArray) -> FloatArray:
-        """The part of V across x, from normal vectors across it."""
+        """The part of V orthogonal to x, from normal vectors orthogonal to x."""
 
     @cached_property
     def preference(self) -> Fraction:
@@ -105,44 +109,47 @@ class CapRandomizer(VectorRandomizer):
 
     @property
     def epsilon0(self) -> float:
-        """ln(p(1 − q)/((1 − p)q)), with the least q that rounding leaves open."""
+        """ln(p(1 − q)/((1 − p)q)), rounded up: with the least q within the rounding error."""
         q = Fraction(self.share * (1 - _SLACK))
         return level_above(self.preference * (1 - q) / ((1 - self.preference) * q))
 
     @cached_property
     def alignment(self) -> float:
-        """M."""
+        """The alignment m = E⟨x, V⟩."""
         p, q = float(self.preference), self.share
         return self._mean_in_cap * (p / q - (1 - p) / (1 - q))
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """None: a message is d floats."""
+        """Empty: a message is d floats."""
         return ()
 
     @property
     def message_bits(self) -> int:
-        """32·d."""
+        """Bits of a client's message: 32·d."""
         return 32 * self.dimension
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> NDArray[np.float32]:
-        """V of each client, shape (n, d)."""
+        """The vector V of each client, shape (n, d)."""
         vectors = self.checked(values)
+        # Signs that make the mean of ± x/‖x‖ equal to x/r.
         lengths = np.linalg.norm(vectors, axis=1)
         signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
         pointing = np.where(lengths[:, None] > 0, vectors, np.eye(1, self.dimension))
         pointing *= (signs / np.where(lengths > 0, lengths, 1.0))[:, None]
+        # The component along x: in the cap with probability p, uniform on either side.
         inside = source.bernoulli(float(self.preference), len(vectors))
         uniform = _uniform(len(vectors), source)
         q = self.share
         along = self._along(np.where(inside, q * uniform, q + (1 - q) * uniform))
+        # The component across x: a normal vector with its part along x removed.
         drawn = ndtri(_uniform(vectors.size, source)).reshape(vectors.shape)
         across = drawn - np.sum(drawn * pointing, axis=1, keepdims=True) * pointing
         sent = along[:, None] * pointing + self._across(along, across)
         return sent.astype(np.float32)
 
     def total(self, messages: NDArray, first: int = 0) -> FloatArray:
-        """The sum of the vectors, shape (d,)."""
+        """Sum of the clients' vectors V, shape (d,)."""
         sent = np.asarray(messages)
         if sent.ndim != 2 or sent.shape[1] != self.dimension or not np.all(np.isfinite(sent)):
             raise ParameterError("messages", sent.shape, f"vectors of {self.dimension} numbers")
@@ -153,7 +160,7 @@ class CapRandomizer(VectorRandomizer):
         return total * (self.radius / (self.alignment * clients))
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − x‖² of each client, exact."""
+        """E‖y − x‖² of each client's estimate y, exact; shape (n,)."""
         sizes = np.sum(self.checked(values) ** 2, axis=1)
         return self.radius**2 * (self._squared_length / self.alignment**2 - sizes)
 
@@ -167,7 +174,11 @@ class CapRandomizer(VectorRandomizer):
         return np.ascontiguousarray(messages, dtype="<f4").tobytes()
 
     def unpack(self, data: bytes, clients: int) -> NDArray[np.float32]:
-        """The messages that `pack` packed."""
+        """The messages that `pack` packed, shape (clients, d).
+
+        Raises:
+            ParameterError: another number of bytes.
+        """
         if len(data) != 4 * self.dimension * clients:
             raise ParameterError("data", len(data), f"{4 * self.dimension * clients} bytes")
         return np.frombuffer(data, dtype="<f4").reshape(clients, self.dimension)
@@ -175,7 +186,7 @@ class CapRandomizer(VectorRandomizer):
 
 @dataclass(frozen=True)
 class PrivUnit(CapRandomizer):
-    """V uniform on the part of the unit sphere in the cap, or on the part outside.
+    """PrivUnit: V uniform on the unit sphere's part inside the cap, or on the part outside.
 
     Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018 (bhowmick2018reconstruction), with
     the whole ε₀ in p and γ together and γ of least error, which Asi, Feldman and Talwar 2022
@@ -190,7 +201,7 @@ class PrivUnit(CapRandomizer):
 
     @property
     def share(self) -> float:
-        """Q = ½·I_{1−γ²}((d − 1)/2, ½)."""
+        """Probability of the cap under the uniform distribution, q = ½·I_{1−γ²}((d − 1)/2, ½)."""
         return 0.5 * float(betainc((self.dimension - 1) / 2, 0.5, 1 - self.gamma**2))
 
     @property
@@ -215,7 +226,7 @@ class PrivUnit(CapRandomizer):
 
 @dataclass(frozen=True)
 class PrivUnitG(CapRandomizer):
-    """V normal, N(0, 1/d) a coordinate, but for the cap: quicker to draw, as good for large d.
+    """PrivUnitG: V normal, N(0, 1/d) a coordinate, but for the cap; as good for large d.
 
     Source: Asi, Feldman and Talwar 2022 (asi2022optimal), Algorithm 2.
 
@@ -229,7 +240,7 @@ class PrivUnitG(CapRandomizer):
 
     @property
     def share(self) -> float:
-        """Q = Φ(−γ√d)."""
+        """Probability of the cap under the normal distribution, q = Φ(−γ√d)."""
         return float(ndtr(-self._standard_cut))
 
     @property
@@ -252,7 +263,7 @@ class PrivUnitG(CapRandomizer):
 
 @lru_cache(maxsize=256)
 def _best_cut(kind: type[CapRandomizer], dimension: int, epsilon: float) -> float:
-    """γ of least error; the error falls and then rises with it."""
+    """The γ of least error; the error falls and then rises with γ."""
 
     def error(standard: float) -> float:
         return math.log(

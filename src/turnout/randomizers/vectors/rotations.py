@@ -1,16 +1,16 @@
 """Rotations and frames that spread a vector evenly over its coordinates, from public signs.
 
-`HadamardRotation` and `CosineRotation` are rotations, `KashinFrame` adds coordinates until all are
-of about the same size. The randomizers of ℓ2 vectors build on them.
+`HadamardRotation` and `CosineRotation` are rotations; `KashinFrame` adds coordinates until all have
+about the same size. `l2.L2Randomizer` builds on them.
 
 Notation: d coordinates of a vector, D ≥ d of the rotated one, ρ = D/d, x in R^d, U x in R^D with
 UᵀU = 1, a in R^D with Uᵀa = x, K the level: |a_j| ≤ K‖x‖/√D.
 
-Any such U serves privacy and unbiasedness alike. A random one makes every coordinate of U x about
-normal with deviation ‖x‖/√D, whatever x is. The largest of these is far above the typical one, and
-either noise or clipping pays for it. With ρ > 1 many a stand for the same x, and one of them has
-K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6): 3.4 at ρ = 2, 2.5 at ρ = 4, where clipping a rotation at three
-deviations costs 9. With 64 coordinates or more nothing is clipped, so nothing is biased.
+Privacy and unbiasedness hold for any such U. A random one makes every coordinate of U x about
+normal with deviation ‖x‖/√D, for every x. The largest coordinate is far above a typical one, which
+costs either noise or clipping. With ρ > 1 many a represent the same x, and one of them has
+K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6): 3.4 at ρ = 2, 2.5 at ρ = 4, where a rotation clipped at three
+deviations has 9. With 64 coordinates or more nothing is clipped, so there is no bias.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _ROWS = 256
 
 
 class Rotation(ABC):
-    """An isometry of R^d into R^D that clients and server know.
+    """Isometry of R^d into R^D that clients and server know.
 
     Attributes:
-        seed: of the public signs.
-        peak: D times the largest squared entry of the transform that follows the last signs.
+        seed: seed of the public signs.
+        peak: D times the largest squared entry of the transform after the last signs.
     """
 
     peak: ClassVar[float]
@@ -48,23 +48,23 @@ class Rotation(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """D."""
+        """Number of coordinates D after the rotation."""
 
     @abstractmethod
     def forward(self, vectors: FloatArray) -> FloatArray:
-        """U x of each row, shape (n, D)."""
+        """U x of each row x, shape (n, D)."""
 
     @abstractmethod
     def backward(self, vectors: FloatArray) -> FloatArray:
-        """Uᵀ w of each row, shape (n, d)."""
+        """Uᵀ w of each row w, shape (n, d)."""
 
     def bounded(self, vectors: FloatArray, bound: float) -> FloatArray:
-        """Coordinates that stand for each row, cut at ±bound, shape (n, D)."""
+        """Coordinates that represent each row, clipped at ±bound, shape (n, D)."""
         return np.clip(self.forward(vectors), -bound, bound)
 
     @cached_property
     def row_sizes(self) -> FloatArray:
-        """Squared length of each row of U: how much noise on a coordinate reaches R^d."""
+        """Squared length of each row of U, shape (D,): the noise that a coordinate adds in R^d."""
         sizes = np.empty(self.width)
         for start in range(0, self.width, _ROWS):
             rows = np.arange(start, min(start + _ROWS, self.width))
@@ -74,13 +74,13 @@ class Rotation(ABC):
         return sizes
 
     def _signs(self, layer: int) -> FloatArray:
-        """Independent signs, shape (D,)."""
+        """Independent public signs of one layer, shape (D,)."""
         words = PublicRandomness(self.seed, f"signs {layer}").words(0, 1, -(-self.width // 64))
         bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
         return 1.0 - 2.0 * bits[: self.width].astype(np.float64)
 
     def _padded(self, vectors: FloatArray) -> FloatArray:
-        """With zeros up to D coordinates."""
+        """The rows filled up with zeros to D coordinates."""
         if self.width == self.dimension:
             return np.asarray(vectors, dtype=np.float64)
         wide = np.zeros((len(vectors), self.width))
@@ -90,7 +90,7 @@ class Rotation(ABC):
 
 @dataclass(frozen=True)
 class HadamardRotation(Rotation):
-    """(1/√D)·H·diag(signs), the printed one; D is the next power of two.
+    """The rotation (1/√D)·H·diag(signs) as printed; D is the next power of two.
 
     Source: Algorithm 3.6.1, line 3 (girgis2023thesis).
     """
@@ -104,7 +104,7 @@ class HadamardRotation(Rotation):
 
     @property
     def width(self) -> int:
-        """D, the least power of two of at least d."""
+        """Number of coordinates D, the least power of two that is at least d."""
         return 1 << (self.dimension - 1).bit_length()
 
     @cached_property
@@ -112,21 +112,21 @@ class HadamardRotation(Rotation):
         return self._signs(0)
 
     def forward(self, vectors: FloatArray) -> FloatArray:
-        """U x of each row."""
+        """U x of each row x, shape (n, D)."""
         return walsh_hadamard(self._padded(vectors) * self._one) / np.sqrt(self.width)
 
     def backward(self, vectors: FloatArray) -> FloatArray:
-        """Uᵀ w of each row."""
+        """Uᵀ w of each row w, shape (n, d)."""
         turned = walsh_hadamard(vectors) / np.sqrt(self.width) * self._one
         return turned[:, : self.dimension]
 
 
 @dataclass(frozen=True)
 class CosineRotation(Rotation):
-    """Two rounds of random signs and a discrete cosine transform; any D ≥ d, no padding needed.
+    """Two rounds of random signs and a discrete cosine transform; any D ≥ d.
 
-    One round leaves a vector uneven that is a row of the transform up to the signs drawn; two make
-    every coordinate about normal.
+    One round leaves uneven a vector that equals a row of the transform up to the drawn signs; two
+    rounds make every coordinate about normal.
     """
 
     dimension: int
@@ -140,7 +140,7 @@ class CosineRotation(Rotation):
 
     @property
     def width(self) -> int:
-        """D."""
+        """Number of coordinates D."""
         return self.dimension if self.wide is None else self.wide
 
     @cached_property
@@ -148,13 +148,13 @@ class CosineRotation(Rotation):
         return self._signs(0), self._signs(1)
 
     def forward(self, vectors: FloatArray) -> FloatArray:
-        """U x of each row."""
+        """U x of each row x, shape (n, D)."""
         first, second = self._layers
         once = _cosine(self._padded(vectors) * first)
         return _cosine(once * second)
 
     def backward(self, vectors: FloatArray) -> FloatArray:
-        """Uᵀ w of each row."""
+        """Uᵀ w of each row w, shape (n, d)."""
         first, second = self._layers
         once = _inverse_cosine(vectors) * second
         return (_inverse_cosine(once) * first)[:, : self.dimension]
@@ -168,13 +168,13 @@ def _inverse_cosine(rows: FloatArray) -> FloatArray:
     return np.asarray(fft.idct(rows, norm="ortho", axis=1), dtype=np.float64)
 
 
-_TOLERANCE = 1e-7  # of what Uᵀa may miss of x, relative to the radius
+_TOLERANCE = 1e-7  # largest ‖Uᵀa − x‖ relative to the radius
 _ITERATIONS = 300
-_STEP = 1.8  # beyond 1, the projection is passed; it converges up to 2
+_STEP = 1.8  # over-relaxation of a projection; the iteration converges up to 2
 
 
 def level_of(redundancy: float) -> float:
-    """A K that `KashinFrame.bounded` reaches in about 50 steps.
+    """Level K that `KashinFrame.bounded` reaches in about 50 steps.
 
     Args:
         redundancy: ρ > 1.
@@ -186,11 +186,11 @@ def level_of(redundancy: float) -> float:
 
 @dataclass(frozen=True)
 class KashinFrame(CosineRotation):
-    """Representations whose coordinates are all at most a bound.
+    """Frame in which vectors have representations whose coordinates are all within a bound.
 
     Source: Kashin 1977 and Lyubarskii and Vershynin 2010 for their existence. They truncate and
-    take what is left again; here the cube and the representations of x are projected onto in turn,
-    which needs a smaller cube.
+    repeat with the remainder. Here projections onto the cube and onto the representations of x
+    alternate, which reaches a smaller cube.
     """
 
     def __post_init__(self) -> None:
@@ -198,10 +198,10 @@ class KashinFrame(CosineRotation):
         checks.count(self.dimension + 1, width=self.width)
 
     def bounded(self, vectors: FloatArray, bound: float) -> FloatArray:
-        """A of each row, within ±bound, shape (n, D).
+        """Representation a of each row x, within ±bound, shape (n, D).
 
-        Uᵀa is x to 1e-7 of the longest vector; where the bound is too small for a vector, as near
-        as 300 steps came.
+        Uᵀa is x to 1e-7 of the longest vector. Where the bound is too small for a vector, Uᵀa is
+        the approximation that 300 steps reach.
         """
         spread = self.forward(vectors)
         result = np.clip(spread, -bound, bound)

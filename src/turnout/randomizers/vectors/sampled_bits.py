@@ -1,19 +1,19 @@
-"""Sampled coordinates, each as a few bits flipped at random: the base of ℓ∞ randomizers.
+"""Sampled coordinates, each as a few randomly flipped bits: the base of ℓ∞ randomizers.
 
-`SampledBits` holds the shape of a message, `BitRandomizer` is the randomizer, `water_filled` shares
-a privacy budget over bits of unequal weight.
+`SampledBits` is the form of a message, `BitRandomizer` the base class of its randomizers in `linf`.
+`water_filled` divides a privacy budget among bits of unequal weight.
 
 Notation
-    D, s    coordinates, and how many of them a client reports: one of each of s groups
+    D, s    coordinates, and the number that a client reports: one of each of s groups
     a       coordinates in a group
     m, w_k  bit levels of a coordinate and their weights: x = Σ w_k·c_k, c_k = ±1, w = ½, ¼, …,
             2^{1−m}, 2^{1−m}; the last bit is rounded by chance, so that E Σ w_k·c_k = x
     ε_k     budget of level k, Σ ε_k = ε
     p_k     probability that a bit of level k is flipped, 1/(1 + e^{ε_k})
-    C_k     1/(1 − 2p_k), which undoes that on average
+    C_k     1/(1 − 2p_k), which makes the flipped bit unbiased
 
 A client's message is a row of words. With shared coordinates a word is one coordinate and its m
-bits; with separate ones each level picks its own coordinate and a word has one bit. A level adds
+bits; with separate coordinates each level samples its own and a word has one bit. A level adds
 w_k²/(1 − 2p_k)² = w_k²·coth²(ε_k/2) to the variance.
 """
 
@@ -49,21 +49,21 @@ from turnout.randomizers.vectors.interface import (
 from turnout.randomness import Source
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
 
-_LARGEST_LAW = 1 << 20
+_LARGEST_DISTRIBUTION = 1 << 20
 
 
 def bit_weights(levels: int) -> FloatArray:
-    """w_1, …, w_m: ½, ¼, …, the last two equal, so that they sum to 1; shape (levels,)."""
+    """Weights w_1, …, w_m: ½, ¼, …, the last two equal, so that they sum to 1; shape (m,)."""
     weights = 2.0 ** -np.arange(1, levels + 1, dtype=np.float64)
     weights[-1] = 2.0 ** (1 - levels)
     return weights
 
 
 def mean_bits(values: FloatArray, levels: int) -> FloatArray:
-    """Bits of values in [−1, 1], most significant first, of the last one the expectation.
+    """Bits of values in [−1, 1], most significant first; of the last bit its expectation.
 
     Returns:
-        shape (*values.shape, levels).
+        Shape (*values.shape, levels).
     """
     rest = (np.asarray(values, dtype=np.float64) + 1) / 2
     means = np.empty((*rest.shape, levels))
@@ -76,12 +76,14 @@ def mean_bits(values: FloatArray, levels: int) -> FloatArray:
 
 
 def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
-    """Max over x of a·E(Σ w_k·c_k)² − x², of a coordinate in a group of a; shape of ``sizes``.
+    """Largest a·E(Σ w_k·c_k)² − x² over x, of a coordinate in a group of a; shape of ``sizes``.
+
+    The largest |x| leaves only the last bit random, with mean c, and then the value is
+    (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
 
     Args:
-        sizes: a.
-        last: w_m. The largest |x| leaves only the last bit open, with mean c, and then it is
-            (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
+        sizes: a of each coordinate.
+        last: w_m, the weight of the last bit.
     """
     c = np.clip((sizes - 1) * (1 - last) / last, -1.0, 1.0)
     return (sizes - 1) * (1 - last * (1 - c)) ** 2 + sizes * last**2 * (1 - c**2)
@@ -89,16 +91,17 @@ def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class SampledBits:
-    """One client's sampled bits of a vector in [−1, 1]^D.
+    """Form of a message: one client's sampled bits of a vector in [−1, 1]^D.
 
     Attributes:
         samples: s, from 1 to D.
-        flips: p_k of each level, most significant first.
-        shared: whether the levels report the same coordinates.
-        centred: whether an unbiased ±1 is sent for a bit; else an unbiased 0 or 1, which is
-            noisier and is what the printed algorithms do.
+        flips: p_k of each level, most significant first, shape (m,).
+        shared: whether all levels report the same coordinates.
+        centred: whether a bit's unbiased estimate is ±1 scaled; else 0 or 1 scaled, which is
+            noisier and is the printed form.
         padded: whether D is filled up to a multiple of s with coordinates of −1, as printed.
-        public_seed: seed from which everybody knows the coordinates; None: they are sent.
+        public_seed: seed of public coordinates, which all parties know; None: coordinates are part
+            of the message.
     """
 
     dimension: int
@@ -117,24 +120,24 @@ class SampledBits:
 
     @property
     def levels(self) -> int:
-        """Bits of a coordinate, m."""
+        """Number m of bits of a coordinate."""
         return len(self.flips)
 
     @cached_property
     def epsilon0(self) -> float:
-        """Exact: reached between all −1 and all +1, whatever coordinates were sampled."""
+        """ε₀ of a message, rounded up: reached between all −1 and all +1 for all coordinates."""
         return epsilon_of_flips(self.flips, self.samples)
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """The law that prices all words together, if their coordinates are private."""
+        """Randomizer that prices all words together, for private coordinates."""
         if self.samples * self.levels == 1:
             return sampled_bit(self.epsilon0, self.dimension)
         return bits_together(self.flips, self.samples)
 
     @property
-    def laws(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
-        """The laws that price the words one by one, and the number of each."""
+    def shuffled_as(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
+        """Randomizers that price the words one by one, and the number of words of each."""
         found: Counter[NonAdaptiveRandomizer] = Counter()
         for size, times in Counter(self.groups.tolist()).items():
             if self.shared and self.levels > 1:
@@ -146,7 +149,7 @@ class SampledBits:
 
     @cached_property
     def groups(self) -> IntArray:
-        """Coordinates in each group, shape (s,)."""
+        """Number of coordinates in each group, shape (s,)."""
         smaller, larger = divmod(self.dimension, self.samples)
         if self.padded:
             return np.full(self.samples, -(-self.dimension // self.samples), dtype=np.int64)
@@ -156,7 +159,7 @@ class SampledBits:
 
     @cached_property
     def _sizes(self) -> IntArray:
-        """Coordinates among which each word chooses, shape (words,)."""
+        """Number of coordinates among which each word chooses, shape (words,)."""
         return np.tile(self.groups, 1 if self.shared else self.levels)
 
     @cached_property
@@ -167,13 +170,13 @@ class SampledBits:
 
     @property
     def group_slices(self) -> list[slice]:
-        """Coordinates of each group, dummies left out."""
+        """Coordinates of each group, without padding."""
         ends = np.minimum(np.cumsum(self.groups), self.dimension)
         return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
     @property
     def largest_second_moment(self) -> float:
-        """At least every E y_j² over its a."""
+        """Upper bound on E y_j²/a of every coordinate j of the estimate y."""
         noise, weights = (1 - 2 * np.array(self.flips)) ** -2.0, self._weights
         if self.shared:
             return 1 + float(weights**2 @ (noise - 1))
@@ -185,36 +188,50 @@ class SampledBits:
 
     @cached_property
     def radices(self) -> tuple[int, ...]:
-        """The number of values of each word."""
+        """Number of possible values of each word."""
         private = self.public_seed is None
         return tuple((int(a) if private else 1) << self._word_bits for a in self._sizes)
 
     def encode(
         self, values: NDArray[np.floating], source: Source, first: int = 0, scale: float = 1.0
     ) -> IntArray:
-        """Messages of clients with these vectors over the scale, clipped to [−1, 1].
+        """Messages of clients whose vectors are ``values`` / ``scale``, clipped to [−1, 1].
 
-        Only the coordinates that are sampled are read. Shape (n, words).
+        Only the sampled coordinates are read.
+
+        Args:
+            values: vectors, shape (n, D).
+            source: of all private randomness.
+            first: number of the first client; selects public coordinates.
+            scale: number by which coordinates are divided, above 0.
+
+        Returns:
+            Shape (n, words).
         """
         clients = len(values)
+        # The sampled coordinate of each word, relative to its group and absolute.
         local = self._coordinates(clients, source, first)
         places = local + self._starts
+        # Its value; a padded coordinate is −1.
         inside = places < self.dimension
         rows = np.arange(clients)[:, None]
         read = values[rows, np.where(inside, places, 0)].astype(np.float64) / scale
         seen = np.where(inside, read, -1.0)
+        # Its bits, the last one rounded randomly so that the bits are unbiased.
         means = mean_bits(np.clip(seen, -1.0, 1.0), self.levels)
         bits = means.astype(np.int64)
         bits[..., -1] = rounded_by_chance(means[..., -1], source)
+        # With separate coordinates a word keeps the bit of its own level alone.
         if not self.shared:
             level = np.repeat(np.arange(self.levels), self.samples)
             bits = np.take_along_axis(bits, level[None, :, None], axis=2)
+        # Flip the bits, the only step on which privacy rests, and write the word.
         bits = self._turned(bits, source)
         words = bits @ (1 << np.arange(self._word_bits - 1, -1, -1, dtype=np.int64))
         return words if self.public_seed is not None else (local << self._word_bits) | words
 
     def _turned(self, bits: IntArray, source: Source) -> IntArray:
-        """Bits of shape (n, words, bits of a word), each turned over with its level's chance."""
+        """Bits of shape (n, words, bits of a word), flipped with the probability of their level."""
         result = np.empty_like(bits)
         for level, p in enumerate(self.flips):
             where = self._level(level)
@@ -222,14 +239,14 @@ class SampledBits:
         return result
 
     def _level(self, level: int) -> tuple[slice, slice, slice | int]:
-        """The position of the bits of a level in an array of shape (n, words, bits of a word)."""
+        """Index of the bits of one level in an array of shape (n, words, bits of a word)."""
         if self.shared:
             return slice(None), slice(None), level
         words = slice(level * self.samples, (level + 1) * self.samples)
         return slice(None), words, slice(None)
 
     def _coordinates(self, clients: int, source: Source, first: int) -> IntArray:
-        """Which of its group each word reports, shape (n, words)."""
+        """Coordinate, relative to its group, that each word reports; shape (n, words)."""
         if self.public_seed is not None:
             return self._public(self.public_seed, first, clients)
         return np.stack([source.below(int(a), clients) for a in self._sizes], axis=1)
@@ -238,7 +255,15 @@ class SampledBits:
         return PublicRandomness(seed, "coordinates").below(first, clients, self._sizes)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """The sum of the clients' unbiased vectors, shape (D,)."""
+        """Sum of the clients' unbiased estimates, shape (D,).
+
+        Args:
+            messages: of neighbouring clients, shape (n, words).
+            first: number of the first client; selects public coordinates.
+
+        Raises:
+            ParameterError: a word that no message has.
+        """
         messages = np.asarray(messages, dtype=np.int64).reshape(-1, len(self.radices))
         if np.any(messages < 0) or np.any(messages >= np.array(self.radices)):
             raise ParameterError("messages", "out of range", "words below their radices")
@@ -265,16 +290,16 @@ class SampledBits:
 
     @cached_property
     def _shift(self) -> FloatArray | float:
-        """The offset that an uncentred code adds to ±1: 1 − 2p, shape (words, 1)."""
+        """Mean 1 − 2p that an uncentred bit has beyond ±1, shape (words, 1); 0 if centred."""
         if self.centred:
             return 0.0
         return np.repeat(1 - 2 * np.array(self.flips), self.samples)[:, None]
 
     def moments(self, values: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        """E y_j² and E y_j of what each draw of coordinates says, shapes (n, D).
+        """E y_j² and E y_j of each independent draw of coordinates, two arrays of shape (n, D).
 
-        There is one draw if coordinates are shared, else one a level. Draws are independent, and
-        within a group of a draw at most one y_j is not 0.
+        There is one draw if coordinates are shared, else one for each level. Within a group of a
+        draw at most one y_j is not 0.
         """
         weights, noise = self._weights, (1 - 2 * np.array(self.flips)) ** -2.0
         sizes = np.repeat(self.groups, self.groups)[: self.dimension]
@@ -291,7 +316,7 @@ class SampledBits:
         return found
 
     def squared_error(self, values: FloatArray) -> FloatArray:
-        """E‖y − x‖² of each client with x in [−1, 1]^D, exact; shape (n,)."""
+        """E‖y − x‖² of each client's estimate y for x in [−1, 1]^D, exact; shape (n,)."""
         spread = [np.sum(second - mean**2, axis=-1) for second, mean in self.moments(values)]
         return np.sum(spread, axis=0)
 
@@ -306,7 +331,7 @@ class SampledBits:
         return sum(self._worst_level(k, float(noise[k]), real) for k in range(self.levels))
 
     def _worst_level(self, level: int, noise: float, sizes: FloatArray) -> float:
-        """The worst variance of level k: its mean c is ±1, or between at the last level."""
+        """The largest variance of level k: its mean c is ±1, or interior at the last level."""
         ends = np.array([-1.0, 1.0])
         means = np.broadcast_to(ends, (sizes.size, 2))
         if level == self.levels - 1:
@@ -317,37 +342,43 @@ class SampledBits:
         return float(self._weights[level] ** 2 * spread.max(axis=1).sum())
 
     def probabilities(self, value: FloatArray) -> FloatArray:
-        """Probability of each message, words in order of significance; sums to 1.
+        """Probability of each message, most significant word first; sums to 1.
 
         Args:
-            value: in [−1, 1], shape (D,).
+            value: in [−1, 1]^D, shape (D,).
 
         Returns:
-            shape (product of the radices,); the message with words u has the index that
-            ``numpy.ravel_multi_index(u, radices)`` gives. Public coordinates are client 0's.
+            Shape (product of the radices,). The message of words u has the index
+            ``numpy.ravel_multi_index(u, radices)``. Public coordinates are those of client 0.
+
+        Raises:
+                ParameterError: more than 2²⁰ messages.
         """
-        if np.prod(np.array(self.radices, dtype=float)) > _LARGEST_LAW:
-            raise ParameterError("radices", self.radices, f"at most {_LARGEST_LAW} messages")
-        law = np.ones(1)
+        if np.prod(np.array(self.radices, dtype=float)) > _LARGEST_DISTRIBUTION:
+            expected = f"at most {_LARGEST_DISTRIBUTION} messages"
+            raise ParameterError("radices", self.radices, expected)
+        distribution = np.ones(1)
         padded = np.full(int(self.groups.sum()), -1.0)
         padded[: self.dimension] = value
         means = mean_bits(padded, self.levels)
         for word in range(len(self.radices)):
-            law = np.multiply.outer(law, self._word_law(word, means)).ravel()
-        return law
+            word_distribution = self._word_distribution(word, means)
+            distribution = np.multiply.outer(distribution, word_distribution).ravel()
+        return distribution
 
-    def _word_law(self, word: int, means: FloatArray) -> FloatArray:
-        """Law of one word, from the expectations of every coordinate's bits."""
+    def _word_distribution(self, word: int, means: FloatArray) -> FloatArray:
+        """Distribution of one word, from the expectations of the bits of each coordinate."""
         start, size = int(self._starts[word]), int(self._sizes[word])
         levels = range(self.levels) if self.shared else [word // self.samples]
-        law = np.ones((size, 1))
+        distribution = np.ones((size, 1))
         for level in levels:
             p = self.flips[level]
             one = p + (1 - 2 * p) * means[start : start + size, level]
-            law = (law[:, :, None] * np.stack([1 - one, one], axis=1)[:, None, :]).reshape(size, -1)
+            both = np.stack([1 - one, one], axis=1)
+            distribution = (distribution[:, :, None] * both[:, None, :]).reshape(size, -1)
         if self.public_seed is None:
-            return (law / size).ravel()
-        return law[self._public(self.public_seed, 0, 1)[0, word]]
+            return (distribution / size).ravel()
+        return distribution[self._public(self.public_seed, 0, 1)[0, word]]
 
 
 _HALVINGS = 100
@@ -357,10 +388,10 @@ _LARGEST = 100.0  # ln sinh(ε/2) of any budget
 
 @lru_cache(maxsize=4096)
 def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
-    """The budgets that make Σ w_k²·coth²(ε_k/2) least; they sum to ``epsilon``.
+    """The budgets that minimise Σ w_k²·coth²(ε_k/2); they sum to ``epsilon``, shape (m,).
 
-    The sum is convex in (ε_k), so at its least all w_k²·coth(ε_k/2)/sinh²(ε_k/2) are equal. For
-    small ε that gives ε_k ∝ w_k^{2/3}, the printed shares.
+    The sum is convex in (ε_k), so at its minimum all w_k²·coth(ε_k/2)/sinh²(ε_k/2) are equal. For
+    small ε this gives ε_k ∝ w_k^{2/3}, the printed shares.
 
     >>> [round(share, 3) for share in water_filled(1.0, 3)]
     [0.442, 0.279, 0.279]
@@ -380,10 +411,10 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
 
 
 def _shares_at(log_slopes: np.ndarray, most: float) -> np.ndarray:
-    """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, at most ``most``; it falls with ε.
+    """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, at most ``most``; it decreases with ε.
 
-    With s = sinh²(ε/2) that is ½·ln(1 + s) − 3/2·ln s, convex in ln s with a slope between −3/2
-    and −1, so that Newton's method is at rounding error after a few steps from anywhere.
+    With s = sinh²(ε/2) that is ½·ln(1 + s) − 3/2·ln s, convex in ln s with a slope between −3/2 and
+    −1, so Newton's method reaches the rounding error in a few steps from any start.
     """
     log_s = -log_slopes
     for _ in range(_NEWTON_STEPS):
@@ -393,7 +424,7 @@ def _shares_at(log_slopes: np.ndarray, most: float) -> np.ndarray:
 
 
 def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
-    """Budgets in the ratio 4^{−1/3} : 4^{−2/3} : … , the last two equal.
+    """Printed budgets, in the ratio 4^{−1/3} : 4^{−2/3} : … , the last two equal; shape (m,).
 
     Source: Algorithm 3.5.1, lines 7 and 11 (girgis2023thesis).
     """
@@ -404,10 +435,16 @@ def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
 def level_flips(
     epsilon: float, samples: int, levels: int, budgets: tuple[float, ...] | None = None
 ) -> tuple[float, ...]:
-    """p_k of the best budgets, or of those given, where ``samples`` coordinates share ε.
+    """Probabilities p_k of the given budgets, or of the best, for ``samples`` coordinates.
+
+    Args:
+        epsilon: ε of a message, shared by its coordinates.
+        samples: s, number of coordinates.
+        levels: m, number of bits of a coordinate.
+        budgets: budget of each level of one coordinate; None: `water_filled`.
 
     Returns:
-        p_k with samples·Σ ln((1 − p_k)/p_k) at most ``epsilon``; budgets that sum to more are
+        p_k with samples·Σ ln((1 − p_k)/p_k) at most ``epsilon``. Budgets that sum to more are
         scaled down.
     """
     shares = [Fraction(share) for share in budgets or water_filled(epsilon / samples, levels)]
@@ -416,10 +453,10 @@ def level_flips(
 
 
 def printed_flips(v: float, levels: int, samples: int) -> tuple[float, ...]:
-    """p_k = ½(1 − √(q²/(q² + 4))), q = v_k/s, of the printed budgets.
+    """Printed probabilities p_k = ½(1 − √(q²/(q² + 4))), with q = v_k/s of the printed budgets.
 
-    Source: Algorithms 3.3.1 and 3.5.1 (girgis2023thesis). Such a bit is 2·asinh(q/2)-private,
-    less than the q that it is charged, so part of the budget v is never used.
+    Source: Algorithms 3.3.1 and 3.5.1 (girgis2023thesis). Such a bit is 2·asinh(q/2)-private, which
+    is less than q, so part of the budget v is never used.
     """
     return tuple(
         flip_probability(2 * math.asinh(v_k / samples / 2)) for v_k in printed_shares(v, levels)
@@ -435,12 +472,13 @@ Variant = Literal["default", "as-printed"]
 
 
 class BitRandomizer(VectorRandomizer):
-    """A randomizer whose messages are its `bits`, in one of two variants.
+    """Base class of randomizers that send sampled bits, in one of two variants.
 
     Attributes:
-        samples: s, coordinates that are reported.
-        public_seed: from which everybody knows who reports which coordinates; None: they are
-            sent.
+        samples: s, number of reported coordinates.
+        variant: "default" or "as-printed".
+        public_seed: seed of public coordinates, which all parties know; None: coordinates are part
+            of the message.
     """
 
     samples: int
@@ -450,18 +488,18 @@ class BitRandomizer(VectorRandomizer):
     @property
     @abstractmethod
     def flips(self) -> tuple[float, ...]:
-        """The chances p_k with which bits are turned over, by the variant."""
+        """Probability p_k that a bit of each level is flipped in this variant."""
 
     @property
     def in_default_shared(self) -> bool:
-        """Whether the default's levels report the same coordinates."""
+        """Whether all levels of the default variant report the same coordinates."""
         return True
 
     def require_parts(self) -> None:
-        """Nothing where variant and parts fit together.
+        """Raise an error unless the variant and its parts fit together.
 
         Raises:
-            ParameterError: no such variant, or a part out of range.
+            ParameterError: an unknown variant, or a part out of range.
         """
         if self.variant not in ("default", "as-printed"):
             raise ParameterError("variant", self.variant, "default or as-printed")
@@ -469,7 +507,7 @@ class BitRandomizer(VectorRandomizer):
 
     @cached_property
     def bits(self) -> SampledBits:
-        """The coordinates and bits that are sent."""
+        """The form of a message: which coordinates and bits are sent."""
         printed = self.variant == "as-printed"
         return SampledBits(
             self.dimension,
@@ -488,32 +526,32 @@ class BitRandomizer(VectorRandomizer):
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """The law that prices a whole message, see `SampledBits.law`."""
+        """Randomizer that prices a whole message; ε₀ alone with public coordinates."""
         return super().priced_as if self.public_seed is not None else self.bits.priced_as
 
     @property
-    def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """The laws that price each word, see `SampledBits.laws`."""
-        return super().laws if self.public_seed is not None else self.bits.laws
+    def shuffled_as(self) -> Sequence[tuple[PureRandomizer, int]]:
+        """Randomizers that price each word with its own shuffler, and their numbers."""
+        return super().shuffled_as if self.public_seed is not None else self.bits.shuffled_as
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """2a or 2^m·a values a word; a = 1 with public coordinates."""
+        """Possible values of each word: 2a or 2^m·a; a = 1 with public coordinates."""
         return self.bits.radices
 
     @property
     def public_randomness(self) -> str:
-        """Coordinates, if a seed was given."""
+        """Description of the public coordinates, if a seed was given."""
         return "none" if self.public_seed is None else "which coordinates each client reports"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, words), see `SampledBits`."""
+        """Messages, shape (n, words); see `SampledBits.encode`."""
         return self.bits.encode(self.checked(values), source, first)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """The sum of the clients' unbiased vectors in [−1, 1]^d, shape (d,)."""
+        """Sum of the clients' unbiased estimates in units of ``radius``, shape (d,)."""
         return self.bits.total(messages, first)
 
     def probabilities(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message, see `SampledBits.probabilities`."""
+        """Probability of each message; see `SampledBits.probabilities`."""
         return self.bits.probabilities(self.checked(np.atleast_2d(np.asarray(value)))[0])

@@ -1,17 +1,19 @@
-"""Means of vectors of bounded ℓ2 norm by code words that a seed inside the message names.
+"""Randomizer of vectors of bounded ℓ2 norm whose message names a seed and one of its directions.
+
+`SeededCode` is the randomizer. It suits a shuffler, since all clients use the same one.
 
 Notation
     d, r       coordinates of a vector, its largest norm
     K, B, D    directions of a seed, ⌈d/K⌉, B·K: vectors are padded to D coordinates
     W          the directions of a seed: K orthonormal rows of ±1/√D
     t          preferred words, the signed directions of the t largest |⟨w, x⟩|
-    P          probability that a message names a preferred word; each of them is as likely, and
-               so is each of the 2K − t others
+    P          probability that a message names a preferred word; preferred words are equally
+    likely, and so are the 2K − t others
     m          E⟨word, x⟩ of a unit vector x where W x is about normal
 
-A message is a uniform seed and a word of that seed's 2K; ε₀ = ln(P(2K − t)/((1 − P)t)). No public
-randomness goes by the client's number, so all clients use the same non-adaptive randomizer, and a
-shuffler may mix what they send.
+A message is a uniform seed and one of the seed's 2K words; ε₀ = ln(P(2K − t)/((1 − P)t)). No public
+randomness depends on the client's number, so all clients use the same non-adaptive randomizer, and
+a shuffler may mix their messages.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from turnout.randomizers.interface import (
     check_level,
     exponential_below,
     float_below,
-    law_within,
     level_above,
+    randomizer_within,
 )
 from turnout.randomizers.vectors.interface import (
     FloatArray,
@@ -51,36 +53,36 @@ _SIGN_CLASSES = 64
 _AT_ONCE = 1 << 20  # coordinates that are held at a time
 _MOST_SEED_BITS, _MOST_SEEDS = 48, 1 << 12
 _LARGEST_BLOCK = 1 << 10
-_ROUNDING = 1e-3  # of norms of many coordinates in float32
-_NEARLY_ONE = 1e-5  # what clipping in float32 leaves of a length is no coin's matter
-_SMALLEST_RADIUS = 1e-12  # squares of which float32 still holds
+_ROUNDING = 1e-3  # allowance for norms of many coordinates in float32
+_NEARLY_ONE = 1e-5  # a length this close to 1 after clipping in float32 counts as 1
+_SMALLEST_RADIUS = 1e-12  # radius whose square float32 can still represent
 
 
 @dataclass(frozen=True)
 class SeededCode(VectorRandomizer):
-    """A seed, and the index of one of its 2K signed directions, drawn about the client's vector.
+    """A seed, and the index of one of its 2K signed directions, likely near the client's vector.
 
     Source: subset selection (Ye and Barg 2018) among the code words of a random rotation, as Isik,
     Chen, Özgür, Weissman and No 2023 (isik2023exact) propose with shared randomness. Two changes:
     the seed is in the message, and the directions are the rows of (v ⊗ H)·diag(s)/√D, where H is
     the Hadamard matrix of K, v ∈ {±1}ᴮ is the seed's and s ∈ {±1}ᴰ is one of 64 that are fixed and
-    public. A client computes its scores in D steps. A shorter x is first made x/‖x‖ or −x/‖x‖ such
-    that its mean is x/r.
+    public. A client computes its scores in D steps. A vector x shorter than r is first replaced by
+    r·x/‖x‖ or its negative, with mean x.
 
     Guarantees:
-        `law`: a non-adaptive randomizer of ε₀ and of total variation P − (1 − P)t/(2K − t).
+        `priced_as`: a non-adaptive randomizer of ε₀ and of total variation P − (1 − P)t/(2K − t).
         E y = x + `bias`, and E‖y‖² = r²d/(m²D) exactly. The bias is small where W x is about
-        normal, as it is of dense vectors of hundreds of coordinates, and as large as x for those of
-        a few, such as one-hot vectors.
+        normal, as for dense vectors of hundreds of coordinates, and as large as x for vectors of a
+        few nonzero coordinates, such as one-hot vectors.
 
     Attributes:
         dimension: d ≥ 2.
-        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
         radius: r, the largest ‖x‖₂.
         directions: K, a power of two of at most d and 1,024.
         preferred: t, from 1 to K.
-        seed_bits: from 1 to 48.
-        public_seed: of the public signs.
+        seed_bits: number of bits of a seed, from 1 to 48.
+        public_seed: seed of the public signs.
 
     >>> code = SeededCode(300, epsilon=4.0)
     >>> code.message_bits, round(code.worst_squared_error)
@@ -114,22 +116,22 @@ class SeededCode(VectorRandomizer):
 
     @property
     def width(self) -> int:
-        """D."""
+        """Number of coordinates D of a padded vector."""
         return self._folds * self.directions
 
     @property
     def _folds(self) -> int:
-        """B."""
+        """Number B of blocks of K coordinates."""
         return -(-self.dimension // self.directions)
 
     @property
     def _others(self) -> int:
-        """Words that are not preferred."""
+        """Number of words that are not preferred."""
         return 2 * self.directions - self.preferred
 
     @cached_property
     def preference(self) -> Fraction:
-        """P, a multiple of 2⁻⁶² that a float holds."""
+        """Probability P of a preferred word, a multiple of 2⁻⁶² that a float represents."""
         odds = exponential_below(self.epsilon) * self.preferred / self._others
         return float_below(odds / (1 + odds))
 
@@ -141,21 +143,21 @@ class SeededCode(VectorRandomizer):
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """That of x and −x of norm r, whose preferred words are never the same."""
+        """Randomizer of ε₀ and of the total variation of x and −x, who share no preferred word."""
         p = self.preference
         apart = p - (1 - p) * self.preferred / self._others
-        return law_within(self.epsilon0, apart, attained=True)
+        return randomizer_within(self.epsilon0, apart, attained=True)
 
     @cached_property
     def _weight(self) -> float:
-        """How much likelier a preferred word is than another."""
+        """Probability of a preferred word minus the probability of another word."""
         p = float(self.preference)
         return p / self.preferred - (1 - p) / self._others
 
     @cached_property
     def alignment(self) -> float:
-        """M."""
-        # The scores of all words sum to 0, so those not preferred have minus the others' sum.
+        """The alignment m = E⟨word, x⟩ of a unit vector x."""
+        # The scores of all words sum to 0, so those of the others sum to minus the preferred ones.
         return self._weight * self._largest
 
     @cached_property
@@ -166,11 +168,11 @@ class SeededCode(VectorRandomizer):
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """2ˢ seeds and 2K words."""
+        """Possible values of the two numbers of a message: 2ˢ seeds and 2K words."""
         return (1 << self.seed_bits, 2 * self.directions)
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, 2): seed, and direction · 2 + 1 for the negative."""
+        """Messages, shape (n, 2): seed, and 2·direction plus 1 for the negative direction."""
         vectors, lengths = self._unit(values)
         signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
         seeds = source.below(1 << self.seed_bits, len(vectors))
@@ -181,7 +183,7 @@ class SeededCode(VectorRandomizer):
         """The vectors, in float32, and their lengths over r; no privacy rests on either.
 
         Raises:
-            ParameterError: a wrong shape, a number that is none, or a norm above the radius.
+            ParameterError: another shape, a value that is not finite, or a norm above the radius.
         """
         vectors = np.asarray(values)
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
@@ -196,7 +198,7 @@ class SeededCode(VectorRandomizer):
     def _scores(
         self, vectors: NDArray[np.float32], seeds: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """√D·W x of each client, shape (n, K)."""
+        """Scores √D·W x of each client, shape (n, K)."""
         folded = np.empty((len(vectors), self.directions), dtype=np.float32)
         step = max(1, _AT_ONCE // self.width)
         wide = np.zeros((min(step, len(vectors)), self.width), dtype=np.float32)
@@ -217,29 +219,29 @@ class SeededCode(VectorRandomizer):
         return _as_signs(public.words(0, classes, -(-self.width // 64)), self.width)
 
     def _high(self, seeds: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The v of each seed, shape (n, B)."""
+        """The signs v of each seed, shape (n, B)."""
         return _as_signs(mixed_words(seeds, -(-self._folds // 64)), self._folds)
 
     def _named(self, scores: NDArray[np.float32], source: Source) -> IntArray:
-        """The word that each client names, from the scores of its seed's directions."""
+        """The word that each client sends, from the scores of its seed's directions."""
         clients, t = len(scores), self.preferred
         ranked = _ranked(scores)
         favoured = source.bernoulli(float(self.preference), clients)
         inside = source.below(t, clients)
         outside = source.below(self._others, clients) + t
         place = np.where(favoured, inside, outside)
-        back = place >= self.directions  # the negatives, of all directions in turn
+        back = place >= self.directions  # the negatives of all directions, in the same order
         return ranked[np.arange(clients), np.where(back, place - self.directions, place)] ^ back
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """The sum of the words named times √D, whole numbers, shape (d,)."""
+        """Sum of the named words times √D, whole numbers, shape (d,)."""
         seeds, words = self._checked_messages(messages)
         named = np.zeros((len(words), self.directions), dtype=np.float32)
         named[np.arange(len(words)), words >> 1] = 1 - 2 * (words & 1)
         return self._summed(seeds, named)
 
     def _summed(self, seeds: IntArray, named: NDArray[np.float32]) -> FloatArray:
-        """The sum of √D·Wᵀn over seeds and rows n of ``named`` (n, K), shape (d,)."""
+        """Sum of √D·Wᵀn over seeds and their rows n of ``named``, shape (d,)."""
         classes = seeds % len(self._signs)
         order = np.argsort(classes, kind="stable")
         ends = np.cumsum(np.bincount(classes, minlength=len(self._signs)))
@@ -251,7 +253,7 @@ class SeededCode(VectorRandomizer):
         return total
 
     def _checked_messages(self, messages: IntArray) -> tuple[IntArray, IntArray]:
-        """Seeds and words.
+        """Seeds and words of the messages, each of shape (n,).
 
         Raises:
             ParameterError: a number that no message has.
@@ -266,14 +268,14 @@ class SeededCode(VectorRandomizer):
         return total * (self.radius / (self.alignment * math.sqrt(self.width) * clients))
 
     def _expected(self, values: ArrayLike) -> FloatArray:
-        """E y of each client given the public signs, shape (n, d), over all seeds.
+        """E y of each client over all seeds, given the public signs; shape (n, d).
 
         Raises:
-            UnsupportedError: too many of them.
+            UnsupportedError: more than 12 bits of seeds.
         """
         count = 1 << self.seed_bits
         if count > _MOST_SEEDS:
-            raise UnsupportedError(f"moments over {count} seeds; seed_bits of 12 at most have them")
+            raise UnsupportedError(f"seed_bits = {self.seed_bits}: moments are known up to 12")
         vectors, lengths = self._unit(values)
         seeds, rows = np.arange(count), np.arange(count)[:, None]
         means = np.empty(vectors.shape)
@@ -294,7 +296,7 @@ class SeededCode(VectorRandomizer):
         return np.mean(self._expected(values) - np.asarray(values, dtype=np.float64), axis=0)
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − E y‖² of each client given the public signs, exact.
+        """E‖y − E y‖² of each client's estimate y given the public signs, exact; shape (n,).
 
         Raises:
             UnsupportedError: more than 12 bits of seeds.
@@ -303,12 +305,12 @@ class SeededCode(VectorRandomizer):
 
     @property
     def worst_squared_error(self) -> float:
-        """E‖y‖² = r²d/(m²D), reached by x = 0 where lengths are kept."""
+        """Upper bound r²d/(m²D) on E‖y − E y‖²: it is E‖y‖², reached by x = 0."""
         return (self.radius / self.alignment) ** 2 * self.dimension / self.width
 
     @property
     def worst_squared_bias(self) -> float:
-        """A bound over all vectors and the mean of uniform signs, as of enough bits of seeds.
+        """Upper bound on the squared bias over all vectors and uniform signs, for long seeds.
 
         For a unit vector u, E⟨y, u⟩ ≤ (r/c)·√(tD)·√E‖W u‖² = r·√(tK)/c with c/√D the mean sum of
         the t largest scores, as E WᵀW = K/D; and E⟨y, x⟩ ≥ r²·t/(c·√2) for ‖x‖ = r, since a seed's
@@ -319,19 +321,19 @@ class SeededCode(VectorRandomizer):
         return self.radius**2 * (1 + sent - math.sqrt(2) * self.preferred / largest)
 
     def probabilities(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message for a vector of norm r, shape (2ˢ · 2K,)."""
+        """Probability of each message for a vector of norm r, shape (2ˢ·2K,)."""
         vectors, _ = self._unit(np.atleast_2d(np.asarray(value)))
         seeds = np.arange(1 << self.seed_bits)
         best = _ranked(self._scores(np.repeat(vectors, len(seeds), axis=0), seeds))
         preferred = np.zeros((len(seeds), 2 * self.directions), dtype=bool)
         np.put_along_axis(preferred, best[:, : self.preferred], True, axis=1)
         p, t = float(self.preference), self.preferred
-        law = np.where(preferred, p / t, (1 - p) / self._others)
-        return law.reshape(-1) / len(seeds)
+        distribution = np.where(preferred, p / t, (1 - p) / self._others)
+        return distribution.reshape(-1) / len(seeds)
 
 
 def _ranked(scores: NDArray[np.float32]) -> IntArray:
-    """The words of positive score, largest first, shape (n, K); a word ^ 1 is the negative."""
+    """The words of positive score, largest first, shape (n, K); word ^ 1 is the negative."""
     order = np.argsort(-np.abs(scores), axis=1, kind="stable")
     return 2 * order + (np.take_along_axis(scores, order, axis=1) < 0)
 

@@ -1,14 +1,15 @@
-"""Means of vectors of bounded ℓ2 norm by public random directions: b bits, near full precision.
+"""Randomizer of vectors of bounded ℓ2 norm by public random directions: b bits a message.
 
-`SphericalCode` is the randomizer, `best_preferred` chooses its preferred words, `largest_scores`
-and `mean_length` give by quadrature how well words fit.
+`SphericalCode` is the randomizer, nearly as accurate as full precision. `best_preferred` chooses
+its number of preferred words; `largest_scores` and `mean_length` compute by quadrature how near
+words are to a vector.
 
 Notation
     d, r    coordinates of a vector, its largest norm
     M = 2ᵇ  code words of a client: M/2 public random unit vectors and their negatives
-    t       preferred words: the t nearest to the client's vector
-    P       probability that it names a preferred word; each of them is as likely, and so is each
-            of the others
+    t       number of preferred words: the t nearest to the client's vector
+    P       probability that a message names a preferred word; preferred words are equally likely,
+    and so are the others
     m       E⟨word, x⟩ for a unit vector x, the same for all of them
 
 ε₀ = ln(P(M − t)/((1 − P)t)): every word is preferred or is not, whatever the vector.
@@ -44,12 +45,12 @@ _NODES, _FARTHEST = 600, 9.0
 
 @lru_cache(maxsize=4096)
 def largest_scores(dimension: int, directions: int, preferred: int) -> float:
-    """E of the sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit u.
+    """Expected sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit vectors u.
 
     It is ∫₀¹ E min(t, N(z)) dz with N(z) the number of scores above z, a binomial count.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    # Scores are of the size of 1/√d, so the nodes are put there: z = y² gathers them near 0.
+    # Scores are of the size of 1/√d: the substitution z = y² gathers the nodes near 0.
     roots = (nodes + 1) / 2
     chance = betainc((dimension - 1) / 2, 0.5, 1 - roots**4)
     expected = sum(betainc(rank, directions - rank + 1, chance) for rank in range(1, preferred + 1))
@@ -58,7 +59,7 @@ def largest_scores(dimension: int, directions: int, preferred: int) -> float:
 
 @lru_cache(maxsize=4096)
 def largest_normals(count: int, largest: int) -> float:
-    """E of the sum of the ``largest`` greatest |g| over ``count`` independent normal g.
+    """Expected sum of the ``largest`` largest |g| over ``count`` independent normal numbers g.
 
     It is ∫₀^∞ E min(t, N(z)) dz with N(z) the number above z, a binomial count.
     """
@@ -70,7 +71,7 @@ def largest_normals(count: int, largest: int) -> float:
 
 
 def mean_length(dimension: int) -> float:
-    """E‖g‖ of a normal vector."""
+    """E‖g‖ of a standard normal vector g of ``dimension`` coordinates."""
     return math.sqrt(2) * math.exp(gammaln((dimension + 1) / 2) - gammaln(dimension / 2))
 
 
@@ -80,24 +81,25 @@ _MOST_BITS = 12
 
 @dataclass(frozen=True)
 class SphericalCode(VectorRandomizer):
-    """The index of one of M public random directions about the client's, in log₂ M bits.
+    """Index of one of M public random directions, likely near the client's, in log₂ M bits.
 
     Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact), who show that the best schemes
     with shared randomness have rotationally symmetric code words, and that preferring the nearest
     ones is best for a rotated simplex. Two changes: independent directions and their negatives in
-    the place of that simplex (they cost no d×d rotation), and P exact. The law of the named word
-    has the symmetry of the sphere about x, so its mean is m·x for every unit x. A shorter x is
-    first made x/‖x‖ or −x/‖x‖ such that its mean is x/r.
+    the place of that simplex (they cost no d×d rotation), and P exact. The named word's
+    distribution has the symmetry of the sphere about x, so its mean is m·x for every unit x. A
+    shorter x is first replaced by r·x/‖x‖ or its negative, with mean x.
 
     Guarantees:
         E y = x over the public directions; E‖y − x‖² = r²/m² − ‖x‖².
 
     Attributes:
         dimension: d ≥ 2.
-        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
         radius: r, the largest ‖x‖₂.
         code_bits: b ≥ 1.
-        preferred: t, from 1 to M/2; None: the best.
+        preferred: t, from 1 to M/2; None: the number of least error.
+        seed: seed of the public directions.
 
     >>> code = SphericalCode(300, epsilon=4.0, code_bits=4)
     >>> code.message_bits, round(code.worst_squared_error)
@@ -136,9 +138,17 @@ class SphericalCode(VectorRandomizer):
         slack: float = 0.05,
         seed: int = 0,
     ) -> SphericalCode:
-        """The fewest bits whose error is within ``slack`` of the least within the budget.
+        """The code of fewest bits with error within ``slack`` of the least in the budget of bits.
 
-        Work grows as 2ᵇ·d a client, and the last bits gain little.
+        The work grows as 2ᵇ·d for each client, and the last bits gain little.
+
+        Args:
+            dimension: d, at least 2.
+            epsilon: ε₀ of one message.
+            radius: r, the largest ‖x‖₂.
+            message_bits: largest number of bits of a client's message; at most 12 are used.
+            slack: relative excess of the error that is accepted.
+            seed: seed of the public directions.
         """
         most = int(min(message_bits, _MOST_BITS, max(1, math.ceil(epsilon / math.log(2)) + 1)))
         checks.count(message_bits=most)
@@ -153,12 +163,12 @@ class SphericalCode(VectorRandomizer):
 
     @property
     def directions(self) -> int:
-        """M/2."""
+        """Number of directions, M/2; each has two words, itself and its negative."""
         return 1 << (self.code_bits - 1)
 
     @cached_property
     def preference(self) -> Fraction:
-        """P, a multiple of 2⁻⁶² that a float holds."""
+        """Probability P of a preferred word, a multiple of 2⁻⁶² that a float represents."""
         odds = exponential_below(self.epsilon) * self._t / (2 * self.directions - self._t)
         return float_below(odds / (1 + odds))
 
@@ -170,30 +180,32 @@ class SphericalCode(VectorRandomizer):
 
     @cached_property
     def alignment(self) -> float:
-        """M."""
+        """The alignment m = E⟨word, x⟩ of a unit vector x."""
         p, t = float(self.preference), self._t
-        # The scores of all words sum to 0, so those not preferred have minus the sum of the others.
+        # The scores of all words sum to 0, so those of the others sum to minus the preferred ones.
         return (p / t - (1 - p) / (2 * self.directions - t)) * largest_scores(
             self.dimension, self.directions, t
         )
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """M."""
+        """Possible values of a message: M words."""
         return (2 * self.directions,)
 
     @property
     def public_randomness(self) -> str:
-        """The directions."""
+        """Description of the public directions."""
         return f"{self.directions} random directions a client"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, 1): direction · 2 + 1 for the negative."""
+        """Messages, shape (n, 1): 2·direction, plus 1 for the negative direction."""
         vectors = self.checked(values)
+        # Signs that make the mean of ± x/‖x‖ equal to x/r.
         lengths = np.linalg.norm(vectors, axis=1)
         signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
         step = max(1, _AT_ONCE // (self.directions * self.dimension))
         scores = np.empty((len(vectors), self.directions), dtype=np.float32)
+        # Scores of all directions, for as many clients at a time as memory allows.
         for start in range(0, len(vectors), step):
             part = slice(start, start + step)
             pointing = (vectors[part] * signs[part, None]).astype(np.float32)
@@ -202,7 +214,7 @@ class SphericalCode(VectorRandomizer):
         return self._named(scores, source)[:, None]
 
     def _named(self, scores: NDArray[np.float32], source: Source) -> IntArray:
-        """The word that each client names, from the scores of its directions."""
+        """The word that each client sends, from the scores of its directions; shape (n,)."""
         clients, t = len(scores), self._t
         order = np.argsort(-np.abs(scores), axis=1, kind="stable")
         negative = np.take_along_axis(scores, order, axis=1) < 0
@@ -211,12 +223,12 @@ class SphericalCode(VectorRandomizer):
         inside = source.below(t, clients)
         outside = source.below(2 * self.directions - t, clients) + t
         place = np.where(favoured, inside, outside)
-        back = place >= self.directions  # the negatives, of all directions in turn
+        back = place >= self.directions  # the negatives of all directions, in the same order
         named = ranked[np.arange(clients), np.where(back, place - self.directions, place)]
         return named ^ back
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """The sum of the words named, shape (d,)."""
+        """Sum of the named words, shape (d,)."""
         named = self.single_words(messages)
         clients = np.arange(first, first + len(named))
         step = max(1, _AT_ONCE // self.dimension)
@@ -235,13 +247,13 @@ class SphericalCode(VectorRandomizer):
         return total * (self.radius / (self.alignment * clients))
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − x‖² of each client over the public directions, exact."""
+        """E‖y − x‖² of each client's estimate y over the public directions, exact; shape (n,)."""
         sizes = np.sum(self.checked(values) ** 2, axis=1)
         return self.radius**2 * (1 / self.alignment**2 - sizes)
 
     @property
     def worst_squared_error(self) -> float:
-        """r²/m², reached by x = 0."""
+        """The largest E‖y − x‖² over ‖x‖ ≤ r: r²/m², reached by x = 0."""
         return self.radius**2 / self.alignment**2
 
     def probabilities(self, value: ArrayLike) -> FloatArray:
@@ -260,23 +272,23 @@ class SphericalCode(VectorRandomizer):
 
     @property
     def _part_words(self) -> int:
-        """Words of one direction: half as many as coordinates, in steps of four."""
+        """Words of one direction: half of its coordinates, rounded up to a multiple of four."""
         return 4 * -(-self.dimension // 8)
 
     def _directions(self, first: int, clients: int) -> NDArray[np.float32]:
-        """All directions of some clients, shape (n, M/2, d)."""
+        """All directions of neighbouring clients, shape (n, M/2, d)."""
         words = self._public.words(first, clients, self.directions * self._part_words)
         return self._unit(words.reshape(clients, self.directions, self._part_words))
 
     def _unit(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
-        """Normal vectors, cut to d coordinates and scaled to length 1."""
+        """Normal vectors, cut to d coordinates and scaled to length 1; shape (…, d)."""
         drawn = normals(words)[..., : self.dimension]
         return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
 
 
 @lru_cache(maxsize=1024)
 def best_preferred(dimension: int, epsilon: float, code_bits: int) -> int:
-    """The t of largest m; m rises and then falls with t, so a search by thirds finds it."""
+    """The t of largest alignment m, by ternary search, as m rises and then falls with t."""
 
     def alignment(t: int) -> float:
         return SphericalCode(dimension, epsilon, 1.0, code_bits, t).alignment
