@@ -1,4 +1,4 @@
-"""From messages to frequencies: exact scores, merging tallies, post-processing, error bars."""
+"""From messages to frequencies: scores, tallies, post-processing, standard errors, limits."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def numbers(messages) -> list[int]:
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_fast_scores_are_the_sums_of_single_scores(randomizer):
+def test_scores_are_the_sums_of_single_scores(randomizer):
     stream = source("scores")
     messages = encoded(randomizer, stream.below(randomizer.items, 60), stream)
     tally = FrequencyTally.of(randomizer, messages)
@@ -94,7 +94,7 @@ def test_fast_scores_are_the_sums_of_single_scores(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_tallies_merge_in_any_grouping(randomizer):
+def test_tallies_add_up_in_any_order(randomizer):
     stream = source("merge")
     messages = encoded(randomizer, stream.below(randomizer.items, 100), stream)
     whole = FrequencyTally.of(randomizer, messages)
@@ -108,7 +108,7 @@ def test_tallies_merge_in_any_grouping(randomizer):
         whole + FrequencyTally.zero(other)
 
 
-def test_what_is_no_message_is_refused():
+def test_tallies_of_invalid_messages_are_refused():
     with pytest.raises(ParameterError, match="codes"):
         FrequencyTally.of(KaryRandomizedResponse(1.0, 5), np.array([5]))
     with pytest.raises(ParameterError, match="codes"):
@@ -120,20 +120,20 @@ def test_what_is_no_message_is_refused():
 
 
 @pytest.mark.parametrize(("n", "columns"), [(0, 5), (1, 64), (23, 65), (200, 3), (40_000, 100)])
-def test_column_sums_count(n, columns):
+def test_column_sums_count_set_bits(n, columns):
     rows = source("columns").packed_bernoulli(0.3, n, columns)
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert column_sums(rows, columns).tolist() == bits[:, :columns].sum(axis=0).tolist()
 
 
-def test_the_fast_transform_is_the_matrix():
+def test_walsh_hadamard_is_the_product_with_the_matrix():
     signs = np.array([[(-1) ** (i & j).bit_count() for i in range(16)] for j in range(16)])
     table = source("walsh").below(100, 48).reshape(3, 16)
     assert np.array_equal(walsh_hadamard(table), table @ signs)
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_the_estimate_is_unbiased_and_varies_as_stated(randomizer):
+def test_raw_frequencies_are_unbiased_with_the_variance_of_the_formula(randomizer):
     n, rounds, k = 400, 1500, randomizer.items
     held = np.concatenate([np.zeros(200), np.ones(120), np.arange(80) % k]).astype(np.int64)
     truth = np.bincount(held, minlength=k) / n
@@ -171,11 +171,11 @@ vectors = arrays.arrays(np.float64, st.integers(1, 30), elements=finite)
 
 
 @given(vectors, vectors)
-def test_the_projection_is_the_nearest_point_of_the_simplex(raw, other):
+def test_project_simplex_is_the_nearest_point(raw, other):
     found = project_simplex(raw)
     assert found.min() >= 0
     assert found.sum() == pytest.approx(1, abs=1e-12)
-    # The nearest point of a convex set: no other point of it lies on the far side.
+    # The nearest point of a convex set: no point of the set is at an obtuse angle from it.
     target = np.resize(np.abs(other) + 1e-3, raw.size)
     target /= target.sum()
     assert (raw - found) @ (target - found) <= 1e-9
@@ -185,7 +185,7 @@ def test_the_projection_is_the_nearest_point_of_the_simplex(raw, other):
 
 
 @given(vectors)
-def test_other_post_processing_gives_what_it_says(raw):
+def test_clipped_and_normalised_frequencies_sum_to_one(raw):
     clipped = clip_and_normalise(raw)
     assert clipped.min() >= 0
     assert clipped.sum() == pytest.approx(1)
@@ -193,7 +193,7 @@ def test_other_post_processing_gives_what_it_says(raw):
     assert np.ptp(normalise(raw) - raw) < 1e-9
 
 
-def test_clipping_is_not_the_projection():
+def test_clipping_differs_from_the_projection():
     raw = np.array([0.7, 0.6, -0.2])
     assert np.linalg.norm(clip_and_normalise(raw) - project_simplex(raw)) > 0.01
     assert project_simplex(raw) == pytest.approx([0.55, 0.45, 0.0])
@@ -204,7 +204,7 @@ def test_clipping_is_not_the_projection():
                 function(wrong)
 
 
-def test_post_processing_helps_in_its_order():
+def test_post_processing_reduces_the_error_in_order():
     items, n = 300, 100_000
     truth = 1 / np.arange(1, items + 1)
     truth /= truth.sum()
@@ -217,13 +217,13 @@ def test_post_processing_helps_in_its_order():
     assert error["empirical-bayes"] < error["simplex"] < error["normalise"] <= error["raw"]
 
 
-def test_shrinking_finds_the_law_of_the_items():
+def test_shrinking_is_near_the_true_posterior_mean():
     stream = np.random.Generator(np.random.PCG64(5))
     truth = np.where(np.arange(6000) % 2, 0.0, 1 / 3000)
     errors = np.full(6000, 1e-4)
     raw = truth + errors * stream.normal(size=6000)
     found = shrink(raw, errors)
-    # The posterior mean under the true law, which nobody knows.
+    # The posterior mean under the true distribution, which estimators do not know.
     odds = np.exp((raw**2 - (raw - 1 / 3000) ** 2) / (2 * 1e-8))
     best = odds / (1 + odds) / 3000
     assert np.sum((found - truth) ** 2) < 1.1 * np.sum((best - truth) ** 2)
@@ -235,7 +235,7 @@ def test_shrinking_finds_the_law_of_the_items():
 
 
 def coverage(randomizer, confidence, simultaneous, rounds=400) -> tuple[int, int]:
-    """Rounds (of intervals, or of whole families) in which the limits hold."""
+    """Number of rounds (of intervals, or of whole families) in which the limits are valid."""
     n, k = 300, randomizer.items
     held = np.concatenate([np.zeros(150), np.arange(150) % k]).astype(np.int64)
     truth = np.bincount(held, minlength=k) / n
@@ -253,13 +253,13 @@ def coverage(randomizer, confidence, simultaneous, rounds=400) -> tuple[int, int
 
 @pytest.mark.parametrize("randomizer", [ALL[0], ALL[2], ALL[4], ALL[10]], ids=str)
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_intervals_hold_as_often_as_they_say(randomizer, simultaneous):
+def test_intervals_cover_at_their_confidence(randomizer, simultaneous):
     from scipy import stats
 
     holding, trials = coverage(randomizer, 0.9, simultaneous)
-    # Less often than by chance 1e-9 under a coverage of 90 %.
+    # Fails with chance 1e-9 if the coverage is 90 %.
     assert stats.binom.cdf(holding, trials, 0.9) > 1e-9
-    # The negative control: half as wide would be seen.
+    # The negative control: limits of half the width fail.
     holding, trials = coverage(randomizer, 0.5, False)
     assert stats.binom.cdf(holding, trials, 0.9) < 1e-9 or randomizer is ALL[2]
 
@@ -284,7 +284,7 @@ def test_limits_are_those_of_clopper_and_pearson():
 
 
 def test_simultaneous_limits_are_consistent():
-    # Shares near 1/2 and 1/2: each is known from the other as well.
+    # Shares near 1/2 and 1/2: each is determined by the other as well.
     limits = frequency_intervals(told([375, 500]), 0.95, simultaneous=True)
     assert limits.high[0] <= 1 - limits.low[1] + 1e-9
     alone = frequency_intervals(told([375, 500]), 0.975)
@@ -301,7 +301,7 @@ def test_p_values_are_binomial_tails():
         assert binomial_p_values(np.array(counts), 1000, mean) == pytest.approx(expected, rel=1e-9)
 
 
-def test_holm_rejects_more_than_bonferroni_and_no_more_than_it_may():
+def test_holm_rejects_more_than_bonferroni_within_its_error():
     p = np.array([0.04, 0.012, 0.013, 0.9])
     assert holm(p, 0.05).tolist() == [1, 2]
     assert (p <= 0.05 / 4).sum() == 1
@@ -312,11 +312,11 @@ def test_holm_rejects_more_than_bonferroni_and_no_more_than_it_may():
 @pytest.mark.parametrize(
     "randomizer", [OneBitHadamard(2.0, 50), HadamardRandomizer(2.0, 50, blocks=4)]
 )
-def test_heavy_hitters_are_heavy(randomizer):
+def test_heavy_hitters_exceed_the_threshold(randomizer):
     from scipy import stats
 
     n, rounds = 4000, 150
-    # Item 0 is frequent; items 1 to 9 sit just at the threshold and must not be named.
+    # Item 0 is frequent; items 1 to 9 are exactly at the threshold and must not be named.
     held = np.concatenate([np.zeros(2200), np.repeat(np.arange(1, 10), 200)]).astype(np.int64)
     stream = source("heavy")
     messages = encoded(randomizer, np.tile(held, rounds), stream)
@@ -330,14 +330,14 @@ def test_heavy_hitters_are_heavy(randomizer):
         naive += bool(set(np.flatnonzero(told_here.sums / n / told_here.gain > 0.05)) - {0})
     assert found == rounds
     assert stats.binom.sf(wrong - 1, rounds, 0.1) > 1e-9
-    # The negative control: naming what is estimated above the threshold errs nearly always.
+    # The negative control: naming all raw estimates above the threshold fails nearly always.
     assert stats.binom.sf(naive - 1, rounds, 0.1) < 1e-9
     for threshold, error in ((-0.1, 0.1), (0.1, 0.3), (0.1, 0.0)):
         with pytest.raises(ParameterError):
             items_above(told_here, threshold, error)
 
 
-def test_an_estimate_says_what_it_is():
+def test_an_estimate_as_text_has_its_privacy():
     tally = collect(OneBitHadamard(1.0, 5, public=True), np.arange(500) % 5, source("words"))
     estimate = estimate_frequencies(tally)
     assert (estimate.epsilon, estimate.clients, estimate.bits) == (1.0, 500, 500)
@@ -350,7 +350,7 @@ def test_an_estimate_says_what_it_is():
         estimate_frequencies(tally, "magic")
 
 
-def test_a_million_clients_stream_in_blocks():
+def test_a_million_clients_are_collected_in_blocks():
     values = np.arange(1_000_000, dtype=np.int16) % 1000
     for randomizer in (OneBitHadamard(1.0, 1000), LocalHashing(1.0, 1000)):
         tracemalloc.start()
@@ -362,14 +362,14 @@ def test_a_million_clients_stream_in_blocks():
 
 
 @pytest.mark.parametrize("items", [1, 2, 10])
-def test_shrinking_leaves_what_is_known_where_it_is(items):
+def test_shrinking_keeps_precise_estimates(items):
     stream = np.random.Generator(np.random.PCG64(6))
     truth = 2.0 ** -np.arange(1, items + 1)
     truth[-1] *= 2
     for error in (1e-2, 1e-3, 1e-5):
         raw = truth + error * stream.normal(size=items)
         found = shrink(raw, np.full(items, error))
-        # Never much worse than the raw estimate, which errs by √k errors.
+        # Never much worse than the raw estimate, whose error is √k standard errors.
         assert np.linalg.norm(found - truth) < 2 * np.linalg.norm(raw - truth) + 1e-3 * error
         assert found.min() >= 0
         assert found.sum() == pytest.approx(1)

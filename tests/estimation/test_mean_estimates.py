@@ -1,4 +1,4 @@
-"""Means of unit vectors: unbiased, as good as the formula says, and as good as was asked for."""
+"""Means of vectors: unbiased, with the error of the formula, close to the best possible error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def errors(randomizer, held: np.ndarray, runs: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("epsilon", TARGETS)
-def test_the_default_is_as_good_as_was_asked_for_within_the_bits(epsilon):
+def test_default_mean_randomizers_have_the_target_error_within_the_bits(epsilon):
     bits, most, _ = TARGETS[epsilon]
     alike = np.tile(unit_vectors(1), (N, 1))
     for randomizer in (
@@ -58,7 +58,7 @@ def test_the_default_is_as_good_as_was_asked_for_within_the_bits(epsilon):
     ):
         assert randomizer.message_bits <= bits
         for held in (unit_vectors(40), alike[:2]):
-            # Exact, over all draws of the clients.
+            # Exact expectation over all draws of the clients.
             assert randomizer.squared_error(held).mean() / N <= most
             assert np.sum(randomizer.bias(held) ** 2) < 1e-3 * most
         assert randomizer.worst_squared_error / N <= most
@@ -66,7 +66,7 @@ def test_the_default_is_as_good_as_was_asked_for_within_the_bits(epsilon):
 
 @pytest.mark.parametrize("epsilon", TARGETS)
 @pytest.mark.parametrize("kind", [PrivUnit, PrivUnitG])
-def test_full_precision_is_as_good_as_was_asked_for(kind, epsilon):
+def test_privunit_has_the_target_error(kind, epsilon):
     randomizer = kind(D, epsilon)
     exact = randomizer.mean_squared_error(unit_vectors(N))
     most = TARGETS[epsilon][2]
@@ -75,7 +75,7 @@ def test_full_precision_is_as_good_as_was_asked_for(kind, epsilon):
     assert randomizer.epsilon0 == pytest.approx(epsilon, rel=1e-9)
 
 
-def test_public_directions_come_near_full_precision_in_few_bits():
+def test_spherical_codes_are_near_privunit_in_few_bits():
     for epsilon, bits, over in [(1.0, 1, 1.17), (4.0, 6, 1.06), (8.0, 10, 1.04)]:
         code = SphericalCode(D, epsilon, code_bits=bits)
         reference = PrivUnit(D, epsilon)
@@ -98,8 +98,8 @@ def test_public_directions_come_near_full_precision_in_few_bits():
     ],
     ids=str,
 )
-def test_estimates_are_unbiased_and_errors_are_the_formula(randomizer):
-    """Over the clients' draws, and over the public directions where there are any."""
+def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
+    """Expectations over the clients' draws, and over public directions where there are any."""
     one = unit_vectors(1, 12, seed=3)
     clients = 4000
     held = np.tile(one, (clients, 1))
@@ -131,7 +131,7 @@ def test_estimates_are_unbiased_and_errors_are_the_formula(randomizer):
 
 @pytest.mark.parametrize("length", [0.0, 0.4])
 @pytest.mark.parametrize("kind", ["code", "unit", "unit-g"])
-def test_short_vectors_keep_their_length(kind, length):
+def test_means_of_short_vectors_keep_their_length(kind, length):
     randomizer = {
         "code": SphericalCode(8, 3.0, 2.0, 3),
         "unit": PrivUnit(8, 3.0, 2.0),
@@ -148,7 +148,7 @@ def test_short_vectors_keep_their_length(kind, length):
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_privunit_is_as_private_as_it_says(epsilon):
+def test_privunit_epsilon0_is_the_largest_density_ratio(epsilon):
     randomizer = PrivUnit(7, epsilon)
     with mp.workdps(40):
         gamma = mpf(randomizer.gamma)
@@ -168,38 +168,38 @@ def test_privunit_is_as_private_as_it_says(epsilon):
 
 
 @pytest.mark.parametrize("kind", [PrivUnit, PrivUnitG])
-def test_both_parts_of_the_sphere_are_uniform(kind):
-    """Given its part, ⟨x, V⟩ has the uniform law of that part."""
+def test_privunit_is_uniform_inside_and_outside_the_cap(kind):
+    """Given its part, ⟨x, V⟩ has the uniform distribution of that part."""
     randomizer = kind(6, 1.5, 1.0, 0.3)
     one = unit_vectors(1, 6)
     sent = randomizer.encode(np.tile(one, (20_000, 1)), source("parts")) @ one[0]
-    law = (
+    distribution = (
         stats.norm(scale=6**-0.5).cdf
         if kind is PrivUnitG
         else (lambda t: stats.beta(2.5, 2.5).cdf((t + 1) / 2))
     )
-    cut = law(0.3)
+    cut = distribution(0.3)
     for part, low, high in [(sent[sent >= 0.3], cut, 1.0), (sent[sent < 0.3], 0.0, cut)]:
-        assert stats.kstest((law(part) - low) / (high - low), "uniform").pvalue > 1e-9
-        assert stats.kstest(law(part), "uniform").pvalue < 1e-9
+        assert stats.kstest((distribution(part) - low) / (high - low), "uniform").pvalue > 1e-9
+        assert stats.kstest(distribution(part), "uniform").pvalue < 1e-9
 
 
-def test_as_printed_the_estimate_is_worse_than_nothing():
+def test_the_printed_l2_estimate_is_worse_than_zero():
     printed = L2Randomizer.as_printed(D, 1.0, clients=N)
     exact = printed.squared_error(unit_vectors(20)).mean() / N
-    assert exact > 2000  # the estimate 0 is never off by more than 1
+    assert exact > 2000  # the estimate 0 has an error of at most 1
     assert printed.epsilon0 < 0.97
     assert exact > 200 * L2Randomizer.best(D, 1.0, message_bits=10).worst_squared_error / N
 
 
-def test_more_clients_pay_for_a_wider_clip():
+def test_the_best_clip_widens_with_the_number_of_clients():
     assert best_clip(D, 1.0, 100) < best_clip(D, 1.0, 10**6) < best_clip(D, 1.0, 10**10)
     drawn = np.random.default_rng(0).normal(size=200_000)
     beyond = np.maximum(np.abs(drawn) - 2.0, 0) ** 2
     assert_mean(beyond, clipping_error(2.0))
 
 
-def test_tallies_merge_in_any_grouping():
+def test_tallies_add_up_in_any_order():
     randomizer = SphericalCode(5, 2.0, code_bits=2)
     messages = randomizer.encode(unit_vectors(12, 5), source("blocks"))
     parts = [MeanTally.of(randomizer, messages[i : i + 3], i) for i in range(0, 12, 3)]
@@ -225,7 +225,7 @@ def test_tallies_merge_in_any_grouping():
     ],
     ids=lambda r: type(r).__name__,
 )
-def test_an_estimate_says_what_it_is(randomizer):
+def test_an_estimate_as_text_has_its_privacy(randomizer):
     held = np.zeros((500, 40))
     held[:, 0] = 1
     estimate = estimate_mean(collect_mean(randomizer, held, source("words"), block_clients=64))
@@ -238,7 +238,7 @@ def test_an_estimate_says_what_it_is(randomizer):
     assert np.linalg.norm(estimate.projected - held[0]) <= np.linalg.norm(estimate.value - held[0])
 
 
-def test_projections_are_nearest():
+def test_project_ball_is_the_nearest_point():
     draws = np.random.default_rng(1)
     for norm in (1, 2, math.inf):
         far = draws.normal(size=6) * 3
@@ -252,7 +252,7 @@ def test_projections_are_nearest():
         project_ball(np.ones(2), 3, 1.0)
 
 
-def test_a_block_holds_no_more_than_it_must():
+def test_collect_mean_bounds_the_size_of_a_block():
     randomizer = SphericalCode(D, 2.0, code_bits=3)
     held = np.broadcast_to(unit_vectors(1), (10_000, D))
     tracemalloc.start()

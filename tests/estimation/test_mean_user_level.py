@@ -1,4 +1,4 @@
-"""User-level means: the range is found, the radius is right, and noise follows the range."""
+"""User-level means: the range is estimated, the radius covers, the noise follows the range."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def means(scheme: UserLevelMean, centre: float, seed: int = 0) -> np.ndarray:
     return centre + spread * drawn
 
 
-def test_the_radius_holds_for_everybody_and_the_printed_one_does_not():
+def test_the_radius_covers_all_clients_and_the_printed_one_fails():
     n, chance = 1000, 0.01
     ours = concentration_radius(1.0, 1, n, chance)
     failure = -math.expm1(n * math.log1p(-2 * stats.norm.sf(ours)))
@@ -39,8 +39,8 @@ def test_the_radius_holds_for_everybody_and_the_printed_one_does_not():
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_the_chance_of_a_wrong_bin_is_bounded(epsilon):
-    """Half of the clients in either of two bins, the worst case, simulated."""
+def test_wrong_bin_chance_bounds_the_simulated_chance(epsilon):
+    """Half of the clients in each of two bins, the worst case, simulated."""
     from turnout.estimation import FrequencyTally, estimate_frequencies
     from turnout.randomizers import OneBitHadamard
 
@@ -56,20 +56,20 @@ def test_the_chance_of_a_wrong_bin_is_bounded(epsilon):
         sent = randomizer.encode(held, source(f"run {run}"))
         raw = estimate_frequencies(FrequencyTally.of(randomizer, sent), "raw").raw
         wrong += int(np.argmax(raw)) not in (6, 7)
-    # A bound: not significantly exceeded.
+    # An upper bound: not significantly exceeded.
     assert stats.binom.sf(wrong - 1, runs, stated) > 1e-9
-    # With a fifth of the clients the bin is often wrong, so the bound says something.
+    # With a fifth of the clients the bin is often wrong, so the bound is not vacuous.
     assert wrong_bin_chance(epsilon, bins, clients // 5) == 1.0
 
 
-def test_the_printed_bound_needs_far_more_clients():
+def test_the_printed_bin_bound_needs_far_more_clients():
     c = 1 / math.tanh(0.25)
     printed = 2 * 100 * math.exp(-20_000 / (200 * c**2))
     assert wrong_bin_chance(0.5, 100, 20_000) < 1e-9 < printed
 
 
 @pytest.mark.parametrize("dimension", [1, 3])
-def test_estimates_are_near_and_as_private_as_stated(dimension):
+def test_user_level_means_are_accurate_with_the_declared_epsilon0(dimension):
     scheme = UserLevelMean(dimension, 2.0, 100.0, 5.0, 400, 6000, 0.001)
     held = means(scheme, 37.3)
     errors = []
@@ -83,16 +83,16 @@ def test_estimates_are_near_and_as_private_as_stated(dimension):
     first = scheme.range_randomizer
     assert first is not None
     assert scheme.epsilon0 == pytest.approx(first.epsilon0 + scheme.mean_randomizer.epsilon0)
-    # Without the range, noise would be as ±B: hundreds of times the variance.
+    # Without the range the noise would be proportional to B: hundreds of times the variance.
     assert scheme.mean_randomizer.radius < 100.0 / 15
     words = str(estimate)
     for word in ("all its samples", "trust: local", "ε = 2", "replace-one"):
         assert word in words
 
 
-def test_a_smaller_share_for_the_range_leaves_less_noise():
+def test_the_range_gets_the_least_sufficient_budget():
     ours = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
-    # The print halves ε₀.
+    # The thesis halves ε₀.
     assert ours.range_epsilon < 0.6 * 1.0
     printed = LInfRandomizer.best(1, 1.0, ours.mean_randomizer.radius)
     assert ours.mse_bound < 0.7 * printed.mse_bound(6000)
@@ -115,7 +115,7 @@ def test_more_samples_a_client_mean_less_noise():
     assert many.mse_bound < few.mse_bound / 50
 
 
-def test_what_cannot_be_found_is_refused():
+def test_too_few_clients_for_the_range_are_refused():
     with pytest.raises(UnsupportedError, match="too few"):
         _ = UserLevelMean(1, 0.1, 100.0, 5.0, 400, 50).range_epsilon
     with pytest.raises(ParameterError, match="clients"):
@@ -126,8 +126,8 @@ def test_what_cannot_be_found_is_refused():
     assert np.array_equal(narrow.centre([]), np.zeros(1))
 
 
-def test_binomial_controls_of_the_radius():
-    """The radius simulated: nobody out at ours, some at the printed one."""
+def test_the_radius_matches_binomial_simulations():
+    """Simulated means exceed the printed radius, and hardly ever ours."""
     drawn = np.abs(np.random.default_rng(3).normal(size=(400, 1000))).max(axis=1)
     ours = concentration_radius(1.0, 1, 1000, 0.01)
     printed = ours / math.sqrt(2)

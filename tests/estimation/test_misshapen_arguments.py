@@ -1,4 +1,4 @@
-"""Estimators, randomizers and releases made of misspelt or misshapen arguments are refused."""
+"""Estimators, randomizers and releases refuse arguments of a wrong type or shape."""
 
 import math
 
@@ -19,7 +19,7 @@ NO_COUNT = [-1, 2.5, "3", True, None, math.nan]
 
 
 @pytest.mark.parametrize("wrong", NO_COUNT)
-def test_a_number_of_clients_is_a_whole_one(wrong):
+def test_numbers_of_clients_must_be_whole(wrong):
     for build in (
         lambda: FrequencyTally(ITEMS, np.zeros(4, np.int64), wrong),
         lambda: MeanTally(L1Randomizer(8, 1.0), np.zeros(8), wrong, np.zeros((2, 8))),
@@ -30,8 +30,8 @@ def test_a_number_of_clients_is_a_whole_one(wrong):
 
 
 @pytest.mark.parametrize("wrong", ["False", "no", None, 0, 1, np.True_, math.nan])
-def test_a_choice_of_two_is_true_or_false(wrong):
-    """The word "False" counted as true."""
+def test_flags_must_be_true_or_false(wrong):
+    """The text "False" must not count as true."""
     for kind in (HadamardRandomizer, KaryRandomizedResponse, OneBitHadamard):
         with pytest.raises(ParameterError, match="public"):
             kind(1.0, 4, public=wrong)
@@ -40,13 +40,13 @@ def test_a_choice_of_two_is_true_or_false(wrong):
 
 
 @pytest.mark.parametrize("epsilons", ["12", ("1", "2"), (True, 2.0), (math.nan,), (1.0, -2.0)])
-def test_levels_are_numbers(epsilons):
-    """The word "12" was two levels, 1 and 2."""
+def test_levels_must_be_numbers(epsilons):
+    """The text "12" must not count as two levels, 1 and 2."""
     with pytest.raises(ParameterError, match="epsilons"):
         multi_level(8, epsilons, "k-ary")
 
 
-def test_sizes_seeds_and_bounds_are_what_they_should_be():
+def test_sizes_seeds_and_bounds_must_be_in_their_domain():
     for size in (*NO_COUNT, math.inf):
         with pytest.raises(ParameterError, match="size"):
             key_entropy(size, 1.0, 1)

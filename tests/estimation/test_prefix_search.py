@@ -1,4 +1,4 @@
-"""Heavy hitters among billions: found where they are, none named that is not."""
+"""Heavy hitters among billions of items: frequent ones are named, others rarely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def source(*name):
     return SimulationStreams(40).source(*name)
 
 
-def test_continuations_have_the_sums_of_single_scores():
+def test_scores_of_continuations_are_sums_of_single_scores():
     randomizer = OneBitHadamard(1.0, 2**7)
     stream = source("continued")
     messages = randomizer.encode(stream.below(2**7, 50), stream)
@@ -48,13 +48,15 @@ def test_frequent_items_of_sixty_bits_are_found():
     assert search.randomizer(4).message_bits == 1
 
 
-def ratio_of(laws):
-    """The largest ratio of an outcome's probabilities under two items."""
-    outcomes = set().union(*laws)
-    return max(a.get(out, 0) / b[out] for out in outcomes for a in laws for b in laws)
+def ratio_of(distributions):
+    """Largest ratio of an outcome's probabilities under two items."""
+    outcomes = set().union(*distributions)
+    return max(
+        a.get(out, 0) / b[out] for out in outcomes for a in distributions for b in distributions
+    )
 
 
-def test_a_client_pays_once_for_all_levels_together():
+def test_a_prefix_search_costs_one_message():
     search = PrefixSearch(epsilon=1.0, bits=2, first_bits=1, stride=1, width=2)
     assert search.lengths == (1, 2)
 
@@ -66,12 +68,14 @@ def test_a_client_pays_once_for_all_levels_together():
 
         return enumerate_outputs(client)
 
-    laws = [sent(item) for item in range(4)]
-    assert ratio_of(laws) == search.randomizer(0).ratio  # exactly, the public parts included
-    assert {count for law in laws for _, _, count in law} == {1}
+    distributions = [sent(item) for item in range(4)]
+    assert (
+        ratio_of(distributions) == search.randomizer(0).ratio
+    )  # exactly, the public parts included
+    assert {count for distribution in distributions for _, _, count in distribution} == {1}
 
     def everywhere(item):
-        """The wrong scheme: a message about each length."""
+        """The mutant: each client sends a message about each length."""
 
         def client(source):
             parts = (search.encode(np.array([item]), np.array([g]), source)[g] for g in (0, 1))
@@ -82,10 +86,10 @@ def test_a_client_pays_once_for_all_levels_together():
     assert ratio_of([everywhere(item) for item in (0, 3)]) == search.randomizer(0).ratio ** 2
 
 
-def test_what_sits_at_the_threshold_is_hardly_ever_named():
+def test_items_at_the_threshold_are_rarely_named():
     search = PrefixSearch(epsilon=3.0, bits=12, first_bits=8, stride=4, width=8)
     rounds, n = 120, 2000
-    people = np.array([7, 300, 4000, 77, 77])  # One fifth each: independent draws hold 0.2.
+    people = np.array([7, 300, 4000, 77, 77])  # each a fifth: independent draws have share 0.2
     wrong = naive = 0
     for trial in range(rounds):
         stream = source("null", trial)
@@ -101,7 +105,7 @@ def test_what_sits_at_the_threshold_is_hardly_ever_named():
     assert stats.binom.sf(naive - 1, rounds, 0.1) < 1e-9  # The negative control.
 
 
-def test_a_search_refuses_what_it_cannot_do():
+def test_a_prefix_search_refuses_invalid_arguments():
     for wrong in ({"bits": 62}, {"bits": 0}, {"stride": 25}, {"width": 0}, {"epsilon": 0.0}):
         with pytest.raises(ParameterError):
             PrefixSearch(**{"epsilon": 1.0, "bits": 20, **wrong})

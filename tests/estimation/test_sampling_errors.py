@@ -1,4 +1,4 @@
-"""Which truth an error bar is about: that of these clients, or of the population they came from."""
+"""Standard errors about the mean of these clients, and about the mean of their population."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from turnout.randomness import SimulationStreams
 
 RUNS, N = 400, 400
 POPULATION = np.array([0.6, 0.3, 0.1])
-SLACK = 6.5 * np.sqrt(0.05 * 0.95 / RUNS)  # of a coverage of 0.95; a false alarm of 1e-10
+SLACK = 6.5 * np.sqrt(0.05 * 0.95 / RUNS)  # for a coverage of 0.95; false alarm 1e-10
 FEWEST = 0.95 - SLACK
 
 
@@ -28,7 +28,7 @@ def coverage(low, high, truth):
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
-def test_central_intervals_cover_what_they_name(relation):
+def test_central_intervals_cover_clients_and_population(relation):
     privacy, source = (
         PrivacyRequest(1.0, "central", relation=relation),
         SimulationStreams(3).source("noise"),
@@ -45,7 +45,7 @@ def test_central_intervals_cover_what_they_name(relation):
     wide = [one.population_low for one in found], [one.population_high for one in found]
     assert coverage(low, high, shares) > FEWEST
     assert coverage(*wide, POPULATION) > FEWEST
-    # Noise alone says nothing about the population.
+    # Limits from noise alone do not cover the population's share.
     assert coverage(low, high, POPULATION) < 0.5
     z = np.array([(one.raw - POPULATION) / one.population_errors for one in found])
     assert np.mean(z**2) == pytest.approx(1, abs=0.25)
@@ -57,7 +57,7 @@ def test_central_intervals_cover_what_they_name(relation):
 @pytest.mark.parametrize(
     "randomizer", [KaryRandomizedResponse(5.0, 3), HadamardRandomizer(4.0, 3, blocks=2)]
 )
-def test_intervals_from_messages_cover_both(randomizer):
+def test_local_intervals_cover_clients_and_population(randomizer):
     source = SimulationStreams(3).source("messages")
     held = samples("messages")
     found = [estimate_frequencies(collect(randomizer, each, source)) for each in held]
@@ -74,7 +74,7 @@ def test_intervals_from_messages_cover_both(randomizer):
         assert coverage(raw - two, raw + two, POPULATION) < 0.7
 
 
-def test_the_variance_of_messages_tells_noise_and_sampling():
+def test_the_variance_of_messages_covers_noise_and_sampling():
     streams, randomizer = SimulationStreams(3), LInfRandomizer.best(1, 14.0, radius=4.0)
     draw, source = streams.generator("means"), streams.source("means")
     z, noise = [], []
@@ -85,12 +85,12 @@ def test_the_variance_of_messages_tells_noise_and_sampling():
         noise.append((found.value[0] - 1) / found.noise_error)
     assert np.mean(np.square(z)) == pytest.approx(1, abs=0.8)
     assert np.mean(np.square(noise)) > 3
-    # Where rows are alike, noise is what is left.
+    # Where rows are equal, only noise remains.
     alike = estimate_mean(collect_mean(randomizer, np.ones((200, 1)), source))
     assert alike.population_errors[0] < 1.5 * alike.noise_error
 
 
-def test_few_messages_of_a_block_tell_the_variance_of_all():
+def test_the_variance_of_few_messages_is_that_of_all():
     rows = np.tile([[0.6, 0.8, 0.0]], (600, 1)) * np.linspace(-1, 1, 600)[:, None]
     randomizer, source = SphericalCode(3, 6.0, code_bits=5), SimulationStreams(3).source("few")
     found = estimate_mean(collect_mean(randomizer, rows, source, block_clients=300))
@@ -101,7 +101,7 @@ def test_few_messages_of_a_block_tell_the_variance_of_all():
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-def test_the_central_bound_covers_a_population_as_spread_as_can_be(norm):
+def test_the_central_sampling_bound_covers_the_widest_population(norm):
     privacy, source = (
         PrivacyRequest(5.0, "central", relation="replace-one"),
         SimulationStreams(3).source(norm),
@@ -118,7 +118,7 @@ def test_the_central_bound_covers_a_population_as_spread_as_can_be(norm):
     assert np.mean(np.square(noise)) > 5  # and noise alone is far too little.
 
 
-def test_bounds_stay_in_their_domain():
+def test_sampling_bounds_stay_in_their_domain():
     errors = np.array([0.1, 0.1])
     assert sampling_bounds(np.array([9.0, 0.0]), errors, np.inf, 1.0, 4).tolist() == [0.0, 0.5]
     assert sampling_bounds(np.array([9.0, 0.0]), errors, 2, 1.0, 4).tolist() == [0.0, 0.0]

@@ -1,4 +1,4 @@
-"""Histograms of a client's messages: every one has its own bytes, in the fewest bits."""
+"""Histograms of a client's messages: each has its own bytes, in the fewest bits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_histograms_are_numbered_without_gaps(values, count):
         assert unpack_histogram(data, values, count) == list(words)
 
 
-def test_the_order_of_messages_is_not_sent():
+def test_histograms_do_not_depend_on_the_order_of_messages():
     assert len({pack_histogram(words, 9) for words in permutations((7, 0, 3, 3))}) == 1
 
 
-def test_what_is_no_histogram_is_refused():
-    # 35 histograms of 3 of 5 values, in one byte.
+def test_bytes_of_no_histogram_are_refused():
+    # There are 35 histograms of 3 messages of 5 values; they fit one byte.
     for data in (b"", b"\0\0", bytes([35]), bytes([255])):
         with pytest.raises(ParameterError):
             unpack_histogram(data, 5, 3)
@@ -41,7 +41,7 @@ def test_what_is_no_histogram_is_refused():
 @pytest.mark.parametrize("randomizer", [
     SeededCode(300, 2.0, 0.5), LInfRandomizer(300, 2.0, 0.5), L1Randomizer(300, 2.0, 0.5),
 ])  # fmt: skip
-def test_messages_of_every_randomizer_come_back_but_for_their_order(randomizer):
+def test_unpack_histogram_returns_the_sorted_messages(randomizer):
     generator = np.random.default_rng(1)
     messages = generator.integers(0, randomizer.radices, size=(6, len(randomizer.radices)))
     data = randomizer.pack_histogram(messages)

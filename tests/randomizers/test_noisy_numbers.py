@@ -1,4 +1,4 @@
-"""Numbers made noisy: exact levels, laws, Rényi levels, bytes."""
+"""Noisy numbers: exact levels and distributions, Rényi levels, bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def source(*name):
 
 
 def level_probability(halving: int, level: int) -> Fraction:
-    """P(G = level) from the weights alone: a fair coin a halving."""
+    """P(G = level) from the weights alone: a fair coin for each halving."""
     whole, rest = divmod(level, halving)
     return Fraction(int(geometric_weights(halving)[rest]), LARGEST_RANGE) / 2 ** (whole + 1)
 
@@ -31,23 +31,23 @@ def level_probability(halving: int, level: int) -> Fraction:
 @pytest.mark.parametrize(
     ("halving", "epsilon"), [(2, 1.0), (4, 1.0), (16, 0.7), (64, 2.0), (7, 5.0)]
 )
-def test_the_level_of_laplace_noise_is_that_of_its_enumerated_law(halving, epsilon):
+def test_laplace_epsilon0_is_that_of_the_enumerated_noise(halving, epsilon):
     randomizer = LaplaceRandomizer(epsilon, 1.0, halving=halving)
     steps, reach = randomizer.steps, 6 * halving
 
-    def law(place: int, message: int) -> Fraction:
+    def distribution(place: int, message: int) -> Fraction:
         return level_probability(halving, (abs(message - 2 * place) - 1) // 2) / 2
 
     ratios = []
     for message in range(-2 * reach + 1, 2 * (steps + reach), 2):
-        values = [law(place, message) for place in range(steps + 1)]
+        values = [distribution(place, message) for place in range(steps + 1)]
         ratios.append(max(values) / min(values))
     assert max(ratios) == randomizer.ratio == shift_ratio(halving, steps)
     assert randomizer.ratio <= exponential_below(epsilon) < shift_ratio(halving, steps + 1)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 30.0])
-def test_the_steps_of_laplace_noise_waste_little(epsilon):
+def test_laplace_epsilon0_is_close_to_epsilon(epsilon):
     randomizer = LaplaceRandomizer(epsilon, 3.0)
     assert randomizer.epsilon0 <= epsilon
     assert randomizer.epsilon0 >= epsilon - 2 * math.log(2) / 2**16
@@ -58,7 +58,7 @@ def test_the_steps_of_laplace_noise_waste_little(epsilon):
 
 
 class Scripted(Source):
-    """Answers draws in turn."""
+    """Source that returns given numbers in order."""
 
     secure = False
 
@@ -69,7 +69,7 @@ class Scripted(Source):
         return np.array([self.answers.pop(0) for _ in range(size)], dtype=np.int64)
 
 
-def test_a_level_is_drawn_by_its_weight():
+def test_a_laplace_level_is_drawn_by_its_weight():
     randomizer = LaplaceRandomizer(1.0, 1.0, halving=4)
     ends = np.cumsum(geometric_weights(4))
     for rest, (first, last) in enumerate(zip([0, *ends[:-1]], ends - 1, strict=True)):
@@ -82,17 +82,17 @@ def test_a_level_is_drawn_by_its_weight():
 
 
 @pytest.mark.parametrize("stream", [OSRandomness(), SimulationStreams(31).source("laplace")])
-def test_drawn_laplace_noise_has_the_enumerated_law(stream):
+def test_drawn_laplace_noise_has_the_enumerated_distribution(stream):
     randomizer = LaplaceRandomizer(2.0, 1.0, halving=4)
     n, top = 100_000, 20
     messages = randomizer.encode(np.full(n, 1.0), stream) - 2 * randomizer.steps
     levels = np.minimum((np.abs(messages) - 1) // 2, top)
-    law = [float(level_probability(4, level)) for level in range(top)]
-    law.append(1 - sum(law))
+    distribution = [float(level_probability(4, level)) for level in range(top)]
+    distribution.append(1 - sum(distribution))
     counts = np.bincount(levels, minlength=top + 1)
-    assert_frequencies(counts, law)
+    assert_frequencies(counts, distribution)
     assert_frequencies([(messages > 0).sum(), (messages < 0).sum()], [0.5, 0.5])
-    wrong = np.roll(law, 1)
+    wrong = np.roll(distribution, 1)
     assert_rejects(lambda seen: assert_frequencies(seen, wrong), {"one level off": counts})
 
 
@@ -101,7 +101,7 @@ NOISY = [LaplaceRandomizer(1.0, 2.0), LaplaceRandomizer(0.5, 0.1), GaussianRando
 
 @pytest.mark.parametrize("randomizer", NOISY, ids=str)
 @pytest.mark.parametrize("share", [-1.0, 0.2345, 1.0])
-def test_noisy_numbers_are_unbiased_and_vary_as_stated(randomizer, share):
+def test_noisy_numbers_are_unbiased_within_the_variance_bound(randomizer, share):
     value = share * randomizer.clip
     found = randomizer.decode(randomizer.encode(np.full(60_000, value), source("unbiased")))
     assert_mean(found, value)
@@ -114,7 +114,7 @@ def test_noisy_numbers_are_unbiased_and_vary_as_stated(randomizer, share):
 
 
 @pytest.mark.parametrize("randomizer", NOISY, ids=str)
-def test_noisy_numbers_survive_their_bytes(randomizer):
+def test_unpack_inverts_pack_of_noisy_numbers(randomizer):
     messages = randomizer.encode(np.linspace(-3, 3, 50), source("bytes"))
     data = randomizer.pack(messages)
     assert len(data) == 50 * randomizer.message_bits // 8
@@ -126,10 +126,10 @@ def test_noisy_numbers_survive_their_bytes(randomizer):
             randomizer.encode(wrong, source())
 
 
-def test_rounding_to_the_lattice_is_fair():
+def test_rounding_to_the_lattice_is_unbiased():
     randomizer = GaussianRandomizer(1.0, 1.0)
     step = randomizer.clip / randomizer.half_steps
-    # A third of a step: with tiny noise every place is one of two, the nearer twice as often.
+    # A third of a step: with tiny noise the place is the nearer of two points twice as often.
     fine = LaplaceRandomizer(30.0, 1.0, halving=2)
     value = -1 + fine.step / 3
     messages = fine.encode(np.full(30_000, value), source("fair"))
@@ -139,7 +139,7 @@ def test_rounding_to_the_lattice_is_fair():
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 5.0, 80.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 6.0])
-def test_the_gaussian_delta_is_the_exact_one_rounded_up(noise, epsilon):
+def test_gaussian_delta_is_the_exact_one_rounded_up(noise, epsilon):
     mpmath = pytest.importorskip("mpmath")
     found = GaussianRandomizer(noise, 3.0).delta(epsilon)
     with mpmath.workdps(400):
@@ -154,7 +154,7 @@ def test_the_gaussian_delta_is_the_exact_one_rounded_up(noise, epsilon):
         assert mpmath.mpf(found) > half
 
 
-def test_the_gaussian_says_what_it_is():
+def test_gaussian_randomizer_describes_itself():
     randomizer = GaussianRandomizer(2.0, 5.0)
     assert randomizer.epsilon0 == math.inf
     assert randomizer.rdp(3.0) == pytest.approx(1.5)
@@ -166,10 +166,10 @@ def test_the_gaussian_says_what_it_is():
             GaussianRandomizer(noise, 1.0)
 
 
-def test_gaussian_noise_is_normal():
+def test_drawn_gaussian_noise_is_normal():
     randomizer = GaussianRandomizer(1.5, 1.0)
     found = randomizer.decode(randomizer.encode(np.zeros(50_000), source("normal"))) / 1.5
     inner = stats.norm.ppf(np.linspace(0.02, 0.98, 49))
     cells = np.searchsorted(inner, found)
-    law = np.diff(stats.norm.cdf(np.concatenate([[-np.inf], inner, [np.inf]])))
-    assert_frequencies(np.bincount(cells, minlength=50), law)
+    distribution = np.diff(stats.norm.cdf(np.concatenate([[-np.inf], inner, [np.inf]])))
+    assert_frequencies(np.bincount(cells, minlength=50), distribution)

@@ -1,4 +1,4 @@
-"""A code whose seed is in the message: its law, its moments, and what it says of its errors."""
+"""Code with its seed in the message: distribution, moments and error bounds."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ def unit_vectors(dimension: int, count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("code", SMALL, ids=str)
 @pytest.mark.parametrize("length", [1.0, 0.4])
-def test_the_moments_are_those_of_all_messages(code, length):
+def test_moments_are_those_of_all_enumerated_messages(code, length):
     value = code.radius * length * unit_vectors(code.dimension, 1)
-    # A shorter vector is one of norm r or its negative, by a coin.
+    # A shorter vector becomes one of norm r or its negative, at random.
     up, down = (code.probabilities(sign * value[0] / length) for sign in (1, -1))
-    law = (1 + length) / 2 * up + (1 - length) / 2 * down
+    distribution = (1 + length) / 2 * up + (1 - length) / 2 * down
     words = vectors_of_messages(code)
-    mean = law @ words
+    mean = distribution @ words
     assert np.allclose(mean - value[0], code.bias(value), atol=1e-6)
-    error = law @ np.sum((words - mean) ** 2, axis=1)
+    error = distribution @ np.sum((words - mean) ** 2, axis=1)
     assert error == pytest.approx(code.squared_error(value)[0], rel=1e-6)
-    assert law @ np.sum(words**2, axis=1) == pytest.approx(code.worst_squared_error, rel=1e-9)
+    assert distribution @ np.sum(words**2, axis=1) == pytest.approx(
+        code.worst_squared_error, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("code", SMALL, ids=str)
-def test_a_vector_and_its_negative_are_as_far_apart_as_the_law_says(code):
+def test_a_vector_and_its_negative_attain_the_total_variation(code):
     for value in code.radius * unit_vectors(code.dimension, 20):
         up, down = code.probabilities(value), code.probabilities(-value)
         stated = getattr(code.priced_as, "total_variation", math.tanh(code.epsilon0 / 2))
@@ -52,7 +54,7 @@ def test_a_vector_and_its_negative_are_as_far_apart_as_the_law_says(code):
         assert max(np.abs(up - other).sum() / 2 for other in others) <= stated * (1 + 1e-12)
 
 
-def test_a_shorter_vector_s_messages_have_the_stated_law():
+def test_short_vectors_have_the_mixed_distribution():
     code, length = SMALL[0], 0.4
     value = unit_vectors(6, 1)[0] * code.radius
     messages = code.encode(
@@ -62,7 +64,8 @@ def test_a_shorter_vector_s_messages_have_the_stated_law():
     up, down = code.probabilities(value), code.probabilities(-value)
     assert_frequencies(seen, (1 + length) / 2 * up + (1 - length) / 2 * down)
     assert_rejects(
-        lambda law: assert_frequencies(seen, law), {"the length dropped": up, "no length": down}
+        lambda distribution: assert_frequencies(seen, distribution),
+        {"the length dropped": up, "no length": down},
     )
 
 
@@ -79,11 +82,11 @@ def test_the_bias_of_dense_vectors_is_small(dimension):
     noise = math.sqrt(code.worst_squared_error / clients)
     along = float(found @ vector)
     assert along == pytest.approx(1.0, abs=0.02 + 5 * noise / math.sqrt(dimension))
-    # 0.06 is what 64 classes of signs leave at d = 300 of a bias that one alone has (0.24).
+    # At d = 300 64 classes of signs leave a bias of 0.06; one class leaves 0.24.
     assert np.linalg.norm(found - along * vector) <= 1.15 * math.hypot(noise, 0.07)
 
 
-def test_one_hot_vectors_are_badly_off_and_within_the_bound():
+def test_the_bias_of_one_hot_vectors_is_large_but_within_the_bound():
     code = SeededCode(64, 2.0, 1.0, 8, 2, seed_bits=10)
     bias = float(np.linalg.norm(code.bias(np.eye(1, 64))))
     assert 0.2 < bias <= math.sqrt(code.worst_squared_bias)
@@ -109,13 +112,13 @@ def test_moments_over_too_many_seeds_are_refused():
         ({"seed_bits": 49}, "seed_bits = 49"),
     ],
 )
-def test_bad_codes_are_refused_in_one_line(changes, line):
+def test_invalid_codes_are_refused_in_one_line(changes, line):
     with pytest.raises(ParameterError, match=line) as caught:
         SeededCode(**({"dimension": 20, "epsilon": 1.0} | changes))
     assert "\n" not in str(caught.value)
 
 
-def test_the_largest_normals_are_those_of_samples():
+def test_largest_normals_match_a_simulation():
     drawn = np.sort(np.abs(np.random.default_rng(1).normal(size=(50_000, 16))), axis=1)
     for largest in (1, 3, 16):
         assert_mean(drawn[:, -largest:].sum(axis=1), largest_normals(16, largest))
@@ -125,7 +128,7 @@ def test_the_largest_normals_are_those_of_samples():
     assert_mean(lengths, mean_length(7))
 
 
-def test_seeds_have_words_of_their_own():
+def test_words_of_different_seeds_are_independent():
     words = mixed_words(np.arange(2000), 4)
     assert len(np.unique(words)) == words.size
     bits = np.unpackbits(words.view(np.uint8), axis=1).astype(float)

@@ -1,4 +1,4 @@
-"""Bytes, public randomness, rotations and what is refused."""
+"""Vector messages: bytes, public randomness, rotations, and refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALL = [
 
 
 def vectors(randomizer, clients: int) -> np.ndarray:
-    """Vectors on the edge of what is allowed."""
+    """Vectors on the boundary of the ball."""
     drawn = np.random.default_rng(5).normal(size=(clients, randomizer.dimension))
     if isinstance(randomizer, BinaryVectorRandomizer):
         return (drawn > 0).astype(int)
@@ -60,7 +60,7 @@ def vectors(randomizer, clients: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=lambda r: type(r).__name__)
-def test_messages_are_as_long_as_stated_and_come_back(randomizer):
+def test_packed_messages_have_message_bits_and_unpack(randomizer):
     messages = randomizer.encode(vectors(randomizer, 11), OSRandomness())
     data = randomizer.pack(messages)
     assert len(data) == math.ceil(11 * randomizer.message_bits / 8)
@@ -70,7 +70,7 @@ def test_messages_are_as_long_as_stated_and_come_back(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=lambda r: type(r).__name__)
-def test_vectors_that_are_not_allowed_are_refused(randomizer):
+def test_vectors_outside_the_ball_are_refused(randomizer):
     right = vectors(randomizer, 2).astype(float)
     for wrong in (
         right[0],
@@ -83,20 +83,20 @@ def test_vectors_that_are_not_allowed_are_refused(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL[:-2], ids=lambda r: type(r).__name__)
-def test_messages_that_nobody_sends_are_refused(randomizer):
+def test_invalid_messages_are_refused(randomizer):
     for wrong in (-1, max(randomizer.radices)):
         with pytest.raises(ParameterError, match="messages"):
             randomizer.total(np.full((1, len(randomizer.radices)), wrong))
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=lambda r: type(r).__name__)
-def test_blocks_of_messages_add_up(randomizer):
+def test_totals_of_blocks_add_up(randomizer):
     messages = randomizer.encode(vectors(randomizer, 9), SimulationStreams(1).source("c"), 40)
     parts = randomizer.total(messages[:4], 40) + randomizer.total(messages[4:], 44)
     assert np.allclose(parts, randomizer.total(messages, 40), atol=1e-5)
 
 
-def test_public_words_do_not_depend_on_blocks():
+def test_public_words_do_not_depend_on_the_blocks_read():
     public = PublicRandomness(3, "words")
     whole = public.words(100, 10, 6)
     assert np.array_equal(whole[4:7], public.words(104, 3, 6))
@@ -119,7 +119,7 @@ def test_public_normals_are_normal():
 @pytest.mark.parametrize(
     "rotation", [HadamardRotation(5, 1), CosineRotation(5, 1), CosineRotation(7, 2, 11)], ids=str
 )
-def test_rotations_keep_lengths_and_turn_back(rotation):
+def test_rotations_keep_lengths_and_are_inverted(rotation):
     given = np.random.default_rng(0).normal(size=(4, rotation.dimension))
     turned = rotation.forward(given)
     assert np.allclose(np.sum(turned**2, axis=1), np.sum(given**2, axis=1))
@@ -128,7 +128,7 @@ def test_rotations_keep_lengths_and_turn_back(rotation):
 
 
 @pytest.mark.parametrize("redundancy", [1.5, 2, 4])
-def test_kashins_coordinates_are_bounded_and_stand_for_the_vector(redundancy):
+def test_kashin_coordinates_are_bounded_and_represent_the_vector(redundancy):
     d = 200
     frame = KashinFrame(d, 3, int(redundancy * d))
     given = vectors(SphericalCode(d, 1.0), 30)
@@ -137,12 +137,12 @@ def test_kashins_coordinates_are_bounded_and_stand_for_the_vector(redundancy):
     spread = frame.bounded(given, bound)
     assert np.abs(spread).max() <= bound
     assert np.abs(frame.backward(spread) - given).max() < 1e-6
-    # The rotation alone goes far beyond.
+    # The rotation alone exceeds the bound by far.
     assert np.abs(frame.forward(given)).max() > 1.3 * bound
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 7.3, 20.0, 30.0])
-def test_a_turned_bit_is_on_the_grid_and_private(epsilon):
+def test_a_flip_probability_is_on_the_grid_and_private(epsilon):
     p = flip_probability(epsilon)
     assert (p * LARGEST_RANGE).is_integer()
     ratio = flip_ratio(p)
@@ -152,7 +152,7 @@ def test_a_turned_bit_is_on_the_grid_and_private(epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 25.0])
 @pytest.mark.parametrize("levels", [1, 2, 4])
-def test_water_filling_is_the_best_of_all_budgets(epsilon, levels):
+def test_water_filling_has_the_least_error_of_all_budgets(epsilon, levels):
     def noise(shares: np.ndarray) -> np.ndarray:
         return np.sum(bit_weights(levels) ** 2 / np.tanh(shares / 2) ** 2, axis=-1)
 
@@ -166,13 +166,13 @@ def test_water_filling_is_the_best_of_all_budgets(epsilon, levels):
         assert best == pytest.approx(printed, rel=1e-3)
 
 
-def test_norms_contain_one_another():
+def test_contained_radius_contains_the_ball():
     drawn = np.random.default_rng(4).normal(size=(500, 30)) ** 5
     for p in (1, 1.3, 2, 5, math.inf):
         unit = drawn / np.linalg.norm(drawn, ord=p, axis=1, keepdims=True)
         for q in (1, 2, math.inf):
             assert np.linalg.norm(unit, ord=q, axis=1).max() <= contained_radius(p, q, 30, 1) + 1e-9
-    # Remark 3.4.1 of the thesis has it the other way round: this ℓ1.5 vector is in no ℓ1 ball of
+    # Remark 3.4.1 of the thesis has the opposite inclusion: this ℓ1.5 vector is in no ℓ1 ball of
     # the same radius.
     flat = np.full(30, 30 ** (-1 / 1.5))
     assert np.linalg.norm(flat, ord=1.5) == pytest.approx(1)
@@ -181,7 +181,7 @@ def test_norms_contain_one_another():
 
 @pytest.mark.parametrize("norm", [1, 1.2, 2, 3, math.inf])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_any_norm_has_a_randomizer(norm, seed):
+def test_best_randomizer_serves_every_norm(norm, seed):
     randomizer = best_randomizer(norm, 40, 2.0, 1.5, message_bits=30, public_seed=seed)
     assert randomizer.message_bits <= 30
     drawn = np.random.default_rng(4).normal(size=(5, 40)) ** 3

@@ -1,4 +1,4 @@
-"""Private estimates of files: unbiased, at the stated price, in each model."""
+"""Private estimates from files: unbiased, with the declared ε, in each trust model."""
 
 import math
 import re
@@ -56,12 +56,16 @@ def vectors(tmp_path):
 
 
 @pytest.mark.parametrize("name", all_mechanisms())
-def test_epsilon_in_the_answer_is_the_randomizers_own_by_enumeration(items, name):
+def test_the_epsilon_of_an_estimate_is_that_of_the_enumeration(items, name):
     found = frequencies(items, 4, LOCAL, source(), mechanism=name)
     randomizer, _ = frequency_randomizer(1.0, 4, name)
-    laws = [randomizer.probabilities(item) for item in range(4)]
+    distributions = [randomizer.probabilities(item) for item in range(4)]
     ratio = max(
-        one[m] / other[m] for one in laws for other in laws for m in range(len(one)) if other[m]
+        one[m] / other[m]
+        for one in distributions
+        for other in distributions
+        for m in range(len(one))
+        if other[m]
     )
     assert isinstance(ratio, Fraction)
     assert found.cost.epsilon == found.cost.local_epsilon <= 1.0
@@ -71,7 +75,7 @@ def test_epsilon_in_the_answer_is_the_randomizers_own_by_enumeration(items, name
 
 
 @pytest.mark.parametrize("privacy", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
-def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, privacy):
+def test_frequencies_are_unbiased(items, privacy):
     truth, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.4, 0.2, 0.1])
     runs = [frequencies(items, 4, privacy, source(i)) for i in range(12)]
     raw = np.mean([found.raw for found in runs], axis=0)
@@ -91,17 +95,17 @@ def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
     truth, unclipped = clip_rows(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
     runs = [mean(vectors, norm, radius, privacy, source(i)) for i in range(3)]
     value = np.mean([found.value for found in runs], axis=0)
-    # The bound's root over all coordinates bounds each coordinate's error.
+    # The root of the bound over all coordinates bounds each coordinate's error.
     error = math.sqrt(max(found.mse_bound for found in runs) / len(runs))
     assert np.all(abs(value - truth) < SIX_SIGMA * error)
-    if norm == "l1":  # Where clipping takes most.
+    if norm == "l1":  # the norm whose clipping changes most
         assert np.linalg.norm(unclipped - truth) > 0.1
     if privacy.trust == "central":
         assert np.all(abs(value - truth) < SIX_SIGMA * runs[0].noise_errors / 3**0.5 * 1.2)
         assert norm == "linf" or np.any(abs(value - unclipped) > SIX_SIGMA * error)
 
 
-def test_a_mean_within_bits_uses_no_more(vectors):
+def test_a_mean_keeps_its_budget_of_bits(vectors):
     found = mean(vectors, "l2", 1.0, PrivacyRequest(4.0, "local", bits=6), source())
     randomizer, _ = mean_randomizer("l2", 5, 4.0, 1.0, 6)
     assert found.cost.message_bits == randomizer.message_bits <= 6
@@ -111,11 +115,11 @@ def test_a_mean_within_bits_uses_no_more(vectors):
     assert free.worst_squared_error <= 1.15 * PrivUnit(5, 4.0, 1.0).worst_squared_error
     tight = mean_randomizer("l2", 5, 4.0, 1.0, 1)[0]
     assert tight.message_bits == 1
-    # A client's own public directions would tell who sent what.
+    # Public directions of a client would identify the sender of its message.
     assert not isinstance(mean_randomizer("l2", 5, 4.0, 1.0, public=False)[0], SphericalCode)
 
 
-def test_the_mechanism_has_about_the_least_error_and_few_bits():
+def test_the_chosen_mechanism_has_about_the_least_error_and_few_bits():
     for epsilon, size in [(0.5, 4), (1.0, 1000), (4.0, 50), (8.0, 50)]:
         chosen, _ = frequency_randomizer(epsilon, size)
         others = [frequency_randomizer(epsilon, size, name)[0] for name in all_mechanisms()]
@@ -130,15 +134,15 @@ def test_the_mechanism_has_about_the_least_error_and_few_bits():
         frequency_randomizer(1.0, 1000, bits=1, public=False)
 
 
-def laplace_law(t, s, top):
+def laplace_distribution(t, s, top):
     weights = np.exp(-np.abs(np.arange(-top, top + 1)) * s / t)
     return weights / weights.sum()
 
 
-def folded(law, top=9):
-    """Both tails beyond ±``top`` in one place each."""
-    middle = len(law) // 2
-    kept = law[middle - top : middle + top + 1].copy()
+def folded(distribution, top=9):
+    """The distribution with each tail beyond ±``top`` collected in one place."""
+    middle = len(distribution) // 2
+    kept = distribution[middle - top : middle + top + 1].copy()
     kept[[0, -1]] += (1 - kept.sum()) / 2
     return kept
 
@@ -147,11 +151,11 @@ def counted(drawn, top=9):
     return np.bincount(np.clip(drawn, -top, top) + top, minlength=2 * top + 1)
 
 
-def test_discrete_laplace_noise_has_its_law():
-    law = folded(laplace_law(3, 2, 200))
+def test_discrete_laplace_noise_has_its_distribution():
+    distribution = folded(laplace_distribution(3, 2, 200))
 
     def agrees(counts):
-        assert_frequencies(counts, law)
+        assert_frequencies(counts, distribution)
 
     agrees(counted(discrete_laplace(3, 2, 200_000, OSRandomness())))
     wrong = {
@@ -165,7 +169,7 @@ def test_discrete_laplace_noise_has_its_law():
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 7.0])
 @pytest.mark.parametrize("reach", [1, 2, 12345, 2**30])
-def test_laplace_noise_is_priced_by_its_own_ratio(epsilon, reach):
+def test_laplace_epsilon_is_the_ratio_of_its_probabilities(epsilon, reach):
     noise = laplace_noise(epsilon, reach)
     t, s = noise.scale
     exact = Fraction(reach * s, t)
@@ -176,7 +180,7 @@ def test_laplace_noise_is_priced_by_its_own_ratio(epsilon, reach):
         assert drawn.std() == pytest.approx(noise.deviation, rel=0.12)
 
 
-def test_gaussian_noise_is_priced_as_dp_accounting_prices_it():
+def test_gaussian_epsilon_agrees_with_dp_accounting():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     noise = gaussian_noise(1.0, 1e-6, 3.0)
@@ -190,7 +194,7 @@ def test_gaussian_noise_is_priced_as_dp_accounting_prices_it():
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 @pytest.mark.parametrize("delta", [None, 1e-6])
-def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, delta):
+def test_no_row_changes_a_sum_beyond_the_sensitivity(relation, norm, delta):
     dimension = 6
     privacy = PrivacyRequest(1.0, "central", delta=delta, relation=relation)
     noise, weight = mean_noise(norm, dimension, privacy)
@@ -206,7 +210,7 @@ def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, d
     else:
         reach = max(math.sqrt((move.astype(float) ** 2).sum()) for move in moves)
         assert gaussian_noise(1.0, 1e-6, reach).deviation <= noise.deviation
-    # And it is made for no more than that: less noise would be worth more than ε.
+    # Some row reaches the sensitivity: less noise would cost more than ε.
     if noise.law == "laplace":
         assert reach > (1 - 1e-6) * largest
     else:
@@ -214,7 +218,7 @@ def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, d
     assert np.all(np.abs(rows).max(axis=1) <= UNITS)
 
 
-def test_counts_change_by_what_the_relation_says(items):
+def test_counts_change_by_the_sensitivity_of_the_relation(items):
     found = {
         name: frequencies(items, 4, PrivacyRequest(1.0, "central", relation=name), source())
         for name in ("add-remove", "replace-one")
@@ -227,7 +231,7 @@ def test_counts_change_by_what_the_relation_says(items):
     assert found["replace-one"].clients == HELD.size
 
 
-def test_what_may_not_be_asked():
+def test_invalid_requests_are_refused():
     for wrong, name in [
         (lambda: PrivacyRequest(1.0, "central"), "relation"),
         (lambda: PrivacyRequest(1.0, "central", relation="zero-out"), "relation"),
@@ -248,7 +252,7 @@ def written(path, text):
     return path
 
 
-def test_items_from_each_kind_of_file(tmp_path, monkeypatch):
+def test_items_are_read_from_each_kind_of_file(tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "BLOCK_ROWS", 2)
     text = "town,age\nBonn,3\nUlm,0\nBonn,1\nUlm,2\nBonn,3\n"
     file = written(tmp_path / "a.csv", text)
@@ -280,12 +284,12 @@ def test_items_from_each_kind_of_file(tmp_path, monkeypatch):
         ("a.txt", "3\n", StorageError, "expected a .npy, .csv or .parquet file"),
     ],
 )
-def test_files_that_are_refused(tmp_path, name, text, error, match):
+def test_invalid_files_of_items_are_refused(tmp_path, name, text, error, match):
     with pytest.raises(error, match=match):
         list(item_blocks(written(tmp_path / name, text), 4))
 
 
-def test_vectors_that_are_refused(tmp_path):
+def test_invalid_files_of_vectors_are_refused(tmp_path):
     with pytest.raises(ParameterError, match="a number in each cell"):
         list(vector_blocks(written(tmp_path / "a.csv", "x,y\n1,Bonn\n")))
     with pytest.raises(ParameterError, match="finite numbers"):
@@ -296,7 +300,7 @@ def test_vectors_that_are_refused(tmp_path):
         mean(tmp_path / "a.csv", "l2", math.nan, LOCAL, source())
 
 
-def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
@@ -322,7 +326,7 @@ def test_a_folder_of_parquet_files_is_one_column(tmp_path):
         list(item_blocks(tmp_path, 4, column="age"))
 
 
-def test_parquet_columns(tmp_path):
+def test_parquet_columns_are_selected_by_name(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     held = {"age": [3, 0, 1], "town": ["Ulm", "Bonn", "Ulm"], "x": [0.5, 1.5, 2.5]}
@@ -341,7 +345,7 @@ def test_parquet_columns(tmp_path):
         list(item_blocks(file, 4))
 
 
-def test_the_page_names_every_option_of_every_estimate():
+def test_the_page_documents_every_option_of_every_estimate():
     text = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     for name, command in estimate.commands.items():
         row = next(line for line in text.splitlines() if f"`turnout estimate {name} FILE`" in line)

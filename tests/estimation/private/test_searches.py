@@ -1,4 +1,4 @@
-"""``turnout estimate heavy-hitters`` and ``user-mean`` as their users run them."""
+"""Commands ``turnout estimate heavy-hitters`` and ``user-mean``."""
 
 import json
 
@@ -21,7 +21,7 @@ def source(name):
 
 
 def run(*words):
-    """Standard output; errors are raised as the command line's main function would see them."""
+    """Standard output of a command; its errors are raised."""
     result = CliRunner().invoke(
         estimate, [str(word) for word in words], standalone_mode=False, env={"COLUMNS": "200"}
     )
@@ -41,7 +41,7 @@ def words(tmp_path):
     return path
 
 
-def test_words_that_nobody_listed_are_named(words):
+def test_frequent_words_are_named_without_a_list(words):
     text = run("heavy-hitters", words, "--letters", 9, "--epsilon", 5, "--threshold", 0.02)
     named = [line.split()[0] for line in text.splitlines()[2:4]]
     assert named == ["hello", "thank*you"]
@@ -58,7 +58,7 @@ def test_words_that_nobody_listed_are_named(words):
 
 
 @pytest.mark.parametrize("size", [10**3, 10**15])
-def test_numbers_of_both_kinds_of_domain(tmp_path, size):
+def test_frequent_numbers_are_named_in_small_and_large_domains(tmp_path, size):
     held = np.random.default_rng(4).integers(0, size, 20_000)
     held[:9000] = size - 5
     np.save(tmp_path / "n.npy", held)
@@ -68,7 +68,7 @@ def test_numbers_of_both_kinds_of_domain(tmp_path, size):
     assert abs(found.values[0] - 0.45) < 6 * found.noise_errors[0]
 
 
-def test_labels_are_named_above_the_threshold_alone(tmp_path):
+def test_only_labels_above_the_threshold_are_named(tmp_path):
     (tmp_path / "towns.txt").write_text("Bonn\nUlm\nKiel\n")
     people = np.repeat(["Bonn", "Ulm", "Kiel"], [6000, 3500, 500])
     (tmp_path / "t.csv").write_text("town\n" + "\n".join(people) + "\n")
@@ -78,7 +78,7 @@ def test_labels_are_named_above_the_threshold_alone(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["", "a", "zebra", "thankyou", "o'hara", "München"])
-def test_words_come_back_cut_and_without_what_is_no_letter(word):
+def test_words_are_cut_and_other_characters_replaced(word):
     plain = "".join(letter if "a" <= letter <= "z" else "*" for letter in word.lower())
     assert word_of(word_code(word, 8), 8) == plain[:8]
     assert word_code(word, 8) < 2**40
@@ -99,7 +99,7 @@ def trips(tmp_path):
 ASKED = ["--radius", 180, "--deviation", 10, "--epsilon", 4]
 
 
-def test_all_rows_of_a_client_are_one(trips):
+def test_all_rows_of_a_client_are_averaged(trips):
     truth = float(np.load(trips / "wide.npy").mean())
     long = run(
         "user-mean", trips / "trips.csv", "--client", "rider", "--column", "minutes", "--column",
@@ -110,14 +110,14 @@ def test_all_rows_of_a_client_are_one(trips):
     assert [row["coordinate"] for row in found["mean"]] == ["minutes", "minus"]
     for row, value in zip(found["mean"], (truth, -truth), strict=True):
         assert abs(row["mean"] - value) < 6 * row["noise_standard_error"]
-        assert row["noise_standard_error"] < 3  # as τ and not as the radius
+        assert row["noise_standard_error"] < 3  # proportional to τ and not to the radius
     assert found["epsilon"] <= 4
     text = run("user-mean", trips / "wide.npy", *ASKED, "--picture", trips / "mean.svg")
     assert "one row of the file, all that it holds" in text
     assert (trips / "mean.svg").exists()
 
 
-def test_names_and_words_are_told_apart_and_missing_ones_filled(tmp_path):
+def test_nul_characters_count_and_missing_entries_are_filled(tmp_path):
     rows = [f"{who},{word},{x}" for who, word, x in (("a", "ann", 1), ("a\0", "an\0n", 3)) * 400]
     (tmp_path / "t.csv").write_text("who,word,x\n" + "\n".join([*rows, "b,,", "c,bob,5"]) + "\n")
     words = ["heavy-hitters", tmp_path / "t.csv", "--column", "word", "--letters", 4, "--json"]
@@ -134,7 +134,7 @@ def test_names_and_words_are_told_apart_and_missing_ones_filled(tmp_path):
     assert sorted(means.ravel().tolist()) == [1.0, 3.0, 4.0, 5.0]
 
 
-def test_both_messages_of_a_client_have_the_stated_ratio():
+def test_both_messages_of_a_client_have_ratio_epsilon0():
     scheme = UserLevelMean(1, 1.0, 40.0, 1.0, 4, 4000, 0.01)
     assert scheme.bins > 2
     centre = np.zeros(1)
@@ -176,7 +176,7 @@ def test_both_messages_of_a_client_have_the_stated_ratio():
         (["user-mean", "n.csv", *ASKED], UnsupportedError, "too few"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, words, kind, match):
+def test_invalid_combinations_of_options_are_refused(tmp_path, monkeypatch, words, kind, match):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.csv").write_text("w\na\n")
     (tmp_path / "n.csv").write_text("a,b\n1,2\n3,4\n")
@@ -184,6 +184,6 @@ def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, words, kind, matc
         run(*words)
 
 
-def test_a_missing_column_beside_client_is_said(trips):
+def test_a_missing_column_with_client_is_an_error(trips):
     with pytest.raises(ParameterError, match="that are averaged"):
         user_mean(trips / "trips.csv", 4.0, 180.0, 10.0, source("c"), client="rider", samples=4)

@@ -1,4 +1,4 @@
-"""Means from several shuffled messages: chosen before data are seen, priced by what is proved."""
+"""Means from several shuffled messages: chosen from public numbers, priced by a proved bound."""
 
 import math
 from collections import Counter
@@ -26,23 +26,23 @@ ASK = PrivacyRequest(2.0, "shuffled", delta=1e-5)
 
 
 def views(randomizer, records):
-    """Law of what the shufflers show, one multiset a message number, by enumerating ``encode``."""
+    """Distribution of the shufflers' outputs, one multiset a message number, by enumeration."""
     radices = randomizer.radices
-    law = {tuple(() for _ in radices): 1.0}
+    distribution = {tuple(() for _ in radices): 1.0}
     for record in records:
         own = randomizer.probabilities(np.array(record)).reshape(radices)
         grown = Counter()
-        for view, chance in law.items():
+        for view, chance in distribution.items():
             for words in product(*map(range, radices)):
                 held = zip(view, words, strict=True)
                 after = tuple(tuple(sorted((*seen, word))) for seen, word in held)
                 grown[after] += chance * own[words]
-        law = grown
-    return law
+        distribution = grown
+    return distribution
 
 
 def true_delta(randomizer, clients, epsilon):
-    """The largest δ over all records of everybody, one view at a time."""
+    """Largest δ over all records of all clients, by enumeration of views."""
     records = list(product((-1.0, 0.3, 1.0), repeat=randomizer.dimension))
     found, k = 0.0, math.exp(epsilon)
     for others in combinations_with_replacement(records, clients - 1):
@@ -62,19 +62,19 @@ def true_delta(randomizer, clients, epsilon):
     ],
     ids=["2 levels, n=2", "2 levels, n=4", "3 levels, n=3", "2 coordinates, n=3"],
 )
-def test_the_price_of_several_messages_holds_event_by_event(randomizer, clients):
+def test_the_epsilon_of_several_messages_holds_by_enumeration(randomizer, clients):
     delta = 0.02
     price = shuffled_epsilon(randomizer, clients, delta)
     assert price < randomizer.epsilon0
     assert true_delta(randomizer, clients, price) <= delta * (1 + 1e-9)
-    # A price that forgets one of the messages is too low.
-    messages = [law for law, count in randomizer.shuffled_as for _ in range(count)]
+    # A price that omits one of the messages is too low.
+    messages = [priced for priced, count in randomizer.shuffled_as for _ in range(count)]
     smallest = min(messages, key=lambda message: message.epsilon0)
     forgotten = shuffled_price([(smallest, 1)], clients, delta)
     assert true_delta(randomizer, clients, forgotten) > delta
 
 
-def test_one_number_takes_six_messages_and_a_tenth_of_the_error():
+def test_six_messages_of_one_number_have_a_tenth_of_the_error():
     several, cost = shuffled_mean("linf", 1, 1.0, ASK, 1000)
     one, alone = shuffled_mean("linf", 1, 1.0, ASK, 1000, mechanism="one-message")
     assert (cost.messages, cost.message_bits, alone.messages) == (6, 6, 1)
@@ -82,7 +82,7 @@ def test_one_number_takes_six_messages_and_a_tenth_of_the_error():
     assert f"{one.worst_squared_error / 1000:.1e}" == "5.4e-04"
     assert "5e-05 from 6 messages, 0.00054 from one" in cost.reason
     assert len(several.pack(several.encode(np.zeros((8, 1)), source()))) == 8 * 6 / 8
-    # The price is that of the messages of this very randomizer, within the budget.
+    # The price is that of this randomizer's messages, within the budget.
     assert cost.epsilon == shuffled_price(several.shuffled_as, 1000, 1e-5) <= 2.0
     assert cost.local_epsilon == several.epsilon0 > cost.epsilon > 1.99
     assumed = " ".join(cost.assumptions)
@@ -95,7 +95,7 @@ def source():
     return SimulationStreams(4).source("clients")
 
 
-def test_several_messages_are_taken_only_where_they_win_and_fit():
+def test_several_messages_are_chosen_only_where_they_fit_and_are_better():
     _, tight = shuffled_mean(
         "linf", 1, 1.0, PrivacyRequest(2.0, "shuffled", delta=1e-5, bits=1), 1000
     )
@@ -104,7 +104,7 @@ def test_several_messages_are_taken_only_where_they_win_and_fit():
         several_messages("linf", 1, 1.0, 1000, (2.0, 1e-5), bits=1)
     with pytest.raises(ParameterError, match="mechanism"):
         shuffled_mean("linf", 1, 1.0, ASK, 1000, mechanism="ten-messages")
-    # Rotations are clipped, which no number of messages makes up for.
+    # Rotations are clipped, and more messages do not reduce that bias.
     found = several_messages("l2", 4, 1.0, 100, (1.0, 1e-4), bits=12)
     assert found.messages > 1
     assert found.randomizer.message_bits <= 12
@@ -116,7 +116,7 @@ def test_several_messages_are_taken_only_where_they_win_and_fit():
     assert noise < predicted_error(rotated, 100) < rotated.mse_bound(100)
 
 
-def test_means_from_several_messages_are_unbiased_and_name_both_errors(tmp_path):
+def test_means_from_several_messages_are_unbiased_with_both_errors(tmp_path):
     rows = np.repeat([-0.9, 0.8], [300, 700])[:, None]
     np.save(tmp_path / "rows.npy", rows)
     runs = [
@@ -126,9 +126,9 @@ def test_means_from_several_messages_are_unbiased_and_name_both_errors(tmp_path)
     values = np.array([found.value[0] for found in runs])
     error = runs[0].noise_errors[0] / math.sqrt(len(runs))
     assert abs(values.mean() - rows.mean()) < 6.5 * error
-    assert abs(values.mean() - rows[:700].mean()) > 6.5 * error  # Rows left out are noticed.
+    assert abs(values.mean() - rows[:700].mean()) > 6.5 * error  # omitted rows are noticed
     assert values.std() < 1.6 * runs[0].noise_errors[0]
-    # The population's error has room for rows as spread as these.
+    # The population's error covers rows as spread as these.
     sampling = rows.std() / math.sqrt(1000)
     assert 0.9 * sampling < runs[0].sampling_errors[0] < 1.4 * sampling
     assert "at most" in runs[0].sampling_from

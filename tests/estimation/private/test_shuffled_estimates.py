@@ -1,4 +1,4 @@
-"""Estimates from shuffled messages spend what is proved of their own randomizer, and no more."""
+"""Estimates from shuffled messages spend the proved ε of their own randomizer, and no more."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ SHUFFLED = PrivacyRequest(1.0, "shuffled", delta=1e-6)
 
 
 def kary_truth(local, items, clients, epsilon):
-    """δ of k-ary response, exactly, where all others hold one value that is not the victim's."""
+    """Exact δ of k-ary response if all other clients hold one value that is not the victim's."""
     e = math.exp(local)
     low = 1 / (e + items - 1)
     reach = int(2 * clients * low + 12 * math.sqrt(2 * clients * low) + 20)
@@ -39,33 +39,33 @@ def kary_truth(local, items, clients, epsilon):
     return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
 
 
-def test_shuffled_messages_keep_the_promise_and_waste_little_of_it(tmp_path):
+def test_shuffled_frequencies_stay_within_epsilon_and_close_to_it(tmp_path):
     np.save(tmp_path / "items.npy", np.repeat(np.arange(4), [8000, 6000, 4000, 2000]))
     clients = SimulationStreams(11).source("clients")
     found = frequencies(tmp_path / "items.npy", 4, SHUFFLED, clients, mechanism="k-ary")
     local, n = found.cost.local_epsilon, 20_000
     assert 0.998 < found.cost.epsilon <= 1.0
     assert kary_truth(local, 4, n, found.cost.epsilon) <= 1e-6
-    # One per cent more is too much for these neighbours already.
+    # A level one per cent larger exceeds δ for these neighbours.
     assert kary_truth(1.01 * local, 4, n, 1.0) > 1e-6
     assumed = " ".join(found.cost.assumptions)
     assert "a trusted shuffler" in assumed
     assert "all 20,000 clients follow the protocol" in assumed
     assert "4-ary response" in found.cost.kind
-    # Questions that everybody knows would tell who sent what.
+    # Public questions would identify the senders.
     for name in all_mechanisms():
         assert not getattr(frequency_randomizer(1.0, 4, name, public=False)[0], "public", False)
 
 
 @pytest.mark.parametrize(("size", "clients"), [(4, 20_000), (1000, 100_000), (50, 300)])
-def test_each_mechanism_has_the_level_that_its_own_messages_allow(size, clients):
+def test_each_mechanism_has_its_own_largest_level(size, clients):
     levels, errors = {}, {}
     for name in all_mechanisms():
         one, cost = shuffled_frequencies(size, SHUFFLED, clients, mechanism=name)
         assert cost.epsilon <= SHUFFLED.epsilon
         assert cost.epsilon == shuffled_price([(one.priced_as, 1)], clients, 1e-6)
         levels[name], errors[name] = one.epsilon0, one.mse_bound(1)
-    # What any randomizers may have is less, and is the least here.
+    # The level that every randomizer may have is smaller, and is the least here.
     anybody = min(levels.values())
     assert clones_2021(anybody, clients, 1e-6) > SHUFFLED.epsilon * (1 - 1e-2)
     best, cost = shuffled_frequencies(size, SHUFFLED, clients)
@@ -73,7 +73,7 @@ def test_each_mechanism_has_the_level_that_its_own_messages_allow(size, clients)
     assert cost.local_epsilon == levels[cost.reason.split()[0]]
 
 
-def test_the_page_shows_what_each_mechanism_gets_shuffled():
+def test_the_page_has_the_shuffled_level_of_each_mechanism():
     page = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     table = page[page.index("| 1,000 items, n = 100,000") :].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in table]
@@ -85,7 +85,7 @@ def test_the_page_shows_what_each_mechanism_gets_shuffled():
         assert f"{math.sqrt(one.mse_bound(100_000)):.4f}" == error
 
 
-def test_shuffled_means_have_the_level_that_their_own_messages_allow():
+def test_shuffled_means_have_their_own_largest_level():
     n = 20_000
     levels = {}
     for norm, dimension in (("linf", 1), ("linf", 3)):
@@ -95,7 +95,7 @@ def test_shuffled_means_have_the_level_that_their_own_messages_allow():
         levels[norm, dimension] = cost.local_epsilon
     assert min(levels.values()) >= level_of_any(n, 1.0, 1e-6) * (1 - 1e-9)
     assert clones_2021(min(levels.values()), n, 1e-6) > 1.4
-    # Kinds and shapes stay what they were.
+    # The kind and form of the randomizer do not change.
     for shape in (L1Randomizer(4, 1.0), L2Randomizer.kashin(3, 1.0, width=6, samples=2)):
         again = at_level(shape, 3.0)
         assert again.epsilon0 == pytest.approx(3.0)
@@ -105,7 +105,7 @@ def test_shuffled_means_have_the_level_that_their_own_messages_allow():
 
 
 class Shrinking:
-    """Rows of which each pass finds fewer."""
+    """Rows of which each pass returns fewer."""
 
     names = ("value",)
 
@@ -121,7 +121,7 @@ class Shrinking:
         yield np.full((2000 // self.passes, 1), 0.5)
 
 
-def test_rows_that_were_not_counted_are_not_answered_for():
+def test_data_that_change_between_passes_are_refused():
     asked = SHUFFLED
     source = SimulationStreams(1).source("test")
     with pytest.raises(ParameterError, match="rows that were counted"):

@@ -1,4 +1,4 @@
-"""The largest level is within the target whatever prices do, and near it where they rise."""
+"""The largest level: within the target for any prices, and near it where prices increase."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRICES = {
 
 @pytest.mark.parametrize("name", PRICES)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
-def test_the_target_is_kept_and_nearly_spent(name, epsilon):
+def test_largest_affordable_is_within_the_target_and_close_to_it(name, epsilon):
     asked = []
 
     def price(level):
@@ -36,8 +36,8 @@ def test_the_target_is_kept_and_nearly_spent(name, epsilon):
     assert len(asked) < (40 if name == "kinked" else 20)
 
 
-def test_what_costs_less_at_a_larger_level_is_never_overspent():
-    """Shapes change with the level, so prices may fall where they should rise."""
+def test_largest_affordable_is_within_the_target_for_falling_prices():
+    """Forms change with the level, so prices may fall where they should rise."""
 
     def price(level):
         return min(0.02 * level * (1 - 0.5 * (math.floor(3 * level) % 2)), level)
@@ -48,7 +48,7 @@ def test_what_costs_less_at_a_larger_level_is_never_overspent():
         assert found.level > 10 * epsilon
 
 
-def test_levels_that_nothing_can_have_are_passed_over():
+def test_levels_without_a_randomizer_are_skipped():
     def make(level):
         if level > 7:
             raise ParameterError("epsilon", level, "at most 7")
@@ -56,7 +56,8 @@ def test_levels_that_nothing_can_have_are_passed_over():
 
     found = largest_affordable(make, lambda level: 0.01 * level, 1.0)
     assert 7 * (1 - 1e-3) < found.made <= 7
-    # A start that costs too much, or that cannot be, is no harm; at ε itself errors are told.
+    # A start that costs too much, or has no randomizer, does no harm; errors at ε itself are
+    # raised.
     for start in (6.9, 30.0):
         again = largest_affordable(make, lambda level: 0.15 * level, 1.0, start)
         assert again.made == pytest.approx(1 / 0.15, rel=2e-3)
@@ -64,7 +65,7 @@ def test_levels_that_nothing_can_have_are_passed_over():
         largest_affordable(make, lambda level: level, 8.0)
 
 
-def test_the_level_of_any_one_randomizer():
+def test_level_of_any_is_within_epsilon_for_every_randomizer():
     for clients, epsilon, delta in ((100, 0.5, 1e-4), (20_000, 1.0, 1e-6), (10**6, 0.01, 1e-8)):
         level = level_of_any(clients, epsilon, delta)
 

@@ -1,4 +1,4 @@
-"""Shuffled messages are worth no more than what the shufflers' output can be told apart by."""
+"""ε of shuffled means is never below the exact ε of the shufflers' output."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ N = 200
 
 
 def counts(p: float, clients: int) -> tuple[np.ndarray, np.ndarray]:
-    """Law of the number of ones where all hold 0, and where one holds 1; all that is shuffled."""
+    """Distributions of the number of ones if all clients hold 0, and if one client holds 1."""
     others = stats.binom.pmf(np.arange(clients), clients - 1, p)
     zero, one = np.zeros(clients + 1), np.zeros(clients + 1)
-    for law, chance in ((zero, p), (one, 1 - p)):
-        law[:-1] += (1 - chance) * others
-        law[1:] += chance * others
+    for distribution, chance in ((zero, p), (one, 1 - p)):
+        distribution[:-1] += (1 - chance) * others
+        distribution[1:] += chance * others
     return zero, one
 
 
-def true_delta(epsilon: float, laws: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """δ of independent outputs, exactly, for these neighbours."""
+def true_delta(epsilon: float, distributions: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Exact δ of independent outputs for these neighbours."""
     first, second = np.ones(1), np.ones(1)
-    for zero, one in laws:
+    for zero, one in distributions:
         first, second = np.outer(first, zero).ravel(), np.outer(second, one).ravel()
     return max(
         float(np.maximum(a - math.exp(epsilon) * b, 0).sum())
@@ -52,48 +52,48 @@ def true_delta(epsilon: float, laws: list[tuple[np.ndarray, np.ndarray]]) -> flo
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_the_price_is_above_the_truth_and_near_it(samples, epsilon):
+def test_shuffled_epsilon_is_above_the_true_one_and_close_to_it(samples, epsilon):
     delta = 1e-4
     randomizer = BinaryVectorRandomizer(samples, epsilon, samples)
     (p,) = randomizer.bits.flips
-    laws = [counts(p, N)] * samples
+    distributions = [counts(p, N)] * samples
     price = shuffled_epsilon(randomizer, N, delta)
-    assert true_delta(price, laws) <= delta
-    # Groups of one coordinate are binary response, whose worst others these are.
-    assert true_delta(0.97 * price, laws) > delta
+    assert true_delta(price, distributions) <= delta
+    # Groups of one coordinate are binary response, whose worst other records these are.
+    assert true_delta(0.97 * price, distributions) > delta
     if (samples, epsilon) == (2, 1.0):
-        # Forgetting that there are two messages is noticed.
+        # A price that omits one of two messages is noticed.
         alone = shuffled_epsilon(BinaryVectorRandomizer(1, epsilon / 2), N, delta)
-        assert true_delta(alone, laws) > delta
+        assert true_delta(alone, distributions) > delta
 
 
-def test_levels_of_unequal_budget_are_priced_each_at_its_own():
+def test_levels_of_unequal_budget_are_priced_separately():
     delta = 1e-4
     randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
-    levels = [law.epsilon0 for law, _ in randomizer.shuffled_as]
+    levels = [priced.epsilon0 for priced, _ in randomizer.shuffled_as]
     assert [round(level, 9) for level in levels] == [1.5, 1.0, 0.5]
-    laws = [counts(p, 40) for p in randomizer.bits.flips]
+    distributions = [counts(p, 40) for p in randomizer.bits.flips]
     price = shuffled_epsilon(randomizer, 40, delta)
-    assert true_delta(price, laws) <= delta
+    assert true_delta(price, distributions) <= delta
     least = shuffled_epsilon(BinaryVectorRandomizer(1, 0.5), 40, delta)
-    assert true_delta(least, laws) > delta
+    assert true_delta(least, distributions) > delta
 
 
 def test_the_printed_level_for_shuffled_l1_is_too_high():
-    """Theorem 3.4.2 with d = 1: ε₀ = ε√(n/ln(1/δ)) leaves a δ above the one promised."""
+    """Theorem 3.4.2 with d = 1: ε₀ = ε√(n/ln(1/δ)) has a larger δ than promised."""
     n, delta = 1000, 1e-6
     worst = 0.0
     for epsilon in np.linspace(0.02, math.sqrt(math.log(1 / delta) / n), 6):
         epsilon0 = float(epsilon) * math.sqrt(n / math.log(1 / delta))
-        laws = [counts(1 / (1 + math.exp(epsilon0)), n)]
-        worst = max(worst, true_delta(float(epsilon), laws))
+        distributions = [counts(1 / (1 + math.exp(epsilon0)), n)]
+        worst = max(worst, true_delta(float(epsilon), distributions))
     assert worst > 2.5 * delta
     ours = L1Randomizer(1, 0.6)
     price = shuffled_epsilon(ours, n, delta)
     assert true_delta(price, [counts(ours.flip, n)]) <= delta
 
 
-def test_calibrated_means_spend_the_budget_and_say_what_they_are():
+def test_calibrated_means_spend_epsilon_and_describe_themselves():
     scalar = shuffled_linf(1, 1000, 1.0, 1e-5, samples=1, levels=4)
     assert 0.99 < scalar.epsilon <= 1.0
     assert scalar.messages == 4
@@ -107,7 +107,7 @@ def test_calibrated_means_spend_the_budget_and_say_what_they_are():
         "without the shuffler",
     ):
         assert word in str(scalar)
-    # The local model at the same ε is far from that, and the central one is the floor.
+    # The local model at the same ε has a much larger error, the central model a smaller one.
     local = LInfRandomizer.best(1, 1.0).worst_squared_error / 1000
     central = 2 * (2 / 1000) ** 2
     assert central < scalar.mse_bound < local / 10
@@ -116,21 +116,22 @@ def test_calibrated_means_spend_the_budget_and_say_what_they_are():
     assert vector.messages == 2
 
 
-def test_what_is_not_made_of_messages_is_refused():
+def test_randomizers_without_messages_are_refused():
     with pytest.raises(UnsupportedError, match="public randomness"):
         shuffled_epsilon(SphericalCode(5, 1.0), 100, 1e-6)
 
 
 @pytest.mark.parametrize("dimension", [40, 300])
-def test_the_error_bound_has_what_a_clipped_rotation_takes(dimension):
-    # All hold the same vector, so no number of them lowers the bias; over many public signs.
+def test_the_error_bound_includes_the_bias_of_a_clipped_rotation(dimension):
+    # All clients hold the same vector, so more clients do not lower the bias; over many public
+    # signs.
     clients = 10**7
     for vector in (np.eye(1, dimension), np.full((1, dimension), dimension**-0.5)):
         errors = [clipped_error(rotated(dimension, seed), vector, clients) for seed in range(60)]
         found = ShuffledMean(rotated(dimension), clients, 1e-6, 1.0)
         noise = found.randomizer.worst_squared_error / clients
         assert noise < np.mean(errors) < found.mse_bound  # Noise alone would be too small.
-    # Whatever the signs, the vector of which the rotation makes one coordinate is bounded too.
+    # For all signs, a vector that the rotation maps to one coordinate is covered by the bound too.
     randomizer = rotated(dimension)
     turned = randomizer.rotation.backward(np.eye(1, dimension))
     alone = (1 - randomizer.clip / math.sqrt(dimension)) ** 2
@@ -138,7 +139,7 @@ def test_the_error_bound_has_what_a_clipped_rotation_takes(dimension):
 
 
 @pytest.mark.parametrize(("dimension", "reached"), [(4, False), (64, True)])
-def test_the_error_bound_has_what_few_kashin_coefficients_miss(dimension, reached):
+def test_the_error_bound_includes_the_bias_of_few_kashin_coefficients(dimension, reached):
     missed = []
     for seed in range(25):
         randomizer = l2_of_level(dimension, 1, seed=seed)(2.0)
@@ -153,13 +154,13 @@ def rotated(dimension: int, seed: int = 0) -> L2Randomizer:
 
 
 def clipped_error(randomizer: L2Randomizer, vector: np.ndarray, clients: int) -> float:
-    """E‖estimate − mean‖² where all hold one vector, exact given the signs."""
+    """E‖estimate − mean‖² if all clients hold one vector, exact given the signs."""
     variance = randomizer.squared_error(vector)[0] / clients
     return float(variance + np.sum(randomizer.bias(vector) ** 2))
 
 
 @pytest.mark.parametrize("clip", [0.5, 1.0, 2.05, 3.0])
-def test_what_is_clipped_of_sums_of_signs_is_bounded(clip):
+def test_clipping_bound_holds_for_sums_of_signs(clip):
     # Exactly, for equal and for geometric weights.
     for weights in (np.ones(12), 0.7 ** np.arange(12), np.array([3.0, 1, 1, 1, 1])):
         signs = np.array(list(itertools.product([-1, 1], repeat=weights.size)))

@@ -1,4 +1,4 @@
-"""What is said of a message's law is true, and its price holds against every small shuffle."""
+"""Randomizers that price shuffled messages: exact parameters, and ε valid for small shuffles."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def name_of(randomizer):
 
 
 @lru_cache(maxsize=64)
-def laws_of(randomizer):
-    """The law of one message under each record; messages that no record tells apart are one."""
+def distributions_of(randomizer):
+    """Distribution of one message under each record; indistinguishable messages are merged."""
     if hasattr(randomizer, "items"):
         rows = [
             [float(chance) for chance in randomizer.probabilities(item)]
@@ -88,44 +88,44 @@ def laws_of(randomizer):
     return np.array([[mass * count for mass in column] for column, count in sent.items()]).T
 
 
-def added(law, message):
-    """A law of how often each message comes, and one message more."""
+def added(distribution, message):
+    """Distribution of the counts of each message, with one message added."""
     total = Counter()
-    for counts, chance in law.items():
+    for counts, chance in distribution.items():
         for value, own in enumerate(message):
             if own:
                 total[(*counts[:value], counts[value] + 1, *counts[value + 1 :])] += chance * own
     return total
 
 
-def true_delta(laws, clients, epsilon):
-    """The largest δ over all records of everybody, event by event."""
+def true_delta(distributions, clients, epsilon):
+    """Largest δ over all records of all clients, by enumeration of events."""
     found, k = 0.0, math.exp(epsilon)
-    for held in combinations_with_replacement(range(len(laws)), clients - 1):
-        others = {(0,) * laws.shape[1]: 1.0}
+    for held in combinations_with_replacement(range(len(distributions)), clients - 1):
+        others = {(0,) * distributions.shape[1]: 1.0}
         for record in held:
-            others = added(others, laws[record])
-        views = [added(others, law) for law in laws]
+            others = added(others, distributions[record])
+        views = [added(others, distribution) for distribution in distributions]
         for one, other in permutations(views, 2):
             found = max(found, sum(max(p - k * other[event], 0.0) for event, p in one.items()))
     return found
 
 
 @pytest.mark.parametrize("randomizer", FREQUENCIES + VECTORS, ids=name_of)
-def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
-    laws, law = laws_of(randomizer), randomizer.priced_as
-    apart = max(0.5 * np.abs(a - b).sum() for a, b in combinations(laws, 2))
-    ratio = max(np.max(a / b) for a, b in permutations(laws, 2))
-    assert law.epsilon0 == pytest.approx(math.log(ratio), abs=1e-9)
-    e = math.exp(law.epsilon0)
+def test_total_variation_and_level_are_those_of_the_enumeration(randomizer):
+    distributions, priced = distributions_of(randomizer), randomizer.priced_as
+    apart = max(0.5 * np.abs(a - b).sum() for a, b in combinations(distributions, 2))
+    ratio = max(np.max(a / b) for a, b in permutations(distributions, 2))
+    assert priced.epsilon0 == pytest.approx(math.log(ratio), abs=1e-9)
+    e = math.exp(priced.epsilon0)
     said = {
-        BoundedVariation: getattr(law, "total_variation", 1.0),
-        KaryResponse: (e - 1) / (e + getattr(law, "categories", 2) - 1),
+        BoundedVariation: getattr(priced, "total_variation", 1.0),
+        KaryResponse: (e - 1) / (e + getattr(priced, "categories", 2) - 1),
         AnyHadamardResponse: 0.5 * (e - 1) / (e + 1),
         SampledBitResponse: (e - 1) / (e + 1),
-    }[type(law)]
+    }[type(priced)]
     assert apart <= said + 1e-12
-    # Tight, but for the records that a vector can hold and for hashes that collide.
+    # Tight, except for the records that a vector can hold and for hashes that collide.
     assert said == pytest.approx(apart, rel=1e-6)
 
 
@@ -134,15 +134,15 @@ def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
     [
         *((each, clients) for each in FREQUENCIES for clients in (2, 3)),
         *((each, 2) for each in VECTORS),
-        *((each, 4) for each in VECTORS if laws_of(each).size <= 16),
+        *((each, 4) for each in VECTORS if distributions_of(each).size <= 16),
     ],
     ids=lambda value: value if isinstance(value, int) else name_of(value),
 )
-def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
+def test_the_epsilon_of_small_shuffles_holds_by_enumeration(randomizer, clients):
     for delta in (0.02, 0.2):
         price = shuffled_price([(randomizer.priced_as, 1)], clients, delta)
         assert price <= clones_2021(randomizer.epsilon0, clients, delta) * (1 + 1e-9)
-        assert true_delta(laws_of(randomizer), clients, price) <= delta * (1 + 1e-9)
+        assert true_delta(distributions_of(randomizer), clients, price) <= delta * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
     ],
     ids=["fewer categories", "one bit", "two blocks", "bits of rows"],
 )
-def test_the_law_of_another_randomizer_is_noticed(randomizer, wrong):
-    laws, broken = laws_of(randomizer), []
+def test_pricing_as_another_randomizer_is_noticed(randomizer, wrong):
+    distributions, broken = distributions_of(randomizer), []
     for delta in (0.02, 0.05, 0.1, 0.2):
         price = shuffled_price([(wrong, 1)], 3, delta)
-        broken.append(true_delta(laws, 3, price) > delta * (1 + 1e-9))
+        broken.append(true_delta(distributions, 3, price) > delta * (1 + 1e-9))
     assert any(broken)
 
 
-def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
-    """Two of three bits of a vector: one of a group of two, and one that is always the same."""
+def test_the_epsilon_of_words_in_separate_shufflers_holds_by_enumeration():
+    """Two of three bits of a vector: one of a group of two, and one that is always sampled."""
     randomizer, clients, delta = BinaryVectorRandomizer(3, 3.0, samples=2), 3, 0.05
     (p,) = randomizer.flips
     told = np.array([[1 - p, p], [p, 1 - p]])
@@ -172,13 +172,15 @@ def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
     words = [(pair[a, b], told[c]) for a, b, c in product((0, 1), repeat=3)]
 
     def seen(senders):
-        """Both shufflers' outputs, flattened."""
+        """Outputs of both shufflers, flattened."""
         found = np.ones(1)
         for word in (0, 1):
-            law = {(0,) * len(words[0][word]): 1.0}
+            distribution = {(0,) * len(words[0][word]): 1.0}
             for sender in senders:
-                law = added(law, words[sender][word])
-            found = np.outer(found, [law[counts] for counts in sorted(law)]).ravel()
+                distribution = added(distribution, words[sender][word])
+            found = np.outer(
+                found, [distribution[counts] for counts in sorted(distribution)]
+            ).ravel()
         return found
 
     price = shuffled_price(randomizer.shuffled_as, clients, delta)
@@ -190,18 +192,21 @@ def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
             gains = np.maximum(one - math.exp(epsilon) * other, 0)
             true[epsilon] = max(true[epsilon], float(gains.sum()))
     assert true[price] <= delta * (1 + 1e-9)
-    assert true[alone] > delta  # forgetting a word is noticed
+    assert true[alone] > delta  # a price that omits a word is noticed
 
 
-def test_half_the_total_variation_is_noticed():
+def test_pricing_with_half_of_the_total_variation_is_noticed():
     randomizer = SubsetSelection(2.0, 3, size=1)
-    law = randomizer.priced_as
-    half = BoundedVariation(law.epsilon0, 0.5 * law.total_variation)
+    priced = randomizer.priced_as
+    half = BoundedVariation(priced.epsilon0, 0.5 * priced.total_variation)
     for delta in (0.1, 0.2):
-        assert true_delta(laws_of(randomizer), 3, shuffled_price([(half, 1)], 3, delta)) > delta
+        assert (
+            true_delta(distributions_of(randomizer), 3, shuffled_price([(half, 1)], 3, delta))
+            > delta
+        )
 
 
-def test_the_known_law_costs_less_than_any_law():
+def test_a_known_distribution_costs_less_than_epsilon0_alone():
     n, delta = 100_000, 1e-6
     anybody = clones_2021(3.0, n, delta)
     fixed = shuffled_price([(NonAdaptiveRandomizer(3.0), 1)], n, delta)
@@ -209,17 +214,20 @@ def test_the_known_law_costs_less_than_any_law():
     for name, make in all_mechanisms().items():
         own = shuffled_price([(make(3.0, 1000).priced_as, 1)], n, delta)
         assert own < 0.84 * fixed, name
-    # About ε₀'s share that χ² = 2(e − 1)²α says.
+    # About the part of ε₀ that χ² = 2(e − 1)²α gives.
     k, e = 1000, math.exp(3.0)
     kary = shuffled_price([(KaryRandomizedResponse(3.0, k).priced_as, 1)], n, delta)
     assert kary / fixed == pytest.approx(math.sqrt((e + 1) / (e + k - 1)), rel=0.2)
 
 
-def test_words_of_vectors_are_what_they_send():
+def test_shuffled_as_lists_the_words_of_a_message():
     def kinds(randomizer):
-        return [(type(law), round(law.epsilon0, 6), count) for law, count in randomizer.shuffled_as]
+        return [
+            (type(priced), round(priced.epsilon0, 6), count)
+            for priced, count in randomizer.shuffled_as
+        ]
 
-    # A number's bits, of which the last two weigh the same; and groups of one and of two.
+    # A number's bits, of which the last two have equal weight; and groups of one and of two.
     assert kinds(LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 0.75, 0.75))) == [
         (KaryResponse, 1.5, 1),
         (KaryResponse, 0.75, 2),
@@ -232,13 +240,13 @@ def test_words_of_vectors_are_what_they_send():
     assert kinds(L1Randomizer(1, 2.0)) == [(KaryResponse, 2.0, 1)]
     rotated = L2Randomizer.kashin(3, 2.0, samples=2, width=6)
     assert kinds(rotated) == kinds(rotated.inner) == [(SampledBitResponse, 1.0, 2)]
-    # Both bits of a coordinate in one message are one message of their sum, but less apart.
+    # Both bits of a coordinate in one message have the sum of their ε₀, but less total variation.
     ((together, count),) = LInfRandomizer(4, 3.0, samples=2, levels=2).shuffled_as
     assert (together.epsilon0, count) == (pytest.approx(1.5), 2)
     assert together.total_variation < math.tanh(0.75)
 
 
-def test_words_of_many_bits_are_summed_up_to_a_limit():
+def test_total_variation_is_summed_up_to_a_limit_of_bits():
     assert opposite_words_apart((0.3,), 501) == 1.0
     assert opposite_words_apart(tuple(np.linspace(0.1, 0.4, 10).tolist()), 5) == 1.0
     (p,) = BinaryVectorRandomizer(9, 2.0, samples=9).flips
@@ -259,11 +267,11 @@ def test_words_of_many_bits_are_summed_up_to_a_limit():
     ],
     ids=lambda randomizer: type(randomizer).__name__,
 )
-def test_public_randomness_would_tell_who_sent_what(randomizer):
+def test_public_randomness_cannot_be_shuffled(randomizer):
     assert randomizer.priced_as == PureRandomizer(randomizer.epsilon0)
-    laws = [(randomizer.priced_as, 1)]
-    for asked in (lambda: shuffled_price(laws, 10, 1e-3), lambda: shuffled_method(laws)):
+    parts = [(randomizer.priced_as, 1)]
+    for asked in (lambda: shuffled_price(parts, 10, 1e-3), lambda: shuffled_method(parts)):
         with pytest.raises(UnsupportedError, match="public randomness would show which client"):
             asked()
-    # A question that all are asked tells nobody apart.
+    # A single question for all clients identifies no client.
     assert KaryRandomizedResponse(1.0, 4, public=True).priced_as == KaryResponse(1.0, 4)

@@ -1,4 +1,4 @@
-"""Every frequency randomizer: ε₀ as an equality, mean, variance, bytes, and wrong variants."""
+"""Frequency randomizers: ε₀ as an equality, mean, variance, bytes, and mutants."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ def names(randomizer: object) -> str:
     return str(randomizer).replace("Randomizer", "")
 
 
-def largest_ratio(laws: list[list[Fraction]]) -> Fraction | float:
-    """Over all messages and pairs of items; infinite where one item excludes a message."""
+def largest_ratio(distributions: list[list[Fraction]]) -> Fraction | float:
+    """Largest ratio over messages and pairs of items; infinite if an item excludes a message."""
     ratios: list[Fraction | float] = []
-    for column in zip(*laws, strict=True):
+    for column in zip(*distributions, strict=True):
         if max(column):
             ratios.append(max(column) / min(column) if min(column) else math.inf)
     return max(ratios)
 
 
-def laws_of(randomizer: FrequencyRandomizer) -> list[list[Fraction]]:
+def distributions_of(randomizer: FrequencyRandomizer) -> list[list[Fraction]]:
     return [list(randomizer.probabilities(item)) for item in range(randomizer.items)]
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_the_stated_ratio_is_that_of_the_law(randomizer):
-    laws = laws_of(randomizer)
-    assert all(sum(law) == 1 for law in laws)
-    assert largest_ratio(laws) == randomizer.ratio
+def test_the_ratio_is_that_of_the_enumerated_distribution(randomizer):
+    distributions = distributions_of(randomizer)
+    assert all(sum(distribution) == 1 for distribution in distributions)
+    assert largest_ratio(distributions) == randomizer.ratio
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -87,20 +87,20 @@ def test_the_stated_ratio_is_that_of_the_law(randomizer):
         SubsetSelection,
     ],
 )
-def test_epsilon0_is_never_above_and_hardly_below_what_was_asked(make, epsilon):
+def test_epsilon0_is_at_most_epsilon_and_close_to_it(make, epsilon):
     for items in (2, 10, 1000):
         randomizer = make(epsilon, items)
-        # The truth, from Python's own decimal logarithm with 60 digits.
+        # The exact exponential, from Python's decimal logarithm with 60 digits.
         ratio = Decimal(randomizer.ratio.numerator) / Decimal(randomizer.ratio.denominator)
         assert Decimal(randomizer.epsilon0) >= ratio.ln() * (1 - Decimal(10) ** -25)
         assert randomizer.epsilon0 <= epsilon
-        # 2⁻⁶² on a coin of probability about 1/(k·e^ε).
+        # A step of 2⁻⁶² on a coin of probability about 1/(k·e^ε).
         slack = 8 * items * 2.0**-62 * math.exp(epsilon) / min(1.0, epsilon)
         assert randomizer.epsilon0 >= epsilon * (1 - slack - 2e-16)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_what_stands_for_an_exponential_is_below_it(epsilon):
+def test_exponential_below_is_at_most_the_exponential(epsilon):
     e = exponential_below(epsilon)
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(80):
@@ -116,7 +116,7 @@ def test_what_stands_for_an_exponential_is_below_it(epsilon):
 
 @dataclass(frozen=True)
 class SpentTwice(UnaryEncoding):
-    """The mutant: RAPPOR with e^ε/(e^ε + 1) a bit, as the thesis' Table 7.1 prints it."""
+    """The mutant: RAPPOR with e^ε/(e^ε + 1) for each bit, as the thesis' Table 7.1 prints it."""
 
     @property
     def other(self) -> Fraction:
@@ -129,7 +129,7 @@ class SpentTwice(UnaryEncoding):
 
 @dataclass(frozen=True)
 class Rounded(KaryRandomizedResponse):
-    """The mutant: a coin rounded to the wrong side, in steps that can be seen."""
+    """The mutant: a coin rounded to the wrong side, in visible steps."""
 
     @property
     def blanket(self) -> Fraction:
@@ -139,7 +139,7 @@ class Rounded(KaryRandomizedResponse):
 
 @dataclass(frozen=True)
 class Sloppy(SubsetSelection):
-    """The mutant: k where k − ω belongs."""
+    """The mutant: k in place of k − ω."""
 
     @property
     def own(self) -> Fraction:
@@ -150,21 +150,21 @@ class Sloppy(SubsetSelection):
 @pytest.mark.parametrize(
     "mutant", [SpentTwice(1.0, 4), Rounded(1.0, 5), Sloppy(1.0, 5, size=2)], ids=names
 )
-def test_a_wrong_probability_shows_in_the_enumerated_level(mutant):
-    assert largest_ratio(laws_of(mutant)) != exponential_below(1.0)
-    level = level_above(Fraction(largest_ratio(laws_of(mutant))))
+def test_a_wrong_probability_changes_the_enumerated_level(mutant):
+    assert largest_ratio(distributions_of(mutant)) != exponential_below(1.0)
+    level = level_above(Fraction(largest_ratio(distributions_of(mutant))))
     assert abs(level - 1.0) > 1e-3
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_mean_and_variance_are_those_of_the_law(randomizer):
-    laws = laws_of(randomizer)
+def test_mean_and_variance_are_those_of_the_distribution(randomizer):
+    distributions = distributions_of(randomizer)
     gain, offset = randomizer.gain, randomizer.offset
-    for held, law in enumerate(laws):
+    for held, distribution in enumerate(distributions):
         truth = np.eye(randomizer.items)[held]
         variances = []
         for item in range(randomizer.items):
-            points = [(p, randomizer.score(number, item)) for number, p in enumerate(law)]
+            points = [(p, randomizer.score(number, item)) for number, p in enumerate(distribution)]
             mean = sum(p * score for p, score in points)
             assert mean == offset + gain * (held == item)
             variances.append(float((sum(p * s**2 for p, s in points) - mean**2) / gain**2))
@@ -173,7 +173,7 @@ def test_mean_and_variance_are_those_of_the_law(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_the_mse_bound_is_met_by_somebody(randomizer):
+def test_the_mse_bound_is_reached_for_some_clients(randomizer):
     worst = max(
         float(randomizer.variance(np.eye(randomizer.items)[item], 7).sum())
         for item in range(randomizer.items)
@@ -192,7 +192,7 @@ ENUMERABLE = [r for r in SMALL if not isinstance(r, SubsetSelection)]
 
 
 @pytest.mark.parametrize("randomizer", ENUMERABLE, ids=names)
-def test_what_encode_does_has_the_stated_law(randomizer):
+def test_encode_has_the_distribution_of_probabilities(randomizer):
     for item in range(randomizer.items):
 
         def client(source, item=item):
@@ -203,19 +203,19 @@ def test_what_encode_does_has_the_stated_law(randomizer):
             return number_of(randomizer.encode(values, source)[0])
 
         found = enumerate_outputs(client)
-        law = {number: p for number, p in enumerate(randomizer.probabilities(item)) if p}
-        assert found == law
+        distribution = {number: p for number, p in enumerate(randomizer.probabilities(item)) if p}
+        assert found == distribution
 
 
 @pytest.mark.parametrize("randomizer", [r for r in SMALL if r not in ENUMERABLE], ids=names)
 @pytest.mark.parametrize("source", [OSRandomness(), SimulationStreams(5).source("sets")])
-def test_drawn_sets_have_the_stated_law(randomizer, source):
+def test_drawn_sets_have_the_distribution_of_probabilities(randomizer, source):
     n = 60_000
     for item in (0, randomizer.items - 1):
         messages = randomizer.encode(np.full(n, item), source)
-        law = np.array([float(p) for p in randomizer.probabilities(item)])
-        counts = np.bincount(messages[:, 0].astype(np.int64), minlength=len(law))
-        assert_frequencies(counts, law)
+        distribution = np.array([float(p) for p in randomizer.probabilities(item)])
+        counts = np.bincount(messages[:, 0].astype(np.int64), minlength=len(distribution))
+        assert_frequencies(counts, distribution)
         other = np.array([float(p) for p in randomizer.probabilities(1)])
         if randomizer.epsilon >= 1:
             assert_rejects(
@@ -225,7 +225,7 @@ def test_drawn_sets_have_the_stated_law(randomizer, source):
 
 
 @pytest.mark.parametrize("items", [63, 64, 65, 200])
-def test_sets_have_their_size_and_every_column_its_share(items):
+def test_sets_have_their_size_and_equally_frequent_columns(items):
     randomizer = SubsetSelection(1.0, items)
     n, item = 20_000, items - 1
     rows = randomizer.encode(np.full(n, item), SimulationStreams(6).source("rows"))
@@ -253,7 +253,7 @@ LARGE = [
 
 @pytest.mark.parametrize("randomizer", [*SMALL, *LARGE], ids=names)
 @pytest.mark.parametrize("n", [0, 1, 37])
-def test_messages_survive_their_bytes(randomizer, n):
+def test_unpack_inverts_pack(randomizer, n):
     source = SimulationStreams(n).source("bytes")
     values = source.below(randomizer.items, n)
     public = {}
@@ -267,7 +267,7 @@ def test_messages_survive_their_bytes(randomizer, n):
         randomizer.unpack(data + b"\0", n, **public)
 
 
-def test_bytes_that_nobody_sent_are_refused():
+def test_bytes_of_no_message_are_refused():
     with pytest.raises(ParameterError, match="codes below 5"):
         KaryRandomizedResponse(1.0, 5).unpack(b"\x07", 1)
     with pytest.raises(ParameterError, match="padding"):
@@ -284,7 +284,7 @@ def test_bytes_that_nobody_sent_are_refused():
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_values_that_are_no_items_are_refused(randomizer):
+def test_values_outside_the_items_are_refused(randomizer):
     source = SimulationStreams(1).source("values")
     for wrong in ([randomizer.items], [-1], [0.5], [[0]]):
         with pytest.raises(ParameterError, match="values"):
@@ -312,7 +312,7 @@ def test_other_parameters_outside_their_domain_are_refused():
         KaryRandomizedResponse(1.0, 2**26 + 1)
 
 
-def test_the_library_chooses_better_than_as_printed():
+def test_chosen_parameters_beat_the_printed_ones():
     ours, printed = HadamardRandomizer(1.0, 1000), printed_response(1.0, 1000)
     assert (ours.blocks, printed.blocks) == (1, 2)
     assert ours.mse_bound(1) < 0.86 * printed.mse_bound(1)
@@ -330,7 +330,7 @@ def test_the_library_chooses_better_than_as_printed():
         assert chosen <= min(others) * 1.02
 
 
-def test_bits_of_a_message():
+def test_message_bits_are_as_documented():
     found = {names(r): r.message_bits for r in LARGE}
     assert list(found.values()) == [10, 10, 10, 11, 1, 13, 1, 1000, 77, 130]
     assert HadamardRandomizer(3.0, 1000).reply_count <= 1024 * 2

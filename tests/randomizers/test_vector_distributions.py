@@ -1,4 +1,4 @@
-"""ε₀ is an equality, estimates are unbiased, errors are what the formula says: by enumeration."""
+"""Vector randomizers by enumeration: ε₀ as an equality, unbiased estimates, exact errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from sqkr import SampledSigns
-from vector_truths import all_messages, largest_loss, sampled_law, vectors_of_messages
+from vector_truths import all_messages, largest_loss, sampled_distribution, vectors_of_messages
 
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
@@ -52,7 +52,7 @@ RNG = np.random.default_rng(11)
 
 
 def inputs(randomizer) -> np.ndarray:
-    """Corners of what is allowed, and points inside."""
+    """Corners of the ball, and points inside it."""
     d, r = randomizer.dimension, randomizer.radius
     if isinstance(randomizer, BinaryVectorRandomizer):
         return np.array(list(itertools.product((0, 1), repeat=d)))
@@ -67,7 +67,7 @@ def inputs(randomizer) -> np.ndarray:
 
 
 def corners(randomizer) -> np.ndarray:
-    """Inputs whose bits are certain before they are turned over, so that few draws are left."""
+    """Inputs whose bits are certain before they are flipped, so that few draws remain."""
     given = inputs(randomizer)
     if isinstance(randomizer, LInfRandomizer):
         return given[[0, 3, 7]]
@@ -77,15 +77,15 @@ def corners(randomizer) -> np.ndarray:
 
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF, *L1, *CODES], ids=str)
-def test_epsilon0_is_reached_and_never_passed(randomizer):
-    laws = [randomizer.probabilities(value) for value in inputs(randomizer)]
-    assert np.allclose(np.sum(laws, axis=1), 1, atol=1e-12)
-    assert largest_loss(laws) == pytest.approx(randomizer.epsilon0, abs=1e-12)
+def test_epsilon0_is_the_largest_enumerated_loss(randomizer):
+    distributions = [randomizer.probabilities(value) for value in inputs(randomizer)]
+    assert np.allclose(np.sum(distributions, axis=1), 1, atol=1e-12)
+    assert largest_loss(distributions) == pytest.approx(randomizer.epsilon0, abs=1e-12)
     assert randomizer.epsilon0 <= randomizer.epsilon
 
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF, *L1, *CODES], ids=str)
-def test_the_default_spends_the_whole_budget(randomizer):
+def test_default_epsilon0_spends_the_whole_budget(randomizer):
     if getattr(randomizer, "variant", "default") == "default":
         assert randomizer.epsilon0 == pytest.approx(randomizer.epsilon, rel=1e-14)
     else:
@@ -93,34 +93,36 @@ def test_the_default_spends_the_whole_budget(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF[:6], *L1, *CODES], ids=str)
-def test_what_encode_does_has_the_stated_law(randomizer):
+def test_encode_has_the_distribution_of_probabilities(randomizer):
     for value in corners(randomizer):
-        sampled = sampled_law(randomizer, value)
+        sampled = sampled_distribution(randomizer, value)
         assert sum(sampled) == 1
         assert np.allclose(sampled.astype(float), randomizer.probabilities(value), atol=1e-14)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3])
-def test_fractions_of_the_sampled_law_reach_the_ratio_exactly(samples):
+def test_enumerated_fractions_reach_the_ratio_exactly(samples):
     randomizer = BinaryVectorRandomizer(3, 1.3, samples)
-    laws = np.array([sampled_law(randomizer, value) for value in inputs(randomizer)])
-    ratio = max((laws.max(axis=0) / laws.min(axis=0)).tolist())
+    distributions = np.array(
+        [sampled_distribution(randomizer, value) for value in inputs(randomizer)]
+    )
+    ratio = max((distributions.max(axis=0) / distributions.min(axis=0)).tolist())
     (p,) = randomizer.bits.flips
     assert ratio == ((1 - type(ratio)(p)) / type(ratio)(p)) ** samples
     assert float(ratio) <= math.exp(1.3)
 
 
 def moments(randomizer, value) -> tuple[np.ndarray, float]:
-    """E y and E‖y − E y‖² by summing over all messages."""
-    law, vectors = randomizer.probabilities(value), vectors_of_messages(randomizer)
-    mean = law @ vectors
-    return mean, float(law @ np.sum((vectors - mean) ** 2, axis=1))
+    """E y and E‖y − E y‖², as sums over all messages."""
+    distribution, vectors = randomizer.probabilities(value), vectors_of_messages(randomizer)
+    mean = distribution @ vectors
+    return mean, float(distribution @ np.sum((vectors - mean) ** 2, axis=1))
 
 
 @pytest.mark.parametrize(
     "randomizer", [r for r in [*BINARY, *LINF, *L1] if not (r.public_seed is not None)], ids=str
 )
-def test_estimates_are_unbiased_and_errors_are_the_formula(randomizer):
+def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
     worst = 0.0
     for value in inputs(randomizer):
         mean, error = moments(randomizer, value)
@@ -131,7 +133,7 @@ def test_estimates_are_unbiased_and_errors_are_the_formula(randomizer):
     assert worst <= randomizer.worst_squared_error * (1 + 1e-12)
 
 
-def test_the_worst_error_is_reached():
+def test_worst_squared_error_is_reached():
     for randomizer in (LINF[0], LINF[3], LINF[5], *BINARY[:2]):
         fine = np.array(list(itertools.product(np.linspace(-1, 1, 9), repeat=3)))
         given = inputs(randomizer) if randomizer in BINARY else randomizer.radius * fine
@@ -139,17 +141,17 @@ def test_the_worst_error_is_reached():
         assert errors.max() == pytest.approx(randomizer.worst_squared_error, rel=1e-9)
 
 
-def test_printed_codes_are_noisier_than_centred_ones():
+def test_printed_bits_are_noisier_than_centred_ones():
     printed, ours = BINARY[2], BINARY[0]
     assert (printed.variant, printed.samples) == ("as-printed", 1)
     assert printed.worst_squared_error > 1.5 * ours.worst_squared_error
-    # A formula without the centring does not describe the default, nor the other way round.
+    # The formula with centring does not hold for the printed code, nor the other one for ours.
     for value in inputs(ours)[1:]:
         assert moments(ours, value)[1] != pytest.approx(moments(printed, value)[1], rel=0.1)
 
 
 @pytest.mark.parametrize("randomizer", [LINF[1], LINF[3]], ids=str)
-def test_values_between_the_levels_are_rounded_by_chance(randomizer):
+def test_values_between_levels_are_rounded_at_random(randomizer):
     value = np.array([0.6, -1.4, 1.9])
     messages = randomizer.encode(
         np.tile(value, (40_000, 1)), SimulationStreams(3).source("clients")
@@ -163,7 +165,7 @@ def test_values_between_the_levels_are_rounded_by_chance(randomizer):
         3, 2.7, 2.0, randomizer.samples, randomizer.levels, shared=randomizer.shared
     )
     assert_rejects(
-        lambda law: assert_frequencies(seen, law),
+        lambda distribution: assert_frequencies(seen, distribution),
         {
             "another ε": other.probabilities(value),
             "another vector": randomizer.probabilities(-value),
@@ -175,11 +177,11 @@ def test_values_between_the_levels_are_rounded_by_chance(randomizer):
 def test_strings_of_signs_reach_epsilon0(samples, monkeypatch):
     randomizer = SampledSigns(2, 1.1, samples=samples)
 
-    def law(signs: np.ndarray) -> np.ndarray:
+    def distribution(signs: np.ndarray) -> np.ndarray:
         spread = np.broadcast_to(signs * randomizer.bound, (1, randomizer.frame.width))
         monkeypatch.setattr(KashinFrame, "bounded", lambda *_: spread)
-        return sampled_law(randomizer, [1.0, 0.0])
+        return sampled_distribution(randomizer, [1.0, 0.0])
 
-    laws = [law(np.ones(1)), law(-np.ones(1))]
-    assert largest_loss(laws) == pytest.approx(randomizer.epsilon0, abs=1e-12)
+    distributions = [distribution(np.ones(1)), distribution(-np.ones(1))]
+    assert largest_loss(distributions) == pytest.approx(randomizer.epsilon0, abs=1e-12)
     assert randomizer.epsilon0 <= 1.1
