@@ -1,4 +1,4 @@
-"""Independent assignment: its law, its bookkeeping, its noise."""
+"""Independent assignment: distribution of the batches, bookkeeping, noise."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ from turnout.schemes import CheckIn, FixedAssignment, KSubset, PoissonSampling
 from turnout.testing import enumerate_outputs
 
 
-def record_law(law, records, record):
-    """Exact law of the batches, over the whole run, in which one record is."""
+def batches_of_record(participation, records, record):
+    """Exact distribution of the batches of the whole run in which one record is."""
 
     def run(source):
-        dealt = Assignment(law, records, source)
-        epochs = law.steps // dealt.batches
+        dealt = Assignment(participation, records, source)
+        epochs = participation.steps // dealt.batches
         batches = [batch for _ in range(epochs) for batch in dealt.epoch()]
         return tuple(step for step, batch in enumerate(batches) if record in batch)
 
     return enumerate_outputs(run)
 
 
-def promised(law):
-    """What the docstrings of the laws say, written down anew."""
-    t, half = law.window, Fraction(1, 2)
-    match law:
+def promised(participation):
+    """Distribution that the participation's docstring promises, written independently."""
+    t, half = participation.window, Fraction(1, 2)
+    match participation:
         case FixedAssignment():
-            return {tuple(s + e * t for e in range(law.epochs)): Fraction(1, t) for s in range(t)}
+            return {
+                tuple(s + e * t for e in range(participation.epochs)): Fraction(1, t)
+                for s in range(t)
+            }
         case KSubset():
-            one = list(combinations(range(t), law.picks))
+            one = list(combinations(range(t), participation.picks))
             return {pick: Fraction(1, len(one)) for pick in one}
         case CheckIn(probability=0.5):
             return {(): half, **{(s,): half / t for s in range(t)}}
@@ -42,7 +45,7 @@ def promised(law):
     return dict.fromkeys(pairs, Fraction(1, t * t))
 
 
-LAWS = [
+PARTICIPATIONS = [
     CheckIn(3, 2),
     CheckIn(3, 1, 0.5),
     FixedAssignment(3, 2),
@@ -50,14 +53,14 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_a_record_is_in_the_batches_that_its_law_says(law):
-    assert record_law(law, 1, 0) == promised(law)
+@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
+def test_a_record_is_in_the_batches_of_its_participation(participation):
+    assert batches_of_record(participation, 1, 0) == promised(participation)
 
 
-def test_kept_and_afresh_are_different_laws():
-    assert record_law(CheckIn(3, 2), 1, 0) != promised(FixedAssignment(3, 2))
-    assert record_law(FixedAssignment(3, 2), 1, 0) != promised(CheckIn(3, 2))
+def test_kept_and_new_draws_have_different_distributions():
+    assert batches_of_record(CheckIn(3, 2), 1, 0) != promised(FixedAssignment(3, 2))
+    assert batches_of_record(FixedAssignment(3, 2), 1, 0) != promised(CheckIn(3, 2))
 
 
 def test_two_records_are_independent():
@@ -68,7 +71,7 @@ def test_two_records_are_independent():
     assert enumerate_outputs(both) == {(a, b): Fraction(1, 9) for a in range(3) for b in range(3)}
 
 
-def test_the_choices_of_a_law():
+def test_assigned_participation_builds_the_participation():
     assert assigned_participation(40, 4) == CheckIn(40, 4)
     assert assigned_participation(40, 4, probability=0.5) == CheckIn(40, 4, 0.5)
     assert assigned_participation(40, 4, kept=True) == FixedAssignment(40, 4)
@@ -80,10 +83,16 @@ def test_the_choices_of_a_law():
         Assignment(PoissonSampling(0.1, 10), 5)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_the_denominator_is_the_expected_size(law):
-    picks, probability = getattr(law, "picks", 1), getattr(law, "probability", 1.0)
-    assert Assignment(law, 12).expected_batch_size == 12 * picks * probability / law.window
+@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
+def test_expected_batch_size_is_the_mean_size(participation):
+    picks, probability = (
+        getattr(participation, "picks", 1),
+        getattr(participation, "probability", 1.0),
+    )
+    assert (
+        Assignment(participation, 12).expected_batch_size
+        == 12 * picks * probability / participation.window
+    )
 
 
 def test_every_batch_has_one_release():
@@ -99,28 +108,28 @@ def test_every_batch_has_one_release():
         next(dealt.epoch())
 
 
-def test_a_pass_that_breaks_off_counts_all_that_was_dealt():
+def test_an_interrupted_pass_counts_all_returned_batches():
     dealt = Assignment(CheckIn(4, 2), 5)
     first = dealt.epoch()
     next(first)
     dealt.use()
     next(first), next(first)
-    with pytest.raises(UnsupportedError, match="2 batches came"):
+    with pytest.raises(UnsupportedError, match="2 batches were fetched"):
         dealt.use()
     assert dealt.used == 1
     rest = list(dealt.epoch())
     assert (len(rest), dealt.used, dealt.dealt) == (1, 3, 4)
 
 
-@pytest.mark.parametrize("law", [CheckIn(4, 2), FixedAssignment(4, 2)], ids=str)
-def test_a_state_goes_on_with_the_same_batches(law):
-    whole = Assignment(law, 50)
+@pytest.mark.parametrize("participation", [CheckIn(4, 2), FixedAssignment(4, 2)], ids=str)
+def test_a_state_continues_with_the_same_batches(participation):
+    whole = Assignment(participation, 50)
     batches = whole.epoch()
     next(batches)
     whole.use()
-    next(batches)  # dealt ahead, not used
+    next(batches)  # returned ahead, not used
     state = whole.state_dict()
-    again = Assignment(law, 50)
+    again = Assignment(participation, 50)
     again.load_state_dict(state)
     assert (again.used, again.dealt) == (1, 1)
     resumed = list(again.epoch())
@@ -128,11 +137,11 @@ def test_a_state_goes_on_with_the_same_batches(law):
     assert drawn is not None
     assert all(np.array_equal(batch, drawn.at(1 + i)) for i, batch in enumerate(resumed))
     assert len(resumed) == 3
-    if isinstance(law, FixedAssignment):
+    if isinstance(participation, FixedAssignment):
         assert np.array_equal(next(again.epoch()), drawn.at(4))
 
 
-def test_a_state_of_another_run_or_an_earlier_time_is_refused():
+def test_a_state_of_another_run_or_an_earlier_step_is_refused():
     mine = Assignment(CheckIn(4, 2), 50)
     early = mine.state_dict()
     with pytest.raises(ParameterError, match="over 51 records"):
@@ -145,7 +154,7 @@ def test_a_state_of_another_run_or_an_earlier_time_is_refused():
         mine.load_state_dict(early)
 
 
-def test_the_noise_is_standard_gaussian():
+def test_system_gaussian_is_standard_normal():
     drawn = system_gaussian(200_000)
     assert stats.kstest(drawn, "norm").pvalue > 1e-9
     assert np.isfinite(drawn).all()

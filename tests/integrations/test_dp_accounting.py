@@ -1,4 +1,4 @@
-"""dp-accounting's distributions and events beside turnout's prices."""
+"""Conversions from and to dp-accounting's distributions and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DELTA = 1e-5
 
 
 @pytest.mark.parametrize("discretization", [1e-4, 1e-3, 0.0123])
-def test_a_run_is_never_better_as_a_distribution(discretization):
+def test_a_converted_curve_is_never_below_the_run(discretization):
     truth = price(CHECK_IN, DELTA).epsilon
     found = to_pld(PrivacyCurve.of(CHECK_IN), discretization).get_epsilon_for_delta(DELTA)
     assert truth.lower <= found <= truth.upper + 2 * discretization
@@ -40,7 +40,7 @@ def test_a_run_is_never_better_as_a_distribution(discretization):
 
 
 @pytest.mark.parametrize("theirs", [1e-4, 2e-3])
-def test_a_distribution_comes_and_goes_at_any_discretization(theirs):
+def test_distributions_are_converted_at_any_discretization(theirs):
     made = [
         pld.from_gaussian_mechanism(
             2.0, value_discretization_interval=theirs, pessimistic_estimate=side
@@ -59,7 +59,7 @@ def test_a_distribution_comes_and_goes_at_any_discretization(theirs):
         from_pld(made[1], ADD)
 
 
-def test_grids_without_end_are_refused():
+def test_grids_that_are_too_large_are_refused():
     with pytest.raises(ParameterError, match="discretization = 1e-09: expected at least"):
         to_pld(PrivacyCurve.of(CHECK_IN), 1e-9)
     for wrong in (0.0, -1.0, float("nan")):
@@ -67,7 +67,7 @@ def test_grids_without_end_are_refused():
             to_pld(PrivacyCurve.of(CHECK_IN), wrong)
 
 
-def test_their_accountant_composes_our_events_with_its_own():
+def test_the_accountant_composes_schemes_with_other_events():
     gaussian = dp_event.GaussianDpEvent(3.0)
     ours = random_allocation(dp_event.GaussianDpEvent(1.0), 1, 100)
     assert ours.scheme == CHECK_IN
@@ -85,7 +85,7 @@ def test_their_accountant_composes_our_events_with_its_own():
         PLDAccountant(ADD).compose(ours)
 
 
-def test_the_relation_is_the_accountants():
+def test_a_scheme_of_another_relation_is_refused():
     ours = random_allocation(dp_event.GaussianDpEvent(1.0), 1, 100)
     assert Accountant(ADD).supports(ours)
     for other in (ZERO, REPLACE):
@@ -98,14 +98,14 @@ def test_the_relation_is_the_accountants():
 
 @attr.s(frozen=True, auto_attribs=True)
 class RandomAllocationDpEvent(dp_event.DpEvent):
-    """Of dp-accounting after 0.6."""
+    """Event of dp-accounting after 0.6."""
 
     event: dp_accounting.DpEvent
     num_selected: int
     num_steps: int
 
 
-def test_their_random_allocation_is_priced_by_ours():
+def test_random_allocation_events_are_priced_by_our_bounds():
     one = RandomAllocationDpEvent(dp_event.GaussianDpEvent(1.0), 1, 100)
     ours = random_allocation(one.event, 1, 100)
     a, b = (Accountant(ADD, 1e-3).compose(event).get_epsilon(DELTA) for event in (one, ours))
@@ -133,12 +133,12 @@ def test_two_neighbour_bounds_have_no_distribution():
         Accountant(REPLACE).compose(event)
 
 
-def test_an_accountant_has_one_unit_and_one_trust_model():
+def test_several_units_or_trust_models_are_refused():
     event = dp_event.GaussianDpEvent(1.0)
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     of_clients = random_allocation(event, 1, 10)
-    noise, law = of_clients.scheme.randomizer, of_clients.scheme.participation
-    of_examples = SchemeDpEvent(Scheme(noise, law, "add-remove", unit="example"))
+    noise, participation = of_clients.scheme.randomizer, of_clients.scheme.participation
+    of_examples = SchemeDpEvent(Scheme(noise, participation, "add-remove", unit="example"))
     accountant = Accountant(relation, 1e-2).compose(of_clients)
     assert accountant.supports(of_clients)
     assert not accountant.supports(of_examples)
@@ -151,7 +151,7 @@ def test_an_accountant_has_one_unit_and_one_trust_model():
     assert fresh.get_epsilon(DELTA) == 0.0
 
 
-def test_a_grid_coarser_than_any_loss_is_refused():
+def test_a_grid_coarser_than_all_losses_is_refused():
     curve = PrivacyCurve.of(random_allocation(dp_event.GaussianDpEvent(1.0), 1, 10).scheme)
     with pytest.raises(ParameterError, match="discretization"):
         to_pld(curve, 1000.0)

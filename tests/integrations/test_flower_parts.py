@@ -1,4 +1,4 @@
-"""A node's turns and the server's ledger, which hold without Flower what the adapter rests on."""
+"""A node's steps and the server's ledger, tested without Flower."""
 
 import json
 from collections import Counter
@@ -29,9 +29,14 @@ SCHEME = Scheme(GaussianNoise(1.0), CheckIn(5, 2), Relation.ZERO_OUT)
 DELTA, DIMENSION, NODES = 1e-5, 3, 50
 
 
-def terms(law=SCHEME.participation, task="a", **others) -> dict:
-    law = json.loads(json.dumps(participation_to_dict(law)))
-    given = {"law": law, "noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": DIMENSION}
+def terms(participation=SCHEME.participation, task="a", **others) -> dict:
+    participation = json.loads(json.dumps(participation_to_dict(participation)))
+    given = {
+        "law": participation,
+        "noise_multiplier": 1.0,
+        "clip_norm": 2.0,
+        "dimension": DIMENSION,
+    }
     return {"task": task, **given, **others}
 
 
@@ -44,7 +49,7 @@ def silent(deviation, size):
     return np.zeros(size, np.int64)
 
 
-def test_a_node_answers_each_of_its_turns_once_whatever_restarts(tmp_path):
+def test_a_node_answers_each_of_its_steps_once_after_restarts(tmp_path):
     path = tmp_path / "turns.json"
     taken = [step for step in range(10) if NodeTurns(path).takes(terms(), step)]
     assert [step // 5 for step in taken] == [0, 1]
@@ -52,7 +57,7 @@ def test_a_node_answers_each_of_its_turns_once_whatever_restarts(tmp_path):
     assert any(NodeTurns(path).takes(terms(task="b"), step) for step in range(10))
 
 
-def test_turns_are_kept_before_a_node_is_asked_for_them(tmp_path):
+def test_steps_are_stored_before_the_first_answer(tmp_path):
     path = tmp_path / "turns.json"
     NodeTurns(path).takes(terms(), 9)
     drawn = json.loads(path.read_text())["a"]["left"]
@@ -61,20 +66,20 @@ def test_turns_are_kept_before_a_node_is_asked_for_them(tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_turns_have_the_law_of_one_client():
-    law, source = KSubset(4, 2), OSRandomness()
-    found = Counter(tuple(drawn_steps(law, source)) for _ in range(3000))
+def test_drawn_steps_have_the_distribution_of_one_client():
+    participation, source = KSubset(4, 2), OSRandomness()
+    found = Counter(tuple(drawn_steps(participation, source)) for _ in range(3000))
     assert all(len(pair) == 2 for pair in found)
     assert chisquare(list(found.values())).pvalue > 1e-9
     skewed = [*list(found.values())[:-1], 2 * list(found.values())[-1]]
     assert chisquare(skewed).pvalue < 1e-9
 
 
-def test_other_terms_are_refused_and_say_nothing_of_the_turns(tmp_path):
+def test_other_terms_are_refused_without_revealing_the_steps(tmp_path):
     path = tmp_path / "turns.json"
     turns = NodeTurns(path)
     turns.takes(terms(), 0)
-    with pytest.raises(ParameterError, match="those that this task had at first") as refusal:
+    with pytest.raises(ParameterError, match="the terms of this task's first step") as refusal:
         turns.takes(terms(noise_multiplier=0.5), 1)
     assert "left" not in str(refusal.value)
     for wrong, step in (
@@ -89,11 +94,11 @@ def test_other_terms_are_refused_and_say_nothing_of_the_turns(tmp_path):
             turns.takes(wrong, step)
     for damaged in ("{", "[1]", '{"a": {}}', '{"a": 3}'):
         path.write_text(damaged)
-        with pytest.raises(StorageError, match="no file of a node's turns"):
+        with pytest.raises(StorageError, match="not a file of a node's steps"):
             turns.takes(terms(), 0)
 
 
-def test_an_update_is_the_way_moved_clipped_or_zero():
+def test_an_update_is_the_clipped_difference_or_zero():
     lattice = lattice_of(terms())
     before = np.array([1.0, 0.0, 0.0], np.float32)
     short = bounded_update(before, before - np.array([0.5, 0.0, -0.25]), lattice)
@@ -105,7 +110,7 @@ def test_an_update_is_the_way_moved_clipped_or_zero():
         assert not bounded_update(before, np.array([bad, 0, 0]), lattice).any()
 
 
-def test_a_release_is_the_sum_and_noise_over_the_public_number(tmp_path):
+def test_a_release_is_the_noisy_sum_over_the_public_number(tmp_path):
     drawn = []
 
     def noise(deviation, size):
@@ -124,7 +129,7 @@ def test_a_release_is_the_sum_and_noise_over_the_public_number(tmp_path):
     assert book.step == 2
 
 
-def test_what_is_spent_is_the_price_of_the_steps_so_far(tmp_path):
+def test_epsilon_is_the_price_of_the_charged_steps(tmp_path):
     book = ledger(tmp_path, noise=silent)
     assert book.epsilon() == 0.0
     for _ in range(10):
@@ -161,7 +166,7 @@ def test_a_ledger_serves_one_task_and_one_process(tmp_path):
     first.release([])
     with pytest.raises(StorageError, match="another process writes it"):
         second.release([])
-    with pytest.raises(ParameterError, match="expected that of"):
+    with pytest.raises(ParameterError, match="expected the ledger of"):
         ledger(tmp_path, delta=1e-6)
 
 
@@ -173,7 +178,7 @@ def test_a_ledger_serves_one_task_and_one_process(tmp_path):
         Scheme(GaussianNoise(1.0), CheckIn(3), Relation.ZERO_OUT, release="one-client"),
     ],
 )
-def test_schemes_that_a_federation_does_not_run_are_refused(scheme, tmp_path):
+def test_schemes_that_a_federation_cannot_run_are_refused(scheme, tmp_path):
     with pytest.raises(UnsupportedError):
         ledger(tmp_path, scheme)
     assert not list(tmp_path.iterdir())

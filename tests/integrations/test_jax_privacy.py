@@ -1,4 +1,4 @@
-"""Prices of JAX Privacy's batch selections, on stand-ins with the fields of its classes.
+"""Bounds for JAX Privacy's batch selections, on stand-ins with the fields of its classes.
 
 `make jax-privacy` runs the adapter on the library itself.
 """
@@ -81,7 +81,7 @@ def cyclic(rate, steps, cycle=1, kind=PartitionType.INDEPENDENT):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "law"),
+    ("strategy", "expected"),
     [
         (cyclic(0.25, 8), PoissonSampling(0.25, 8)),
         (cyclic(1.0, 8), EveryStep(8)),
@@ -98,8 +98,8 @@ def cyclic(rate, steps, cycle=1, kind=PartitionType.INDEPENDENT):
     ],
     ids=str,
 )
-def test_each_strategy_has_its_law(strategy, law):
-    assert participation(strategy, "zero-out", 100) == law
+def test_each_strategy_has_its_participation(strategy, expected):
+    assert participation(strategy, "zero-out", 100) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_each_strategy_has_its_law(strategy, law):
     ids=str,
 )
 def test_fewer_iterations_than_bins_are_one_check_in(strategy, chance):
-    law = participation(strategy, "add-remove")
-    assert isinstance(law, CheckIn)
-    assert (law.window, law.windows) == (strategy.iterations, 1)
-    assert chance <= law.probability <= math.nextafter(chance, 1.0)
+    found = participation(strategy, "add-remove")
+    assert isinstance(found, CheckIn)
+    assert (found.window, found.windows) == (strategy.iterations, 1)
+    assert chance <= found.probability <= math.nextafter(chance, 1.0)
 
 
 def test_the_price_is_that_of_the_scheme():
@@ -124,7 +124,7 @@ def test_the_price_is_that_of_the_scheme():
     plan = Scheme(GaussianNoise(1.5), FixedAssignment(40, 4), "zero-out", unit="example")
     assert scheme(strategy, 1.5, "zero-out") == plan
     assert epsilon(strategy, 1.5, 1e-5, "zero-out") == price(plan, 1e-5).epsilon.upper
-    # a broken cycle costs no less than the whole ones before it
+    # a partial cycle costs at least as much as the whole ones before it
     assert (
         epsilon(BallsInBinsSampling(161, 40), 1.5, 1e-5, "zero-out")
         > price(plan, 1e-5).epsilon.upper
@@ -138,7 +138,7 @@ def test_whole_users_are_the_unit_of_a_strategy_for_users():
 
 
 class Truncating(BallsInBinsSampling):
-    """A subclass may draw by any law."""
+    """A subclass, whose draws are unknown."""
 
 
 Namesake = type("BallsInBinsSampling", (BallsInBinsSampling,), {"__module__": "mine"})
@@ -150,7 +150,7 @@ Namesake = type("BallsInBinsSampling", (BallsInBinsSampling,), {"__module__": "m
     [
         (CyclicPoissonSampling(0.5, 8, truncated_batch_size=4), "truncated"),
         (BMinSepSampling(1.0, 8, 2, True, 4), "truncated"),
-        (BMinSepSampling(0.5, 8, 2), "sampling_prob 1 alone"),
+        (BMinSepSampling(0.5, 8, 2), "only at sampling_prob = 1"),
         (FixedBatchSampling(5, 8, replace=True), "replacement"),
         (Truncating(8, 2), "Truncating"),
         (Namesake(8, 2), r"mine\.BallsInBinsSampling"),
@@ -159,7 +159,7 @@ Namesake = type("BallsInBinsSampling", (BallsInBinsSampling,), {"__module__": "m
     ],
     ids=str,
 )
-def test_what_has_no_sound_price_is_refused(strategy, words):
+def test_strategies_without_a_sound_bound_are_refused(strategy, words):
     with pytest.raises(UnsupportedError, match=words):
         scheme(strategy, 1.0, "zero-out", 100)
 

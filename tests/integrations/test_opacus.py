@@ -48,8 +48,8 @@ def epoch(run):
         step(run, inputs, labels)
 
 
-def the_price(law, relation="zero-out", noise=1.0):
-    scheme = Scheme(GaussianNoise(noise), law, relation, unit="example")
+def the_price(participation, relation="zero-out", noise=1.0):
+    scheme = Scheme(GaussianNoise(noise), participation, relation, unit="example")
     return price(scheme, DELTA).epsilon.upper
 
 
@@ -68,13 +68,13 @@ def test_epsilon_is_the_price_after_every_step():
 
 
 @pytest.mark.parametrize(("kept", "epsilon"), [(False, 1.852), (True, 6.310)])
-def test_the_figures_of_forty_batches_and_four_epochs(kept, epsilon):
+def test_epsilon_of_forty_batches_and_four_epochs_is_as_documented(kept, epsilon):
     run = private(2000, 40, 4, kept=kept)
     for _ in range(4):
         epoch(run)
     assert run.engine.get_epsilon(DELTA) == pytest.approx(epsilon, abs=5e-4)
-    law = FixedAssignment(40, 4) if kept else CheckIn(40, 4)
-    assert run.engine.get_epsilon(DELTA) == the_price(law)
+    participation = FixedAssignment(40, 4) if kept else CheckIn(40, 4)
+    assert run.engine.get_epsilon(DELTA) == the_price(participation)
 
 
 def test_the_noise_is_the_least_for_a_target():
@@ -112,8 +112,8 @@ def test_empty_batches_release_noise_over_the_expected_size():
     assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(8, 1), noise=2.0)
 
 
-def test_the_released_noise_has_the_stated_size():
-    """Without records in a batch the gradient is noise over the denominator, and nothing else."""
+def test_the_released_noise_has_the_scale_of_the_scheme():
+    """Without records in a batch the gradient is noise over the divisor alone."""
     model = nn.Linear(200, 200)
     loader = AssignedBatches.of(40, 80, 1, probability=1e-9).loader(
         TensorDataset(torch.zeros(40, 200), torch.zeros(40).long())
@@ -152,7 +152,7 @@ def test_microbatches_are_one_step():
     assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(4, 1))
 
 
-def test_a_checkpoint_goes_on_with_batches_and_epsilon(tmp_path):
+def test_a_checkpoint_continues_with_batches_and_epsilon(tmp_path):
     path = tmp_path / "run.pt"
     first = private(30, 4, 1)
     batches = iter(first.loader)
@@ -215,7 +215,7 @@ def test_options_without_a_price_are_refused(option):
         private(**option)
 
 
-def test_steps_that_no_batch_stands_for_are_refused():
+def test_steps_without_their_own_batch_are_refused():
     run = private(60, 4, 1)
     inputs, labels = next(iter(run.loader))
     step(run, inputs, labels)
@@ -232,15 +232,15 @@ def test_steps_that_no_batch_stands_for_are_refused():
         run.optimizer.step()
 
 
-def test_a_release_is_of_the_batch_that_came_last():
+def test_a_release_is_of_the_last_fetched_batch():
     run = private(60, 8, 1)
     kept = list(run.loader)
-    with pytest.raises(UnsupportedError, match="8 batches came"):
+    with pytest.raises(UnsupportedError, match="8 batches were fetched"):
         step(run, *kept[0])
     run = private(60, 8, 1)
     batches = iter(run.loader)
     next(batches)
-    with pytest.raises(UnsupportedError, match="2 batches came"):
+    with pytest.raises(UnsupportedError, match="2 batches were fetched"):
         step(run, *next(batches))
     assert len(run.engine.accountant) == 0
 
@@ -263,7 +263,7 @@ def test_workers_fetch_ahead_and_one_batch_has_one_release():
         step(run, *batch)
 
 
-def test_pieces_of_a_batch_that_was_broken_off_are_in_no_release():
+def test_gradients_of_an_interrupted_batch_are_in_no_release():
     run = private(60, 2, 1)
 
     def pieces():
@@ -279,14 +279,14 @@ def test_pieces_of_a_batch_that_was_broken_off_are_in_no_release():
         for inputs, labels in loader:
             sizes.append(len(inputs))
             step(run, inputs, labels)
-            if len(sizes) == 1:  # of this piece alone
+            if len(sizes) == 1:  # from this piece alone
                 alone = run.optimizer.params[0].summed_grad.norm()
                 assert alone <= len(inputs) * (1 + 1e-5)
     assert len(run.engine.accountant) == 2
     assert not run.optimizer._step_skip_queue
 
 
-def test_what_clips_scales_and_divides_is_the_same_in_every_step():
+def test_clip_norm_scale_and_divisor_must_not_change():
     def halved_noise(run):
         ExponentialGradClip(run.optimizer, gamma=0.5).step()
 
@@ -304,7 +304,7 @@ def test_what_clips_scales_and_divides_is_the_same_in_every_step():
             private(max_grad_norm=norm)
 
 
-def test_batches_have_one_accountant_whatever_hook_an_optimizer_has():
+def test_batches_have_one_accountant_with_any_optimizer_hook():
     run = private(60, 4, 1)
     run.optimizer.attach_step_hook(lambda optimizer: None)
     epoch(run)
@@ -322,13 +322,13 @@ def test_batches_have_one_accountant_whatever_hook_an_optimizer_has():
 
 
 class EveryBatch(AssignedBatches):
-    """A record in every batch, whatever its law says."""
+    """A sampler with all records in every batch, under the same participation."""
 
     def __iter__(self):
         return iter([list(range(60))] * 4)
 
 
-def test_a_subclass_of_the_sampler_is_another_sampler():
+def test_a_subclass_of_the_sampler_is_refused():
     model, loader = nn.Linear(3, 2), EveryBatch.of(60, 4, 1).loader(data())
     with pytest.raises(UnsupportedError, match="EveryBatch has no price"):
         make_private(
@@ -337,11 +337,11 @@ def test_a_subclass_of_the_sampler_is_another_sampler():
         )  # fmt: skip
 
 
-def test_releases_of_no_scheme_have_no_epsilon():
+def test_releases_without_a_scheme_have_no_epsilon():
     accountant = create_accountant("turnout")
     assert accountant.get_epsilon(DELTA) == 0.0
     accountant.history = [(0.1, 0.5, 1000)]
-    with pytest.raises(UnsupportedError, match="make_private alone"):
+    with pytest.raises(UnsupportedError, match="prices only the loaders"):
         accountant.get_epsilon(DELTA)
 
 
@@ -361,5 +361,5 @@ def test_the_accountant_alone_prices_no_other_loader():
     )
     inputs, labels = next(iter(loader))
     nn.functional.cross_entropy(model(inputs), labels).backward()
-    with pytest.raises(UnsupportedError, match="this one is not of them"):
+    with pytest.raises(UnsupportedError, match="prices only the loaders"):
         optimizer.step()

@@ -1,4 +1,4 @@
-"""Training on a Ray cluster gives the numbers of one process, whatever happens to a worker."""
+"""Training on a Ray cluster: the numbers of one process, also with lost workers."""
 
 import os
 import signal
@@ -72,7 +72,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def task() -> SupervisedTask:
-    """A small network, clients of whom some hold nothing and some more than others."""
+    """A small network, and clients with different numbers of examples, some with none."""
     random, clients = np.random.default_rng(1), 900
     inputs, labels = random.random((clients, 28, 28)), random.integers(0, 10, clients)
     owners = np.concatenate((np.arange(clients - 60), random.integers(0, 50, 60)))
@@ -87,7 +87,7 @@ def parameters(task) -> np.ndarray:
 
 
 @pytest.mark.parametrize("blocks", [256, 3])
-def test_a_clusters_sum_has_the_bits_of_one_process(engine, task, parameters, blocks, monkeypatch):
+def test_a_cluster_sums_to_the_bits_of_one_process(engine, task, parameters, blocks, monkeypatch):
     monkeypatch.setattr(tasks, "BLOCKS", blocks)
     for clients in (np.arange(900), np.arange(3), np.array([], np.int64)):
         here = task.clipped_sum(parameters, clients, 0.3)
@@ -97,7 +97,7 @@ def test_a_clusters_sum_has_the_bits_of_one_process(engine, task, parameters, bl
     assert here.count == 0
     whole = task.clipped_sum(parameters, np.arange(900), 0.3).total
     reversed_ = task.clipped_sum(parameters, np.arange(900)[::-1], 0.3).total
-    assert not np.array_equal(whole, reversed_)  # the bits tell another order
+    assert not np.array_equal(whole, reversed_)  # another order has other bits
 
 
 def dying_once(task, at, mark):
@@ -145,7 +145,7 @@ def test_workers_that_always_die_end_the_run(engine, task, parameters, monkeypat
         list(own.sums(task, parameters, [np.arange(9)] * 9, 0.3))
 
 
-def test_a_run_that_began_here_goes_on_on_workers(engine, tmp_path):
+def test_a_local_run_continues_on_workers(engine, tmp_path):
     class Stops:
         def sums(self, *arguments):
             raise KeyboardInterrupt
@@ -156,7 +156,7 @@ def test_a_run_that_began_here_goes_on_on_workers(engine, tmp_path):
     assert engine._task[0].population == 1437  # the workers had this run's task
 
 
-def test_the_command_hands_its_options_to_an_engine(tmp_path, monkeypatch):
+def test_the_command_passes_its_options_to_the_engine(tmp_path, monkeypatch):
     asked = []
 
     def train(*_, engine, **__):
@@ -172,7 +172,7 @@ def test_the_command_hands_its_options_to_an_engine(tmp_path, monkeypatch):
     assert asked == [("auto", 3), None]
 
 
-def test_code_of_a_plans_folder_goes_to_the_workers(engine, task, tmp_path):
+def test_code_of_a_plan_folder_reaches_the_workers(engine, task, tmp_path):
     (tmp_path / "nets.py").write_text(CODE)
     model = build_module("nets:Net", folder=tmp_path)
     updates = SingleUpdates(model, LocalTraining(), LOSSES["cross-entropy"])
@@ -184,7 +184,7 @@ def test_code_of_a_plans_folder_goes_to_the_workers(engine, task, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
-def test_rows_of_ray_data_are_the_values_in_order(engine):
+def test_rows_of_ray_data_are_read_in_order(engine):
     random = np.random.default_rng(1)
     held = [pyarrow.table({"age": random.random(700), "height": random.random(700)})] * 2
     ray.data.DataContext.get_current().enable_progress_bars = False
@@ -220,12 +220,12 @@ def test_workers_without_a_cluster_are_refused(tmp_path, capsys):
     assert "--address and --workers are of --engine ray" in capsys.readouterr().err
 
 
-def test_what_no_cluster_can_do_is_refused(engine, task, parameters):
+def test_requests_beyond_the_cluster_are_refused(engine, task, parameters):
     with pytest.raises(ParameterError, match=r"workers = 9: expected at most \d"):
         RayEngine(workers=9).__enter__()
     with pytest.raises(ParameterError, match="workers"):
         RayEngine(workers=0)
-    with pytest.raises(ParameterError, match="inside of its with statement"):
+    with pytest.raises(ParameterError, match="inside its with statement"):
         list(RayEngine().sums(task, parameters, [np.arange(9)] * 9, 0.3))
     on_gpu = SupervisedTask(task.model, task._examples, task._examples)
     on_gpu._compute = Compute("cuda")
@@ -243,6 +243,6 @@ def test_a_cluster_that_does_not_answer_is_refused(monkeypatch):
         RayEngine("auto").__enter__()
 
 
-def test_an_error_of_a_worker_is_its_own(engine, task):
+def test_an_error_in_a_worker_is_raised_unchanged(engine, task):
     with pytest.raises(ParameterError, match="parameters"):
         list(engine.sums(task, np.zeros(3), [np.arange(9)] * 9, 0.3))

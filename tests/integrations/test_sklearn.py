@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn's form: private fits, and what no ε covers said aloud."""
+"""Estimators in the form of scikit-learn: private fits, and warnings of what ε does not cover."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RANDOM = dict.fromkeys(
 
 
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
-def test_scikit_learns_own_checks_pass_but_for_repeated_fits(kind):
+def test_estimator_checks_of_scikit_learn_pass_but_for_repeated_fits(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(kind(epsilon=50.0), expected_failed_checks=RANDOM, on_fail=None)
@@ -78,7 +78,7 @@ def test_a_private_regression_learns_within_its_epsilon():
         LinearRegression(target_range=(1.0, 0.0)).fit(ROWS, VALUES)
 
 
-def test_no_row_moves_a_sum_by_more_than_one():
+def test_no_row_changes_a_sum_by_more_than_one():
     rows = scaled(np.array([[1e300, 0.0], [3.0, 4.0], [0.0, 0.1]]), 1.0)
     assert (np.linalg.norm(rows[:, :2], axis=1) <= 1.0 + 1e-12).all()
     residuals = np.array([[1e6, -1e6], [0.1, 0.0], [np.sqrt(2.0), 3.0]])
@@ -89,8 +89,8 @@ def test_no_row_moves_a_sum_by_more_than_one():
     assert np.allclose(quiet, rows[1:2].T @ residuals[1:2])
 
 
-def test_a_fit_is_its_noisy_sums(monkeypatch):
-    """Without noise the fit is plain; with it two fits differ, and by no seed."""
+def test_fits_differ_by_their_noise_alone(monkeypatch):
+    """Two fits differ through noise that no seed controls; without noise the fit is accurate."""
     pair = [LogisticRegression(classes=["no", "yes"]).fit(ROWS, LABELS).coef_ for _ in range(2)]
     assert not np.array_equal(*pair)
     drawn = []
@@ -102,7 +102,7 @@ def test_a_fit_is_its_noisy_sums(monkeypatch):
     assert model.score(ROWS, LABELS) > 0.85
 
 
-def test_classes_that_are_read_off_labels_are_said_aloud():
+def test_classes_taken_from_labels_are_warned_of():
     with pytest.warns(UncoveredByEpsilonWarning, match="classes="):
         LogisticRegression().fit(ROWS, LABELS)
     with warnings.catch_warnings():
@@ -166,7 +166,7 @@ def test_a_search_warns_that_every_fit_costs():
         make_pipeline(FunctionTransformer(), model).fit(ROWS, LABELS)
 
 
-def test_whatever_fits_several_times_is_warned_of():
+def test_repeated_fits_are_warned_of():
     bagged = BaggingClassifier(LogisticRegression(classes=[0, 1]), n_estimators=2)
     with pytest.warns(UncoveredByEpsilonWarning, match="ensemble"):
         bagged.fit(ROWS[:200], LABELS[:200])
@@ -181,7 +181,7 @@ def test_a_fit_keeps_its_delta_and_its_scale():
 
 
 @pytest.mark.parametrize("classes", [["0", "1"], [0, 1]])
-def test_classes_are_of_the_labels_kind(classes):
+def test_classes_must_be_of_the_kind_of_the_labels(classes):
     labels = np.arange(20) % 2
     with pytest.raises(ParameterError, match="classes"):
         LogisticRegression(classes=classes).fit(

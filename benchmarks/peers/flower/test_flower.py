@@ -267,7 +267,7 @@ def test_a_superlink_with_two_supernodes_one_of_which_is_killed(tmp_path, monkey
 def test_replies_have_one_release_and_nodes_one_reply(tmp_path):
     scheme = Scheme(GaussianNoise(1.0), CheckIn(2), "zero-out")
     own = strategy(tmp_path / "ledger", scheme, 2)
-    with pytest.raises(UnsupportedError, match="not asked for this step"):
+    with pytest.raises(UnsupportedError, match="replies to another step"):
         own.aggregate_train(1, [])
     assert own.ledger.step == 0
     answers, heard = np.ones(8, np.int32), []
@@ -282,7 +282,7 @@ def test_replies_have_one_release_and_nodes_one_reply(tmp_path):
     ]
     own.aggregate_train(1, replies)
     assert len(heard[0]) == 2
-    with pytest.raises(UnsupportedError, match="not asked for this step"):
+    with pytest.raises(UnsupportedError, match="replies to another step"):
         own.aggregate_train(1, replies)
     with pytest.raises(ParameterError, match="zero-out or replace-one"):
         strategy(tmp_path / "other", Scheme(GaussianNoise(1.0), CheckIn(2), "add-remove"), 2)

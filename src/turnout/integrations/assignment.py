@@ -1,6 +1,7 @@
-"""Independent assignment: the batches of a run, drawn by the scheme that the accountant prices.
+"""Batches of a training run, drawn by the participation that the accountant prices.
 
 `Assignment` is the schedule; `AssignedBatches` is a batch sampler of PyTorch for any training loop.
+`turnout.integrations.opacus`, `sklearn` and `release_ledger` build on them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from turnout.schemes import CheckIn, FixedAssignment, KSubset, Participation
 from turnout.schemes.codec import participation_to_dict
 
 AssignedParticipation = CheckIn | FixedAssignment | KSubset
-"""Laws under which each record draws its own batches of an epoch."""
+"""Participations under which each record draws its own batches of an epoch."""
 
 _RESOLUTION = 2**53
 
@@ -29,54 +30,63 @@ _RESOLUTION = 2**53
 def assigned_participation(
     batches: int, epochs: int, *, kept: bool = False, picks: int = 1, probability: float = 1.0
 ) -> AssignedParticipation:
-    """The law of an independent assignment.
+    """Participation of an independent assignment of records to batches.
 
     Args:
-        batches: batches an epoch, public.
-        epochs: of the whole run.
-        kept: whether a record keeps its batch over the epochs; else it draws afresh in each.
-        picks: different batches of an epoch in which a record is.
-        probability: of a record's coming at all: in each epoch, in the run where it is kept.
+        batches: batches of an epoch; public.
+        epochs: epochs of the whole run.
+        kept: whether a record keeps its batches over all epochs; else it draws anew in each.
+        picks: number of different batches of an epoch in which a record is.
+        probability: probability that a record takes part: in an epoch, or in the run if ``kept``.
 
     Raises:
-        ParameterError: a combination that no law has.
+        ParameterError: a combination that no participation has.
     """
     if picks == 1:
-        law = FixedAssignment if kept else CheckIn
-        return law(batches, epochs, probability)
+        kind = FixedAssignment if kept else CheckIn
+        return kind(batches, epochs, probability)
     if kept or probability != 1.0:
-        raise ParameterError("picks", picks, "1 where batches are kept or a record may not come")
+        raise ParameterError("picks", picks, "1 where kept is true or probability is below 1")
     return KSubset(batches, picks, epochs)
 
 
 class Assignment:
-    """A run's batches, in order, and how many of them were dealt and used.
+    """Batches of a run, in order, with the numbers of batches returned and released.
 
-    Guarantee: the batches in which a record is have exactly the law, for every number of records,
-    and records are independent of each other.
+    Guarantee: the batches in which a record is have exactly the distribution of the participation,
+    for every number of records, and records are independent of each other.
+
+    Args:
+        participation: which records are in which batch.
+        records: number of records, at least 1.
+        source: of all draws; None: the operating system's randomness.
 
     Attributes:
-        law: who is in which batch.
-        records: how many there are.
+        participation: which records are in which batch.
+        records: number of records.
         batches: steps of an epoch.
-        dealt: steps whose batches were handed out.
-        used: the first so many steps are all that releases can rest on.
-        ahead: of those dealt, how many a loader's workers hold that the loop has not seen.
-        followed: whether an accountant counts its releases; there is one for each assignment.
-        on_pass: called when a pass begins, of which nothing before may be left.
+        dealt: number of steps whose batches were returned.
+        used: number of steps that releases may depend on: the first ``used`` steps.
+        ahead: number of returned batches that a loader's workers hold and the loop has not
+            received.
+        followed: whether an accountant counts its releases; an assignment has one accountant.
+        on_pass: called when a pass over an epoch begins, to discard what earlier batches left.
 
     Raises:
-        UnsupportedError: a law under which records do not draw their own batches of an epoch.
+        UnsupportedError: a participation under which records do not draw their own batches.
     """
 
-    def __init__(self, law: Participation, records: int, source: Source | None = None) -> None:
-        if not isinstance(law, AssignedParticipation):
+    def __init__(
+        self, participation: Participation, records: int, source: Source | None = None
+    ) -> None:
+        if not isinstance(participation, AssignedParticipation):
             raise UnsupportedError(
-                "batches are dealt by CheckIn, FixedAssignment or KSubset, "
-                f"not {type(law).__name__}"
+                "batches are drawn by CheckIn, FixedAssignment or KSubset, "
+                f"not {type(participation).__name__}"
             )
-        check_population(law, records)
-        self.participation, self.records, self.batches = law, int(records), law.window
+        check_population(participation, records)
+        self.participation, self.records = participation, int(records)
+        self.batches = participation.window
         self.source = OSRandomness() if source is None else source
         self.dealt = self.used = self.ahead = 0
         self.followed = False
@@ -85,25 +95,26 @@ class Assignment:
 
     @property
     def expected_batch_size(self) -> float:
-        """Mean number of records in a batch: what a sum is divided by, whoever came."""
+        """Mean number of records in a batch: the divisor of sums, for batches of any size."""
         if isinstance(self.participation, KSubset):
             return self.records * self.participation.picks / self.batches
         return self.records * self.participation.probability / self.batches
 
     def epoch(self) -> Iterator[NDArray[np.integer]]:
-        """The batches that are left of the epoch, ascending record numbers, some of them empty.
+        """Remaining batches of the epoch: ascending record numbers, some batches empty.
 
-        Batches of a pass that was broken off are not dealt again. They count as used: what was
-        released of them and what was not is known to nobody here.
+        Batches of an interrupted pass are not returned again. They count as used, since this class
+        cannot know which of them were released.
 
         Raises:
-            UnsupportedError: all epochs of the law are over.
+            UnsupportedError: all epochs are over.
         """
         if self.dealt == self.participation.steps:
             raise UnsupportedError(
                 f"all {self.participation.steps // self.batches} epochs of the run are over: "
                 "its price covers no further batch"
             )
+        # Discard what an interrupted pass left; its batches count as used.
         if self.on_pass is not None:
             self.on_pass()
         self.used, self.ahead = self.dealt, 0
@@ -115,23 +126,24 @@ class Assignment:
             yield batch
 
     def use(self) -> None:
-        """Counts one release, before it is made: that of the batch that came last.
+        """Count one release of the last returned batch, before the release is made.
 
         Raises:
-            UnsupportedError: this batch has had its release, or one before it has not, so that
-                nobody knows which batches this one rests on.
+            UnsupportedError: this batch was released already, or an earlier batch was not, so that
+            the batches of this release are unknown.
         """
         waiting = self.dealt - self.ahead - self.used
         if waiting <= 0:
-            raise UnsupportedError("a batch has one release: this one would be a second")
+            raise UnsupportedError("each batch has one release: this would be a second one")
         if waiting > 1:
             raise UnsupportedError(
-                f"{waiting} batches came since the last release: each one, empty or not, has its "
-                "step before the next is fetched (no list(loader), no skipped batch)"
+                f"{waiting} batches were fetched since the last release: take a step for each one, "
+                "empty or not, before the next is fetched (no list(loader), no skipped batch)"
             )
         self.used += 1
 
     def _schedule_at(self, step: int) -> Schedule:
+        """Schedule of the block of this step, drawn when its first step is reached."""
         index = 0 if isinstance(self.participation, FixedAssignment) else step // self.batches
         if self._schedule is None or index != self._block:
             block = blocks(self.participation)[index]
@@ -142,7 +154,7 @@ class Assignment:
         return self._schedule
 
     def state_dict(self) -> dict[str, Any]:
-        """All that goes on after a restart; it says who is where: as secret as the data."""
+        """State for a continuation: it reveals records' batches, so it is as secret as the data."""
         state: dict[str, Any] = {
             "law": participation_to_dict(self.participation),
             "records": self.records,
@@ -154,12 +166,16 @@ class Assignment:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on after the batches that were used. A state is for one continuation only.
+        """Continue after the used batches. A state serves one continuation only.
+
+        Args:
+            state: as `state_dict` returned it.
 
         Raises:
-            ParameterError: the state of another law or number of records, or of a time before
-                this assignment's own: its batches would be released twice and paid once.
+            ParameterError: a state of another participation or number of records, or an earlier
+            state than this assignment's: its batches would be released twice and charged once.
         """
+        # The state must be of this run, and must not go back.
         mine = {"law": participation_to_dict(self.participation), "records": self.records}
         theirs = {"law": state.get("law"), "records": state.get("records")}
         if theirs != mine:
@@ -171,6 +187,7 @@ class Assignment:
             raise ParameterError(
                 "used", used, f"from {self.used} to {self.participation.steps} steps"
             )
+        # Returned batches that were not used are lost; the drawn schedule is kept.
         self.dealt, self.used, self.ahead = used, used, 0
         self._block, self._schedule = int(state["block"]), None
         if "offsets" in state:
@@ -182,10 +199,10 @@ def system_gaussian(size: int) -> NDArray[np.float64]:
     """Standard Gaussian draws from the operating system's randomness, shape (size,).
 
     Each is the quantile of the middle of one of 2⁵³ intervals of equal probability, so none is
-    beyond ±8.3; like all floating-point noise it has gaps that no ε covers.
+    beyond ±8.3. Like all floating-point noise it has gaps that no ε covers.
     """
     uniform = (OSRandomness().below(_RESOLUTION, size) + 0.5) / _RESOLUTION
-    # Above one half the nearest number to 1 − 2⁻⁵⁴ is 1: the tail is taken from below.
+    # Above one half, 1 − 2⁻⁵⁴ rounds to 1, so the lower tail is used for both.
     return np.where(uniform < 0.5, 1.0, -1.0) * ndtri(np.minimum(uniform, 1.0 - uniform))
 
 
@@ -198,15 +215,21 @@ except ImportError as error:
 
 
 class AssignedBatches(Sampler[list[int]]):
-    """A batch sampler: each record draws the batches of an epoch in which it is, independently.
+    """Batch sampler in which each record independently draws its batches of an epoch.
 
-    Each iteration is one epoch, or what is left of one. Sizes of batches vary, and a batch may be
-    empty: `loader` makes a DataLoader that hands out empty ones too. A loop that clips each
-    record's gradient, adds noise and divides by ``expected_batch_size`` has the price of
-    ``Scheme(noise, law, relation, unit="example")``.
+    Each iteration is one epoch, or the rest of one. Sizes of batches vary, and a batch may be
+    empty: `loader` makes a DataLoader that returns empty ones too. A loop that clips each record's
+        gradient,
+    adds noise and divides by ``expected_batch_size`` has the privacy guarantee of
+    ``Scheme(noise, participation, relation, unit="example")``.
+
+    Args:
+        participation: CheckIn, FixedAssignment or KSubset.
+        records: number of records, at least 1.
+        source: of all draws; None: the operating system's randomness.
 
     Attributes:
-        assignment: the batches, and how many were dealt and used.
+        assignment: the batches, with the numbers of batches returned and released.
 
     >>> batches = AssignedBatches.of(2000, batches=40, epochs=4)
     >>> batches.participation
@@ -215,8 +238,10 @@ class AssignedBatches(Sampler[list[int]]):
     (40, 2000)
     """
 
-    def __init__(self, law: Participation, records: int, source: Source | None = None) -> None:
-        self.assignment = Assignment(law, records, source)
+    def __init__(
+        self, participation: Participation, records: int, source: Source | None = None
+    ) -> None:
+        self.assignment = Assignment(participation, records, source)
 
     @classmethod
     def of(
@@ -230,20 +255,30 @@ class AssignedBatches(Sampler[list[int]]):
         probability: float = 1.0,
         source: Source | None = None,
     ) -> Self:
-        """The batches of `assigned_participation`, drawn from the operating system's randomness."""
-        law = assigned_participation(
+        """Sampler of `assigned_participation`, drawn from the operating system's randomness.
+
+        Args:
+            records: number of records, at least 1.
+            batches: batches of an epoch; public.
+            epochs: epochs of the whole run.
+            kept: see `assigned_participation`.
+            picks: see `assigned_participation`.
+            probability: see `assigned_participation`.
+            source: of all draws; None: the operating system's randomness.
+        """
+        participation = assigned_participation(
             batches, epochs, kept=kept, picks=picks, probability=probability
         )
-        return cls(law, records, source)
+        return cls(participation, records, source)
 
     @property
     def participation(self) -> Participation:
-        """The law that the sampler deals by and `turnout.price` prices."""
+        """Participation by which the sampler draws and which `turnout.price` prices."""
         return self.assignment.participation
 
     @property
     def expected_batch_size(self) -> float:
-        """The divisor of the sum of a batch: its mean number of records."""
+        """Mean number of records of a batch: the divisor of a batch's sum."""
         return self.assignment.expected_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -253,7 +288,11 @@ class AssignedBatches(Sampler[list[int]]):
         return self.assignment.batches
 
     def loader(self, dataset: Any, **options: Any) -> DataLoader[Any]:
-        """A DataLoader of these batches, empty ones too; options are those of DataLoader.
+        """DataLoader of these batches, including empty ones.
+
+        Args:
+            dataset: a data set of tensors with as many records as the sampler.
+            options: options of DataLoader.
 
         Raises:
             ParameterError: a data set of another length.
@@ -270,16 +309,16 @@ class AssignedBatches(Sampler[list[int]]):
         return _Loader(dataset, batch_sampler=self, collate_fn=collate, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that goes on after a restart; as secret as the data."""
+        """State for a continuation; as secret as the data."""
         return self.assignment.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on after the batches that were used; see `Assignment.load_state_dict`."""
+        """Continue after the used batches; see `Assignment.load_state_dict`."""
         self.assignment.load_state_dict(state)
 
 
 class _Loader(DataLoader[Any]):
-    """A loader that tells the assignment how many batches its workers fetched ahead of the loop."""
+    """Loader that reports to the assignment how many batches its workers fetched ahead."""
 
     def __iter__(self) -> Any:
         assert isinstance(self.batch_sampler, AssignedBatches)
@@ -292,14 +331,14 @@ class _Loader(DataLoader[Any]):
 
 
 class WithEmptyBatches:
-    """A collate function that makes of no record the batch of one without its row.
+    """Collate function whose result for no records is an example's batch without its row.
 
-    Nothing but shapes and types of the example is kept.
+    Only shapes and types of the example are kept.
     """
 
     def __init__(self, collate: Callable[[Sequence[Any]], Any], example: Any) -> None:
         if not all(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(example)[0]):
-            raise UnsupportedError("empty batches are known for batches made of tensors alone")
+            raise UnsupportedError("empty batches need batches made of tensors alone")
         self.collate = collate
         self.empty = tree_map(lambda tensor: tensor[:0].clone(), example)
 

@@ -1,7 +1,9 @@
-"""Turnout's prices in dp-accounting, and its privacy loss distributions here.
+"""Turnout's schemes in dp-accounting, and dp-accounting's privacy loss distributions in turnout.
 
-Whatever crosses is pessimistic: a distribution made here is never better than the run that it
-stands for, at any discretization, and one that is taken over keeps its own side.
+`to_pld` and `from_pld` convert curves; `Accountant` composes `SchemeDpEvent` with dp-accounting's
+own events; `random_allocation` and `shuffle` make such events. Every conversion is pessimistic: a
+distribution made here is never better than its run, at any discretization, and a distribution that
+is imported keeps its side of the error.
 
 Notation: Δ is the discretization, the distance between losses of a distribution.
 """
@@ -31,7 +33,7 @@ RELATIONS = {
     NeighboringRelation.REPLACE_ONE: Relation.REPLACE_ONE,
     NeighboringRelation.REPLACE_SPECIAL: Relation.ZERO_OUT,
 }
-"""Dp-accounting's relations by ours."""
+"""Turnout's relation for each relation of dp-accounting."""
 
 
 def to_pld(
@@ -39,16 +41,17 @@ def to_pld(
 ) -> PrivacyLossDistribution:
     """A pessimistic privacy loss distribution on the multiples of ``discretization``.
 
-    It composes with dp-accounting's own of the same discretization.
+    Its ε and δ are never below the run's. It composes with dp-accounting's own distributions of
+    the same discretization.
 
     Args:
-        curve: the run.
-        discretization: Δ, above 0; the smaller, the sharper.
-        least_delta: δ down to which it is sharp; what is beyond is lost for sure.
+        curve: curve of the run.
+        discretization: Δ, above 0; a smaller one gives a sharper bound.
+        least_delta: δ in (0, 1) down to which the bound is sharp; losses beyond count as infinite.
 
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: the relation takes two neighbour bounds.
+        UnsupportedError: a relation whose curve consists of two neighbour bounds.
         NumericalError: the grid would be too large.
     """
     return curve.to_dp_accounting(least_delta, discretization)
@@ -59,25 +62,25 @@ def from_pld(
     relation: NeighboringRelation,
     optimistic: PrivacyLossDistribution | None = None,
 ) -> PrivacyCurve:
-    """A curve that is composed by + and × with those of schemes under the same relation.
+    """Privacy curve of a distribution, for + and * with other curves of the same relation.
 
     Args:
         pessimistic: of any discretization.
-        relation: under which it was made; the distribution does not say.
-        optimistic: the same with ``pessimistic_estimate=False``, for lower bounds.
+        relation: relation of the distribution, which does not store it.
+        optimistic: the same distribution with ``pessimistic_estimate=False``, for lower bounds.
 
     Raises:
-        ParameterError: an estimate on the wrong side, or an unknown relation.
+        ParameterError: an estimate of the wrong side, or an unknown relation.
     """
     return PrivacyCurve.from_dp_accounting(pessimistic, _relation(relation), optimistic)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class SchemeDpEvent(dp_event.DpEvent):
-    """An event of dp-accounting's: a whole run of a scheme, priced by `Accountant`.
+    """Event of dp-accounting: a whole run of a scheme, which `Accountant` prices.
 
     Attributes:
-        scheme: the run, with the relation under which it is accounted.
+        scheme: the run's scheme, under the accountant's relation.
     """
 
     scheme: Scheme
@@ -89,16 +92,16 @@ def random_allocation(
     num_steps: int,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> SchemeDpEvent:
-    """An event: each record is in exactly ``num_selected`` of ``num_steps`` steps, at random.
+    """Event in which each record is in a uniform set of ``num_selected`` of ``num_steps`` steps.
 
     Args:
-        event: each step's `GaussianDpEvent` or `LaplaceDpEvent`.
-        num_selected: k.
+        event: `GaussianDpEvent` or `LaplaceDpEvent` of each step.
+        num_selected: k, at least 1.
         num_steps: t, at least k.
-        relation: of the accountant.
+        relation: the accountant's relation.
 
     Raises:
-        UnsupportedError: another event.
+        UnsupportedError: an event of another kind.
     """
     if isinstance(event, dp_event.GaussianDpEvent):
         noise = GaussianNoise(event.noise_multiplier)
@@ -106,32 +109,34 @@ def random_allocation(
         noise = LaplaceNoise(event.noise_multiplier)
     else:
         raise UnsupportedError(f"random allocation of {type(event).__name__} has no price here")
-    law = CheckIn(num_steps) if num_selected == 1 else KSubset(num_steps, num_selected)
-    return SchemeDpEvent(Scheme(noise, law, _relation(relation)))
+    allocation = CheckIn(num_steps) if num_selected == 1 else KSubset(num_steps, num_selected)
+    return SchemeDpEvent(Scheme(noise, allocation, _relation(relation)))
 
 
 def shuffle(randomizer: Any, clients: int, **options: Any) -> SchemeDpEvent:
-    """An event: ``clients`` clients' messages by a randomizer, shuffled.
+    """Event of the shuffled messages of ``clients`` clients.
 
-    ``options`` are those of `turnout.shuffled`; its relation must be the accountant's.
+    Args:
+        randomizer: randomizer of each client's message.
+        clients: number of clients.
+        options: options of `turnout.shuffled`; its relation must be the accountant's.
     """
     return SchemeDpEvent(shuffled(randomizer, clients, **options))
 
 
 class Accountant(PLDAccountant):
-    """Dp-accounting's accountant, which composes `SchemeDpEvent` with its own events.
+    """Accountant of dp-accounting that composes `SchemeDpEvent` with dp-accounting's own events.
 
-    All schemes have one privacy unit and one trust model, to which dp-accounting's events, which
-    name neither, are taken to belong.
-
-    It also prices a ``RandomAllocationDpEvent(event, num_selected, num_steps)``, which later
-    versions of dp-accounting have, by turnout's bounds.
+    All schemes must have one privacy unit and one trust model, which dp-accounting's own events,
+    that name neither, are assumed to share. The accountant also prices the event
+    ``RandomAllocationDpEvent(event, num_selected, num_steps)`` of later versions of dp-accounting,
+    by turnout's bounds.
     """
 
     _first: Scheme | None = None
 
     def _maybe_compose(self, event: dp_event.DpEvent, count: int, do_compose: bool) -> Any:
-        # Before anything of the event is composed: what is refused later would be left out.
+        # Checked before any part of the event is composed, as later parts could be refused.
         if (mixed := self._mixed(event)) is not None:
             return self.CompositionErrorDetails(invalid_event=event, error_message=mixed)
         if type(event).__name__ == "RandomAllocationDpEvent":
@@ -149,7 +154,7 @@ class Accountant(PLDAccountant):
         return None
 
     def _mixed(self, event: dp_event.DpEvent) -> str | None:
-        """What is wrong with an event whose schemes have several units or trust models."""
+        """Error text for an event with several privacy units or trust models; None otherwise."""
         first, *others = [*filter(None, [self._first]), *_schemes(event)] or [None]
         for name in ("unit", "trust"):
             for scheme in others:
@@ -160,7 +165,7 @@ class Accountant(PLDAccountant):
         return None
 
     def _translated(self, event: Any) -> dp_event.DpEvent:
-        """Their event as ours; itself, which is refused, where we have no price."""
+        """The event of `random_allocation`; the event itself, which is refused, without a price."""
         try:
             parts = event.event, event.num_selected, event.num_steps
             return random_allocation(*parts, self.neighboring_relation)
@@ -168,17 +173,18 @@ class Accountant(PLDAccountant):
             return event
 
     def _curve(self, scheme: Scheme) -> PrivacyCurve:
+        """Privacy curve of a scheme under the accountant's relation."""
         if scheme.relation is not _relation(self.neighboring_relation):
             expected = f"{_relation(self.neighboring_relation).value}, as the accountant's"
             raise ParameterError("relation", scheme.relation.value, expected)
         curve = PrivacyCurve.of(scheme)
         if curve.parts.replacement_against_null is not None:
-            raise UnsupportedError("two neighbour bounds have no one privacy loss distribution")
+            raise UnsupportedError("two neighbour bounds have no single privacy loss distribution")
         return curve
 
 
 def _schemes(event: dp_event.DpEvent) -> Iterator[Scheme]:
-    """All schemes in an event."""
+    """All schemes in an event and in its parts."""
     if isinstance(event, SchemeDpEvent):
         yield event.scheme
     inner = getattr(event, "event", None)
@@ -187,6 +193,7 @@ def _schemes(event: dp_event.DpEvent) -> Iterator[Scheme]:
 
 
 def _relation(relation: NeighboringRelation) -> Relation:
+    """Turnout's relation for a relation of dp-accounting."""
     if relation not in RELATIONS:
         raise ParameterError("relation", relation, "one of dp-accounting's NeighboringRelation")
     return RELATIONS[relation]

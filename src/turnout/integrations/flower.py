@@ -1,16 +1,15 @@
 """Check-ins on Flower: a strategy for the ServerApp, a mod for ClientApps, and an accountant.
 
-`CheckInStrategy` and `CheckInMod` are the two sides; `CheckedAccountant` prices events by turnout's
-bounds for Flower's own wrappers of strategies.
+`CheckInStrategy` and `CheckInMod` are the two sides; `CheckedAccountant` computes ε of Flower's own
+strategy wrappers by turnout's bounds.
 
-Flower sends each node a message in each round and waits for its reply. Here each node draws for
-itself, in secret, the rounds in which it takes part, and answers all others with an update of zeros
-of the same size. That is the scheme that is priced, so the price may count the amplification:
-nothing that the server samples, and nothing that anyone but the server observes, says who took
-part.
+Flower sends each node a message in each round and waits for its reply. Here each node secretly
+draws its own rounds, and answers all others with an update of zeros of the same size. This is the
+scheme that is priced, so ε may count the amplification: neither the server's sampling nor anything
+that others observe reveals which nodes took part.
 
-Flower's own wrappers let the server pick a number of nodes and average what comes back, weighted
-and divided by the number of answers: no amplification is proved of that, and they claim none.
+Flower's own wrappers let the server select a number of nodes and average the replies, weighted and
+divided by the number of replies. No amplification is proved for that, and they claim none.
 """
 
 from __future__ import annotations
@@ -52,21 +51,22 @@ RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: Relation.ADD_REMOVE,
     NeighboringRelation.REPLACE_ONE: Relation.REPLACE_ONE,
 }
-"""Flower's relations by turnout's."""
+"""Turnout's relation for each of Flower's relations."""
 
 
 class CheckedAccountant:
-    """Flower's ``PrivacyAccountant``: ε and δ of its sampled Gaussian releases, upper bounds.
+    """Flower's ``PrivacyAccountant``: upper bounds on ε and δ of sampled Gaussian releases.
 
-    Noise multipliers are over the clip norm. Under replace-one a node moves a sum by twice that,
-    which the price counts. So it does under add-or-remove where a fixed number of more nodes is
-    sampled, as Flower's wrappers do: another node takes the place of one that is gone.
+    Noise multipliers are relative to the clip norm. Under replace-one a node changes a sum by twice
+    the clip norm, which the bound counts. It counts twice the clip norm under add-or-remove as
+    well, where a fixed number of nodes is sampled, as in Flower's wrappers: another node replaces a
+    removed one.
 
     Args:
         config: population, relation and sampling of all events.
 
     Raises:
-        UnsupportedError: a relation or sampling that has no price here.
+        UnsupportedError: a relation or a sampling without a bound here.
     """
 
     def __init__(self, config: PrivacyConfig) -> None:
@@ -82,33 +82,43 @@ class CheckedAccountant:
 
     @property
     def num_releases(self) -> int:
-        """Releases so far."""
+        """Number of releases so far."""
         return sum(self._events.values())
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
-        """Adds ``count`` releases."""
+        """Add ``count`` releases of this event.
+
+        Raises:
+            ParameterError: another population than in the configuration.
+        """
         self._events = self._with(event, count)
 
     def get_epsilon(self, delta: float) -> float:
-        """Upper bound on ε of all releases so far."""
+        """Upper bound on ε of all releases so far, at δ in (0, 1)."""
         checks.open_unit(delta=delta)
         return self._epsilon(self._events, delta)
 
     def get_delta(self, epsilon: float) -> float:
-        """Upper bound on δ of all releases so far."""
+        """Upper bound on δ of all releases so far, at ε of at least 0."""
         if not isfinite(epsilon) or epsilon < 0:
             raise ParameterError("epsilon", epsilon, "a number from 0")
         return self._curve(self._events).delta(epsilon).upper if self._events else 0.0
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
-        """ε of all releases so far, at the configuration's δ by default."""
+        """Upper bound on ε of all releases so far, at the configuration's δ by default."""
         at = self._config.target_delta if delta is None else delta
         return PrivacySpent(self.get_epsilon(at), at, self.num_releases, METHOD)
 
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Whether ``count`` releases more would cost more than the limit; adds none."""
+        """Whether ``count`` more releases would exceed the limit on ε; it adds none.
+
+        Args:
+            event: the releases.
+            max_epsilon: limit on ε, above 0; None: the configuration's.
+            count: number of releases.
+        """
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
             raise ParameterError("max_epsilon", None, "a limit, here or in the configuration")
@@ -121,10 +131,10 @@ class CheckedAccountant:
         return {"version": _VERSION, "backend": METHOD, "config": self._plain(), "events": events}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Goes on from a state of the same configuration; what was composed before is forgotten.
+        """Continue from a state of the same configuration; earlier releases are discarded.
 
         Raises:
-            ParameterError: another accountant's state, or of another configuration.
+            ParameterError: a state of another accountant or of another configuration.
         """
         own = {"version": _VERSION, "backend": METHOD, "config": self._plain()}
         if not isinstance(state, dict) or {k: state.get(k) for k in own} != own:
@@ -143,11 +153,12 @@ class CheckedAccountant:
             raise
 
     def _plain(self) -> dict[str, object]:
+        """The configuration as JSON-ready values."""
         plain = asdict(self._config)
         return {name: getattr(value, "value", value) for name, value in plain.items()}
 
     def _with(self, event: GaussianPrivacyEvent, count: int) -> dict[GaussianPrivacyEvent, int]:
-        """The releases with some more."""
+        """The releases with ``count`` more of this event."""
         checks.count(count=count)
         if event.population_size != self._config.population_size:
             expected = f"{self._config.population_size}, as in the configuration"
@@ -155,10 +166,11 @@ class CheckedAccountant:
         return {**self._events, event: self._events.get(event, 0) + count}
 
     def _epsilon(self, events: dict[GaussianPrivacyEvent, int], delta: float) -> float:
+        """Upper bound on ε of these releases."""
         return self._curve(events).epsilon(delta).upper if events else 0.0
 
     def _curve(self, events: dict[GaussianPrivacyEvent, int]) -> PrivacyCurve:
-        """All releases together."""
+        """Privacy curve of all releases together."""
         sampled = any(event.sample_size < event.population_size for event in events)
         fixed = self._config.sampling_method is SamplingMethod.NO_AMPLIFICATION
         relation = RELATIONS[self._config.neighboring_relation]
@@ -171,14 +183,14 @@ class CheckedAccountant:
         return curve
 
     def _scheme(self, event: GaussianPrivacyEvent, count: int, relation: Relation) -> Scheme:
-        """So many identical releases."""
+        """Scheme of ``count`` identical releases."""
         size, population = event.sample_size, event.population_size
-        law = {
+        participation = {
             SamplingMethod.NO_AMPLIFICATION: lambda: EveryStep(count),
             SamplingMethod.POISSON: lambda: PoissonSampling(size / population, count),
             SamplingMethod.WITHOUT_REPLACEMENT: lambda: FixedSize(size, population, count),
         }[self._config.sampling_method]()
-        return Scheme(GaussianNoise(event.noise_multiplier), law, relation)
+        return Scheme(GaussianNoise(event.noise_multiplier), participation, relation)
 
 
 try:
@@ -201,7 +213,7 @@ except ImportError as error:
     raise unavailable(error, __name__, "flower") from None
 
 STATE = "turnout-state"
-"""Key of the node's configuration: a folder of its own on the node's disk, for its turns."""
+"""Key of the node's configuration: a folder on the node's disk for its own participation file."""
 
 _ARRAYS, _TERMS, _UPDATE = "arrays", "turnout", "update"
 _LOG = logging.getLogger("turnout.flower")
@@ -210,25 +222,25 @@ Vector = NDArray[np.floating]
 
 
 class CheckInStrategy(Strategy):
-    """A strategy whose rounds are the steps of a turnout scheme.
+    """Flower strategy whose rounds are the steps of a turnout scheme.
 
     Use it with `check_ins` as the innermost mod of the ClientApp, whose training replies with the
-    arrays that it ends with. Nodes are asked for no metrics: ε would not cover them.
+    final arrays. Nodes are not requested to send metrics, which ε would not cover.
 
-    Guarantees: those of `ReleaseLedger`; a ServerApp that is started again goes on with the step
-    after the last one that was charged.
+    Guarantees: those of `ReleaseLedger`; a restarted ServerApp continues with the step after the
+    last charged one.
 
     Args:
-        ledger: path of the releases' file.
-        scheme: law (a round is a step), Gaussian noise and relation; the unit is a node.
-        optimizer: of `turnout.learning.optimizers`; its state starts anew with a new ServerApp.
-        arrays: the model; floating-point arrays alone.
-        clip_norm: C, the ℓ2 bound of a node's update.
-        nodes: how many there are: a public number. Rounds wait until as many are connected.
-        delta: at which ε is said.
+        ledger: path of the ledger file.
+        scheme: participation (a round is a step), Gaussian noise and relation; the unit is a node.
+        optimizer: one of `turnout.learning.optimizers`; its state is new in each ServerApp.
+        arrays: initial model; floating-point arrays alone.
+        clip_norm: C, the largest ℓ2 norm of a node's update.
+        nodes: number of nodes, which is public. A round waits until all nodes are connected.
+        delta: δ at which ε is reported.
 
     Raises:
-        ParameterError, UnsupportedError, StorageError: as `ReleaseLedger`.
+        ParameterError, UnsupportedError, StorageError: see `ReleaseLedger`.
     """
 
     def __init__(
@@ -260,11 +272,11 @@ class CheckInStrategy(Strategy):
 
     @property
     def rounds_left(self) -> int:
-        """Rounds that the scheme still has: at most so many may be asked of `start`."""
+        """Number of rounds left in the scheme: the largest ``num_rounds`` of `start`."""
         return self.ledger.steps - self.ledger.step
 
     def privacy_spent(self) -> PrivacySpent:
-        """ε of all rounds so far, as Flower's accountants say it."""
+        """Upper bound on ε of all rounds so far, in the form of Flower's accountants."""
         return PrivacySpent(
             self.ledger.epsilon(), self.ledger.delta, self.ledger.step, "turnout check-ins"
         )
@@ -272,7 +284,7 @@ class CheckInStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The same message to every node that is connected."""
+        """The same message for every connected node."""
         if not self.rounds_left:
             raise ParameterError("num_rounds", server_round, "at most rounds_left")
         nodes = sample_nodes(grid, self._nodes, self._nodes)[1]
@@ -287,10 +299,11 @@ class CheckInStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The model after the noisy sum; nodes that answer nothing count as zeros."""
+        """The model after the noisy sum; nodes without a valid reply count as zeros."""
         step, asked, self._asked = self.ledger.step, self._asked, None
+        # Replies belong to one step: releasing them twice, or for another step, is refused.
         if asked != step:
-            raise UnsupportedError("replies have one release: these were not asked for this step")
+            raise UnsupportedError("replies have one release: these are replies to another step")
         answers = {r.metadata.src_node_id: f for r in replies if (f := _answer(r)) is not None}
         direction = self.ledger.release(answers.values()).astype(self._vector.dtype)
         after, self._state = self._optimizer.update(self._vector, self._state, direction, step)
@@ -299,44 +312,47 @@ class CheckInStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """None: metrics of nodes' data are not covered by ε."""
+        """No messages: ε does not cover metrics of nodes' data."""
         return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """None."""
+        """No metrics."""
         return None
 
     def summary(self) -> None:
-        """Logs the scheme and what is spent."""
+        """Log the scheme and the number of its steps so far."""
         _LOG.info(
             "%s, %d of %d steps done", self.ledger.scheme, self.ledger.step, self.ledger.steps
         )
 
 
 class CheckInMod:
-    """A mod that has a node take part in its own secret rounds; `check_ins` is one.
+    """Mod with which a node takes part in its own secret rounds; `check_ins` is one.
 
     Args:
-        folder: of the nodes' files, one a node by its number, for simulations in one process or
-            machine. None takes the folder that the node's configuration names: a SuperNode is
-            started with ``--node-config "turnout-state='/var/lib/turnout'"``.
+        folder: folder of the nodes' files, one for each node, for simulations in one process
+            or machine. None: the folder that the node's configuration names; a SuperNode is started
+            with ``--node-config "turnout-state='/var/lib/turnout'"``.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = None if folder is None else Path(folder)
 
     def __call__(self, msg: Message, ctxt: Context, call_next: Any) -> Message:
-        """The reply: this node's bounded update in its turn, zeros else."""
+        """The reply: this node's bounded update in the steps in which it takes part, else zeros."""
+        # Messages other than training are passed through.
         if msg.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(msg, ctxt)
+        # The terms of the task must fit the model.
         asked = msg.content.config_records[_TERMS]
         terms, step = json.loads(str(asked["terms"])), int(asked["step"])
         lattice = lattice_of(terms)
         before = _flat(msg.content.array_records[_ARRAYS])
         if before.size != lattice.dimension:
             raise ParameterError("dimension", before.size, f"{lattice.dimension}, as of the terms")
+        # Zeros, unless the node takes part and its training succeeds.
         update = np.zeros(lattice.dimension, np.int32)
         if NodeTurns(self._file(ctxt)).takes(terms, step):
             after = self._trained(msg, ctxt, call_next)
@@ -346,16 +362,16 @@ class CheckInMod:
         return Message(content, reply_to=msg)
 
     def _file(self, ctxt: Context) -> Path:
-        """The file of this node's turns."""
+        """File of this node's participation."""
         if self._folder is not None:
             return self._folder / f"{ctxt.node_config.get('partition-id', ctxt.node_id)}.json"
         folder = ctxt.node_config.get(STATE)
         if folder is None or not Path(str(folder)).is_dir():
-            raise ParameterError(STATE, folder, "a folder on this node's disk, of its own")
+            raise ParameterError(STATE, folder, "a folder on this node's disk, for this node alone")
         return Path(str(folder)) / "turns.json"
 
     def _trained(self, msg: Message, ctxt: Context, call_next: Any) -> Vector | None:
-        """The arrays that training ends with; None where it fails, which nobody may see."""
+        """The arrays after training; None if training fails, which the reply must not reveal."""
         try:
             reply = call_next(msg, ctxt)
             return None if reply.has_error() else _flat(*reply.content.array_records.values())
@@ -369,10 +385,10 @@ check_ins = CheckInMod()
 
 
 def _flat(*arrays: Mapping[str, Array]) -> Vector:
-    """The one record's arrays as one vector of their widest type.
+    """The arrays of one record as one vector of their widest type.
 
     Raises:
-        ParameterError: not one record, or numbers that are not floating-point.
+        ParameterError: more or fewer than one record, or arrays that are not floating-point.
     """
     if len(arrays) != 1 or not arrays[0]:
         raise ParameterError("arrays", len(arrays), "one record with arrays")
@@ -383,7 +399,7 @@ def _flat(*arrays: Mapping[str, Array]) -> Vector:
 
 
 def _shaped(vector: Vector, like: Mapping[str, Array]) -> ArrayRecord:
-    """The vector in the names, shapes and types of some arrays."""
+    """The vector split into arrays of the names, shapes and types of ``like``."""
     shapes = {name: array.numpy() for name, array in like.items()}
     ends = np.cumsum([array.size for array in shapes.values()])[:-1]
     parts = zip(shapes.items(), np.split(vector, ends), strict=True)
@@ -391,7 +407,7 @@ def _shaped(vector: Vector, like: Mapping[str, Array]) -> ArrayRecord:
 
 
 def _answer(reply: Message) -> NDArray[np.int32] | None:
-    """The update of a reply; None of one that holds none."""
+    """The update in a reply; None for a reply without a valid one."""
     try:
         return None if reply.has_error() else reply.content.array_records[_UPDATE][_UPDATE].numpy()
     except (KeyError, TurnoutError, ValueError):

@@ -1,7 +1,8 @@
-"""Turnout's price of JAX Privacy's batch selection strategies.
+"""Upper bounds on ε of JAX Privacy's batch selection strategies.
 
-A strategy is read by its class' name and fields, so JAX is not imported, and a plan can be priced
-where it is not installed. Whatever is not known for sure to have a sound analysis is refused.
+`participation` translates a strategy, `scheme` adds the noise, `epsilon` is the bound. A strategy
+is recognised by its class name and fields, so JAX is not imported, and ε can be computed where JAX
+is not installed. A strategy without a known sound analysis is refused.
 
 Notation: T is a strategy's iterations, c its cycle length, p its sampling probability.
 """
@@ -32,30 +33,31 @@ from turnout.schemes import (
 def participation(
     strategy: Any, relation: Relation | str, num_examples: int | None = None
 ) -> Participation:
-    """A law that costs no less than the strategy, and as much wherever one of ours is the same.
+    """Participation that costs at least as much as the strategy, and exactly as much if possible.
 
-    Costs more than the strategy: a cycle that does not divide T, of which the last one counts as
-    whole; groups of a `CyclicPoissonSampling`, which count as known.
+    It costs more than the strategy for a cycle that does not divide T, whose last cycle counts as
+    whole, and for the groups of a `CyclicPoissonSampling`, which count as known.
 
     Args:
         strategy: an object of JAX Privacy's `batch_selection`.
-        relation: of the price; groups of equal size are refused under add-remove, where their
-            sizes would tell.
-        num_examples: records there are, which `FixedBatchSampling` alone needs.
+        relation: relation of the bound; groups of equal size are refused under add-remove, since
+            their sizes reveal the number of records.
+        num_examples: number of records, which only `FixedBatchSampling` needs.
 
     Raises:
-        UnsupportedError: a strategy that has no price here: batches that are truncated, a
-            `BMinSepSampling` with p < 1, batches drawn with replacement, any class that is not
-            named above, subclasses of those too.
+        UnsupportedError: a strategy without a bound here: truncated batches, a `BMinSepSampling`
+        with p < 1, batches drawn with replacement, and classes not named above, including
+        subclasses.
     """
     name = _named(strategy)
-    if name not in _LAWS:
+    if name not in _PARTICIPATIONS:
         raise UnsupportedError(f"batches of {name} have no price here")
-    return _LAWS[name](strategy, checks.choice(Relation, relation=relation), num_examples)
+    of_relation = checks.choice(Relation, relation=relation)
+    return _PARTICIPATIONS[name](strategy, of_relation, num_examples)
 
 
 def _named(strategy: Any) -> str:
-    """The name of JAX Privacy's class; with its module where it is anybody else's."""
+    """Name of a class of JAX Privacy; for any other class with its module."""
     of = type(strategy)
     own = of.__module__.partition(".")[0] == "jax_privacy"
     return of.__name__ if own else f"{of.__module__}.{of.__qualname__}"
@@ -67,25 +69,27 @@ def scheme(
     relation: Relation | str,
     num_examples: int | None = None,
 ) -> Scheme:
-    """The scheme of a DP-SGD run: Gaussian noise on each batch's sum of clipped gradients.
+    """Scheme of a DP-SGD run: Gaussian noise on each batch's sum of clipped gradients.
 
-    The unit is an example; of a `UserSelectionStrategy` it is a user, whose examples of a batch are
-    clipped together, and ``num_examples`` counts users.
+    The unit is an example. For a `UserSelectionStrategy` it is a user, whose examples of a batch
+    are clipped together, and ``num_examples`` counts users.
 
     Args:
         strategy: an object of JAX Privacy's `batch_selection`.
-        noise_multiplier: standard deviation over the clip norm, under every relation; JAX
-            Privacy's execution plans count it over a sum's sensitivity, which under replace-one is
-            two clip norms, so theirs counts twice here. The noise of each batch is fresh: this is
-            no price of correlated noise (matrix factorization).
-        relation: under replace-one a sum moves by two clip norms, which the price counts.
+        noise_multiplier: standard deviation over the clip norm, under every relation. JAX Privacy's
+            execution plans divide by the sum's sensitivity, which under replace-one is two clip
+            norms, so double their value there. The noise of each batch is fresh: correlated noise
+            (matrix factorization) is not covered.
+        relation: relation of the bound; under replace-one a sum changes by two clip norms, which
+            the bound counts.
         num_examples: see `participation`.
     """
     unit, chosen = PrivacyUnit.EXAMPLE, strategy
     if _named(strategy) == "UserSelectionStrategy":
         unit, chosen = PrivacyUnit.CLIENT, strategy.base_strategy
-    law = participation(chosen, relation, num_examples)
-    return Scheme(GaussianNoise(noise_multiplier), law, relation, unit=unit)
+    chosen_participation = participation(chosen, relation, num_examples)
+    noise = GaussianNoise(noise_multiplier)
+    return Scheme(noise, chosen_participation, relation, unit=unit)
 
 
 def epsilon(
@@ -95,7 +99,7 @@ def epsilon(
     relation: Relation | str,
     num_examples: int | None = None,
 ) -> float:
-    """Upper bound on ε of a DP-SGD run at δ; arguments and errors are those of `scheme`."""
+    """Upper bound on ε of a DP-SGD run at δ in (0, 1); arguments and errors as for `scheme`."""
     return price(scheme(strategy, noise_multiplier, relation, num_examples), delta).epsilon.upper
 
 
@@ -105,28 +109,32 @@ def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Partici
     steps, cycle, rate = strategy.iterations, strategy.cycle_length, strategy.sampling_prob
     checks.count(iterations=steps, cycle_length=cycle)
     checks.probability(sampling_prob=rate)
+    # Sizes of groups of equal size reveal the number of records.
     independent = strategy.partition_type.name == "INDEPENDENT"
     if not independent and cycle > 1 and relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
-            "groups of equal size tell how many records there are: partition_type INDEPENDENT, or "
+            "groups of equal size reveal the number of records: use partition_type INDEPENDENT, or "
             "another relation than add-remove"
         )
+    # Each record draws its group once and is in all rounds of that group.
     if independent and cycle > 1 and rate == 1.0:
         return _kept(steps, cycle)
+    # A single round: each record takes part in at most one iteration, rounded up.
     if independent and cycle >= steps > 1:
         return CheckIn(steps, 1, _share(rate * steps, cycle))
+    # Otherwise the group counts as known: sampling in each of its rounds.
     rounds = math.ceil(steps / cycle)
     return EveryStep(rounds) if rate == 1.0 else PoissonSampling(rate, rounds)
 
 
 def _balls_in_bins(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """Each record in the iterations of a bin that it draws once."""
+    """Each record is in the iterations of a bin that it draws once."""
     checks.count(iterations=strategy.iterations, cycle_length=strategy.cycle_length)
     return _kept(strategy.iterations, strategy.cycle_length)
 
 
 def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Participation:
-    """A batch of a public size, drawn without replacement."""
+    """Batches of a public size, drawn without replacement."""
     if strategy.replace:
         raise UnsupportedError("batches drawn with replacement have no price here")
     if num_examples is None:
@@ -135,11 +143,11 @@ def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Partic
 
 
 def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """With p = 1 a record is in every ``min_sep``-th iteration, from a uniform one or the first."""
+    """With p = 1 a record is in every ``min_sep``-th iteration after a uniform or the first one."""
     _refuse_truncated(strategy)
     if strategy.sampling_prob != 1.0:
         raise UnsupportedError(
-            f"BMinSepSampling has a price here at sampling_prob 1 alone, not "
+            f"BMinSepSampling has a price here only at sampling_prob = 1, not at "
             f"{strategy.sampling_prob}"
         )
     checks.count(iterations=strategy.iterations, min_sep=strategy.min_sep)
@@ -149,7 +157,7 @@ def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
 
 
 def _kept(steps: int, cycle: int) -> Participation:
-    """One of ``cycle`` bins, drawn once and kept; of fewer iterations than bins, at most one."""
+    """One of ``cycle`` bins, drawn once and kept; at most one iteration if T ≤ ``cycle``."""
     if cycle == 1:
         return EveryStep(steps)
     if steps <= cycle:
@@ -158,18 +166,19 @@ def _kept(steps: int, cycle: int) -> Participation:
 
 
 def _share(part: float, whole: int) -> float:
-    """The quotient, not below it."""
+    """The quotient, rounded up, at most 1."""
     return min(math.nextafter(part / whole, 1.0), 1.0)
 
 
 def _refuse_truncated(strategy: Any) -> None:
+    """Raise an error for truncated batches."""
     if strategy.truncated_batch_size is not None:
         raise UnsupportedError(
-            "truncated batches have no price here: who is left out depends on the others"
+            "truncated batches have no price here: the omitted records depend on the others"
         )
 
 
-_LAWS: dict[str, Callable[[Any, Relation, int | None], Participation]] = {
+_PARTICIPATIONS: dict[str, Callable[[Any, Relation, int | None], Participation]] = {
     "CyclicPoissonSampling": _cyclic_poisson,
     "BallsInBinsSampling": _balls_in_bins,
     "FixedBatchSampling": _fixed_batch,

@@ -1,10 +1,10 @@
 """Opacus with batches by independent assignment, priced after every step.
 
 `make_private` and `make_private_with_epsilon` wrap a training loop; `AssignmentAccountant` is an
-accountant for Opacus that knows ε after every step.
+accountant for Opacus that returns ε after every step.
 
 The loader's sampler draws batches by a participation of `turnout.schemes`, and the accountant
-prices that same one: the bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer.
+prices the same participation. ε is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer.
 Opacus clips and sums; noise is drawn from the operating system, and sums are divided by the
 *expected* size of a batch.
 """
@@ -33,17 +33,17 @@ except ImportError as error:
 
 
 _NOT_OURS = (
-    "the accountant 'turnout' prices the loaders of turnout.integrations.opacus.make_private "
-    "alone, and this one is not of them"
+    "the accountant 'turnout' prices only the loaders of turnout.integrations.opacus.make_private: "
+    "make this loop with make_private"
 )
 
 
 class AssignmentAccountant(IAccountant):
-    """An accountant of Opacus' that knows ε of the batches used so far.
+    """Accountant of Opacus that returns ε of the batches used so far.
 
-    Registered as ``"turnout"``. It counts steps of the assignment that it follows and refuses a
-    step whose batch has had its release, whose noise is not the scheme's, or that adds up several
-    batches.
+    Registered as ``"turnout"``. It counts the steps of the assignment that it follows, and refuses
+    a step for a batch that was released already, with other noise than the scheme's, or of several
+    batches together.
     """
 
     def __init__(self) -> None:
@@ -54,26 +54,35 @@ class AssignmentAccountant(IAccountant):
         self._priced: dict[tuple[int, float], float] = {}
 
     def follow(self, scheme: Scheme, assignment: Assignment) -> None:
-        """Counts the steps of this assignment from now on, which is dealt by the scheme's law.
+        """Count the steps of an assignment that is drawn by the scheme's participation.
+
+        Args:
+            scheme: scheme of the run.
+            assignment: the batches of the run, unused so far.
 
         Raises:
-            ParameterError: it is dealt by another law.
-            UnsupportedError: batches of it were handed out, or are counted by another accountant.
+            ParameterError: an assignment of another participation.
+            UnsupportedError: an assignment that was used or that another accountant counts.
         """
         if assignment.participation != scheme.participation:
             raise ParameterError(
-                "assignment", assignment.participation, f"dealt by {scheme.participation}"
+                "assignment", assignment.participation, f"drawn by {scheme.participation}"
             )
         if assignment.followed or assignment.dealt:
             raise UnsupportedError(
-                "these batches were used before or have an accountant, which would not count "
-                "this one's releases: make new ones by AssignedBatches.of"
+                "these batches were used before or have an accountant, which would not count this "
+                "run's releases: make new ones by AssignedBatches.of"
             )
         assignment.followed = True
         self.scheme, self._assignment = scheme, assignment
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Counts one release; ``sample_rate`` decides nothing here."""
+        """Count one release; ``sample_rate`` is ignored.
+
+        Raises:
+            ParameterError: another noise multiplier than the scheme's.
+            UnsupportedError: no assignment, or a batch that was released already.
+        """
         if self.scheme is None or self._assignment is None:
             raise UnsupportedError(_NOT_OURS)
         assert isinstance(self.scheme.randomizer, GaussianNoise)
@@ -84,7 +93,7 @@ class AssignmentAccountant(IAccountant):
         self.history = [(noise_multiplier, sample_rate, self._assignment.used)]
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """The function that an optimizer calls before each of its steps; refuses uncharged ones."""
+        """Function that an optimizer calls before each of its steps; it refuses uncharged steps."""
 
         def hook(optimizer: DPOptimizer) -> None:
             del optimizer
@@ -96,20 +105,20 @@ class AssignmentAccountant(IAccountant):
         return hook
 
     def charge(self, optimizer: DPOptimizer) -> None:
-        """Counts the release that an optimizer of make_private is about to draw noise for."""
+        """Count the release for which an optimizer of make_private is about to draw noise."""
         if optimizer.accumulated_iterations != 1:
             raise UnsupportedError(
-                "one step adds up several batches: call zero_grad after each, or split large "
+                "one step sums several batches: call zero_grad after each, or split large "
                 "ones by BatchMemoryManager"
             )
         self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self._sample_rate)
         self._charged = True
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
-        """Upper bound on ε of all releases so far, at δ; what `turnout.price` says of them.
+        """Upper bound on ε of all releases so far, at δ in (0, 1); the ε of `turnout.price`.
 
         Raises:
-            UnsupportedError: releases of no scheme, as of a history that somebody wrote.
+            UnsupportedError: releases without a scheme, as from an edited history.
         """
         checks.open_unit(delta=delta)
         steps = len(self)
@@ -129,18 +138,18 @@ class AssignmentAccountant(IAccountant):
 
     @classmethod
     def mechanism(cls) -> str:
-        """The name under which Opacus knows it."""
+        """The name under which Opacus knows this accountant."""
         return "turnout"
 
     def state_dict(self, destination: Any = None) -> Any:
-        """Steps, scheme and the assignment: who is in which batch is as secret as the data."""
+        """Steps, scheme and assignment: it reveals records' batches, as secret as the data."""
         state = super().state_dict(destination)
         state["scheme"] = None if self.scheme is None else scheme_to_dict(self.scheme)
         state["assignment"] = None if self._assignment is None else self._assignment.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Goes on where the state was taken; without a loader it prices what was used by then."""
+        """Continue from a state; without a loader, return ε of the steps that the state used."""
         super().load_state_dict(state_dict)
         written = state_dict.get("scheme")
         scheme = None if written is None else scheme_from_dict(written)
@@ -174,11 +183,11 @@ _OPTIONS = {
     "loss_reduction": ("mean", "sum"),
     "wrap_model": (True, False),
 }
-"""Options of Opacus' make_private that may be chosen; all else is decided here or has no price."""
+"""Options of Opacus' make_private that may be given; the others are set here or have no bound."""
 
 
 class Private(NamedTuple):
-    """The parts of a private loop; ``engine.get_epsilon(delta)`` is ε so far."""
+    """Parts of a private training loop; ``engine.get_epsilon(delta)`` is ε so far."""
 
     module: Any
     optimizer: DPOptimizer
@@ -197,31 +206,36 @@ def make_private(
     public_size: int | None = None,
     **options: Any,
 ) -> Private:
-    """Opacus' module, optimizer and engine, and the loader with empty batches.
+    """Opacus' module, optimizer and engine, and a loader that returns empty batches too.
 
     Args:
-        module: as Opacus wants it.
-        optimizer: of its parameters.
+        module: a module that Opacus supports.
+        optimizer: optimizer of its parameters.
         loader: `AssignedBatches.loader`, or a DataLoader with that ``batch_sampler``.
-        noise_multiplier: standard deviation of the noise over ``max_grad_norm``.
-        max_grad_norm: clip norm of one record's gradient.
-        relation: what neighbouring data sets differ in. Under "zero-out" and "replace-one" the
+        noise_multiplier: standard deviation of the noise over ``max_grad_norm``, above 0.
+        max_grad_norm: clip norm of one record's gradient, above 0; with per_layer clipping a list.
+        relation: neighbouring relation of data sets. Under "zero-out" and "replace-one" the
             number of records is public.
-        public_size: a public number of records, which sums are divided by; required under
-            "add-remove", where the true one is private.
+        public_size: a public number of records, by which sums are divided; required under
+            "add-remove", where the true number is private.
         options: ``batch_first``, ``clipping`` (flat, per_layer), ``grad_sample_mode`` (hooks,
             functorch, ew), ``loss_reduction`` and ``wrap_model`` of Opacus.
 
+    Returns:
+            The parts of the loop; its ε is an upper bound for the batches used so far.
+
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: a loader or an option that has no price here.
+        UnsupportedError: a loader or an option without a bound here.
     """
+    # Refuse what has no bound before anything is wrapped.
     batches = _assigned(loader)
     scheme = _scheme(noise_multiplier, batches, relation)
     _check_options(module, scheme, public_size, options)
     several = isinstance(max_grad_norm, list | tuple)
     for norm in max_grad_norm if several else [max_grad_norm]:
         checks.positive(max_grad_norm=norm)
+    # Opacus' own engine, with a loader that keeps the options of the given one.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Secure RNG turned off")  # noise is the system's
         engine = PrivacyEngine(accountant="turnout")
@@ -238,8 +252,10 @@ def make_private(
         **options,
     )
     wrapped, private, loader = made
+    # Sums are divided by a public number, never by the size of a batch.
     scale = 1.0 if public_size is None else public_size / batches.assignment.records
     private.expected_batch_size = scale * batches.expected_batch_size
+    # From here on each release is charged before its noise is drawn.
     accountant = engine.accountant
     assert isinstance(accountant, AssignmentAccountant)
     accountant.follow(scheme, batches.assignment)
@@ -258,7 +274,21 @@ def make_private_with_epsilon(
     relation: Relation | str,
     **rest: Any,
 ) -> Private:
-    """`make_private` with the least noise whose whole run stays within ε at δ."""
+    """`make_private` with the least noise for which the whole run stays within ε at δ.
+
+    Args:
+        module: a module that Opacus supports.
+        optimizer: optimizer of its parameters.
+        loader: `AssignedBatches.loader`.
+        target_epsilon: ε of the whole run, above 0; never exceeded.
+        target_delta: δ, in (0, 1).
+        relation: neighbouring relation of data sets.
+        rest: the other arguments of `make_private`.
+
+    Raises:
+        ParameterError: a value outside its domain, or an ε that no noise reaches.
+        UnsupportedError: a loader or an option without a bound here.
+    """
     batches = _assigned(loader)
     noise = calibrate_noise(
         lambda sigma: _scheme(sigma, batches, relation), target_epsilon, target_delta
@@ -269,22 +299,27 @@ def make_private_with_epsilon(
 
 
 def _scheme(noise_multiplier: float, batches: AssignedBatches, relation: Relation | str) -> Scheme:
+    """Scheme of a run with these batches; the unit is a record."""
     noise = GaussianNoise(noise_multiplier)
     return Scheme(noise, batches.participation, relation, unit=PrivacyUnit.EXAMPLE)
 
 
 def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
-    """The loader's sampler; refuses all others by their names."""
+    """The loader's sampler, if it is `AssignedBatches` with secure randomness.
+
+    Raises:
+        UnsupportedError: any other sampler, by its name.
+    """
     sampler = loader.batch_sampler
-    if type(sampler) is AssignedBatches:  # a subclass may deal by another law
+    if type(sampler) is AssignedBatches:  # a subclass may draw by another distribution
         if not sampler.assignment.source.secure:
-            raise UnsupportedError("batches that were drawn for a simulation protect nobody")
+            raise UnsupportedError("batches drawn for a simulation have no privacy guarantee")
         return sampler
     name = type(sampler).__name__ if sampler is not None else "DataLoader(batch_size=None)"
     if isinstance(loader.sampler, RandomSampler):
-        name = "DataLoader(shuffle=True), which deals records without replacement,"
+        name = "DataLoader(shuffle=True), which draws records without replacement,"
     raise UnsupportedError(
-        f"{name} has no price here; take two lines: "
+        f"{name} has no price here; use two lines: "
         "`batches = AssignedBatches.of(len(data), batches=…, epochs=…)` and "
         "`loader = batches.loader(data)` (turnout.integrations.assignment)"
     )
@@ -293,8 +328,9 @@ def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
 def _check_options(
     module: nn.Module, scheme: Scheme, public_size: int | None, options: dict[str, Any]
 ) -> None:
+    """Raise an error for a module, option or public size that has no bound here."""
     if isinstance(module, DistributedDataParallel | DifferentiallyPrivateDistributedDataParallel):
-        raise UnsupportedError("each process would draw batches of its own: train in one process")
+        raise UnsupportedError("each process would draw its own batches: train in one process")
     for name, value in options.items():
         if name not in _OPTIONS or value not in _OPTIONS[name]:
             raise UnsupportedError(f"{name} = {value!r} has no price here")
@@ -306,14 +342,14 @@ def _check_options(
 
 
 def _constants(optimizer: DPOptimizer) -> tuple[float, ...]:
-    """What clips, what scales the noise and what divides: public, and the same in every step."""
+    """Clip norms and divisor of an optimizer: public, and the same in every step."""
     norms = getattr(optimizer, "max_grad_norms", ())
     assert optimizer.expected_batch_size is not None
     return (optimizer.max_grad_norm, *map(float, norms), optimizer.expected_batch_size)
 
 
 def _forget(optimizer: DPOptimizer) -> None:
-    """Drops pieces of a batch that was broken off: no release of a later one may hold them."""
+    """Discard gradients of an interrupted batch, so that no later release contains them."""
     for parameter in optimizer.params:
         parameter.grad_sample = parameter.summed_grad = None  # pyright: ignore[reportAttributeAccessIssue]
     optimizer._step_skip_queue.clear()
@@ -323,7 +359,11 @@ def _forget(optimizer: DPOptimizer) -> None:
 def _release(
     optimizer: DPOptimizer, accountant: AssignmentAccountant, constants: tuple[float, ...]
 ) -> None:
-    """Charges a release, then draws its noise."""
+    """Charge a release, then draw its noise.
+
+    Raises:
+        ParameterError: clip norms or a divisor that changed since make_private.
+    """
     found = _constants(optimizer)
     if found != constants:
         expected = f"{constants}, as of make_private, in every step"
@@ -333,7 +373,7 @@ def _release(
 
 
 def _add_system_noise(optimizer: DPOptimizer) -> None:
-    """Opacus' own noise, drawn from the operating system instead of PyTorch's seeded generator."""
+    """Add Opacus' noise, drawn from the operating system instead of PyTorch's seeded generator."""
     deviation = optimizer.noise_multiplier * optimizer.max_grad_norm
     for parameter in optimizer.params:
         summed: torch.Tensor = parameter.summed_grad  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,16 +1,17 @@
-"""Ray: training on a cluster, and private estimates of values in Ray Data.
+"""Ray: training on a cluster, and private estimates of data in Ray Data.
 
-`RayEngine` sends blocks of a step's clients to actors and adds their sums. The parameters are sent
-to each machine once a step, the task (the clients' data with it) once a run, both through Ray's
-shared memory. A block follows from the step's clients alone, and blocks are added in their order:
-so the numbers are those of one process, however blocks were distributed.
+`RayEngine` sends blocks of a step's clients to actors and adds their sums. Parameters are sent to
+each machine once a step, and the task (with the clients' data) once a run, both through Ray's
+shared memory. Blocks depend on the step's clients alone and are added in order, so the numbers are
+those of one process, however blocks are distributed.
 
-`RayRows` streams a data set of Ray Data, one row a client. Only tallies are kept, so memory does
-not grow with the rows. An estimate under shuffled trust counts the rows first, so it streams twice:
-the data set must give the same rows each time.
+`RayRows` streams a data set of Ray Data with one row for each client. Only tallies are kept, so
+memory does not grow with the rows. An estimate under shuffled trust counts the rows first, so it
+streams
+twice: the data set must return the same rows each time.
 
-Anyone who can reach a cluster's ports may run code on it and read the clients' data, and ε covers
-neither: it is for simulations, on machines that may see the data.
+Anyone who can reach a cluster's ports may run code on it and read the clients' data; ε covers
+neither. Use it for simulations, on machines that may read the data.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ except ImportError as error:
     raise unavailable(error, __name__, "ray") from None
 
 LOSSES = 3
-"""Workers that one step may lose beside one each: blocks that kill whoever computes them end it."""
+"""Calls that a step may lose in addition to one for each worker; more end the run."""
 
 _LOST = (RayActorError, ObjectLostError, OutOfMemoryError)
 
@@ -58,18 +59,18 @@ Blocks = Sequence[NDArray[np.int64]]
 
 
 class LostWorkersError(TurnoutError):
-    """A step lost worker after worker, so its blocks cannot be computed on this cluster."""
+    """Error of a step that lost too many workers to be computed on this cluster."""
 
 
 class _Sums(NamedTuple):
-    """Of some blocks: the sums (blocks, d), and how many updates of each were clipped."""
+    """Sums of some blocks, shape (blocks, d), and the number of clipped updates of each block."""
 
     totals: NDArray[np.float64]
     clipped: list[int]
 
 
 class _Worker:
-    """One thread of one machine, with the task that it was last asked about."""
+    """One thread of one machine, with the task of its last call."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
@@ -77,13 +78,13 @@ class _Worker:
         self._task: Any = None
 
     def ready(self) -> int:
-        """The process' id, once it runs."""
+        """The process id, returned once the process runs."""
         return os.getpid()
 
     def sums(
         self, task: list[Any], parameters: NDArray[np.floating], blocks: Blocks, clip_norm: float
     ) -> _Sums:
-        """The sums of these blocks; the task stands in a list, so that it is fetched once."""
+        """Sums of these blocks; the task is passed in a list, so that Ray fetches it only once."""
         (reference,) = task
         if self._task is None or self._key != reference.hex():
             self._key, self._task = reference.hex(), ray.get(reference)
@@ -92,21 +93,20 @@ class _Worker:
 
 
 class RayEngine:
-    """An engine of `turnout.train`: a context in which a cluster's processors compute.
+    """Engine of `turnout.train`: a context in which a cluster's processors compute.
 
     Guarantees:
-        The bits of a run are those of one process on processors of the same kind, for any number
-        of workers: docs/integrations.md says what a checkpoint may go on with.
-        A block whose worker was lost is computed again, and counted once.
+        The bits of a run are those of one process on processors of the same kind, for any number of
+        workers; docs/integrations.md describes what a checkpoint may continue with.
+        A block of a lost worker is computed again, and counted once.
 
     Args:
-        address: of a cluster, such as "auto" or "ray://host:10001"; None starts one on this
-            machine and ends it. Ray that runs already is used as it is.
-        workers: processors that compute; None for all.
+        address: address of a cluster, such as "auto" or "ray://host:10001"; None: a new cluster on
+            this machine, which ends with the context. A running Ray instance is used as it is.
+        workers: number of processors; None: all.
 
     Raises:
-        ParameterError: no cluster at this address, or more workers than processors are
-            free.
+        ParameterError: no cluster at this address, or more workers than free processors.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -121,7 +121,7 @@ class RayEngine:
 
     @property
     def workers(self) -> int:
-        """Processors that compute, those that just start included."""
+        """Number of processors in use, including those that are starting."""
         return len(self._ready) + len(self._starting)
 
     def __enter__(self) -> Self:
@@ -155,6 +155,7 @@ class RayEngine:
             self._started = False
 
     def _connect(self) -> None:
+        """Connect to the cluster, or start one on this machine."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         options: dict[str, Any] = {"include_dashboard": False} if self.address is None else {}
         try:
@@ -167,7 +168,7 @@ class RayEngine:
             raise ParameterError("address", self.address, expected) from None
 
     def _start(self) -> None:
-        """Has one more worker start; it gets work when it says that it is ready."""
+        """Start one more worker, which gets work once it reports that it is ready."""
         worker = self._actor.remote()
         self._starting[worker.ready.remote()] = worker
 
@@ -178,15 +179,22 @@ class RayEngine:
         blocks: Blocks,
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """The sum of each block's clipped updates, in order.
+        """Sum of each block's clipped updates, in order.
+
+        Args:
+            task: the task with the clients' data.
+            parameters: the model's parameters, shape (d,).
+            blocks: numbers of the clients of each block.
+            clip_norm: largest ℓ2 norm of a client's update.
 
         Raises:
-            LostWorkersError: worker after worker was lost.
+            LostWorkersError: more workers were lost than a step may lose.
         """
         if not self.workers:
-            raise ParameterError("engine", self, "one inside of its with statement")
+            raise ParameterError("engine", self, "an engine inside its with statement")
         shared, sent = [self._shared(task)], ray.put(parameters)
-        # One call a worker: a call costs some milliseconds of driver, raylet and worker together.
+        # One call for each worker: a call costs some milliseconds of driver, raylet and worker
+        # together.
         calls = min(self.workers, len(blocks))
         ends = [len(blocks) * number // calls for number in range(calls + 1)]
         chunks = [blocks[start:end] for start, end in pairwise(ends)]
@@ -200,7 +208,7 @@ class RayEngine:
                 yield UpdateSum(total, block.size, clipped=clipped)
 
     def _shared(self, task: SupervisedTask) -> Any:
-        """The task in the cluster's memory, put there once; code of the user's plan goes along."""
+        """The task in the cluster's memory, sent once together with the code of the user's plan."""
         if self._task is None or self._task[0] is not task:
             for name, module in list(sys.modules.items()):
                 if name.startswith(PLAN_MODULES):
@@ -209,9 +217,10 @@ class RayEngine:
         return self._task[1]
 
     def _in_order(self, submit: Callable[[Any, int], Any], count: int) -> Iterator[_Sums]:
-        """The results of so many calls, in order; calls of lost workers are made again."""
+        """Results of ``count`` calls, in order; calls of lost workers are repeated."""
         waiting, running, found = deque(range(count)), {}, {}
         free, given, lost = list(self._ready), 0, 0
+        # Give waiting calls to free workers, then wait for the next result or start of a worker.
         while given < count:
             while waiting and free:
                 worker, number = free.pop(), waiting.popleft()
@@ -220,6 +229,7 @@ class RayEngine:
             worker, number = running.pop(done, (self._starting.pop(done, None), None))
             try:
                 value = ray.get(done)
+            # A lost worker is replaced, and its call goes first.
             except _LOST:
                 lost += 1
                 if lost > self.workers + LOSSES:
@@ -231,11 +241,13 @@ class RayEngine:
                 continue
             except RayTaskError as error:
                 raise error.cause from None
+            # A worker that just started has no result.
             free.append(worker)
             if number is None:
                 self._ready.append(worker)
             else:
                 found[number] = value
+            # Yield results as far as they are complete in order.
             while given in found:
                 yield found.pop(given)
                 given += 1
@@ -248,13 +260,13 @@ except ImportError as error:
 
 
 class RayRows:
-    """Rows for `turnout.estimate_frequencies` and `turnout.estimate_mean`.
+    """Rows of a Ray data set for `turnout.estimate_frequencies` and `turnout.estimate_mean`.
 
     Args:
-        dataset: of tables with named columns, such as `ray.data.read_parquet` gives.
+        dataset: data set of tables with named columns, such as `ray.data.read_parquet` returns.
 
     Raises:
-        ParameterError: no data set, or one without rows.
+        ParameterError: an object of another type, or a data set without rows.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -267,16 +279,16 @@ class RayRows:
         self.names: Sequence[str] = [canonical(name) for name in schema.names]
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any] | list[Any]]:
-        """One column, block by block."""
+        """Blocks of one column, each of shape (rows,)."""
         chosen = () if column is None else (column,)
         return map(batch_entries, self._batches(chosen, single=True))
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Columns of numbers, block by block, each of shape (rows, columns)."""
+        """Blocks of columns of numbers, each of shape (rows, columns)."""
         return map(batch_vectors, self._batches(columns, single=False))
 
     def _batches(self, columns: Sequence[str], *, single: bool) -> Iterator[Any]:
-        """The record batches of some columns, in their order."""
+        """Arrow record batches of the named columns, in their order."""
         names = [self._keys[name] for name in chosen_columns(columns, self.names, single=single)]
         size = max(1, BLOCK_ROWS // len(names))
         whole = set(names) == set(self._keys.values())

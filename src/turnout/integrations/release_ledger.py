@@ -1,12 +1,13 @@
-"""Releases and turns of a federation, recorded in files before they are used.
+"""Releases and participations of a federation, written to files before they are used.
 
-`ReleaseLedger` charges each release of a federation's task in a file first, then sums and returns
-it. `NodeTurns` are the turns of one node: drawn once, kept in a file, used up before they are
-taken.
+`ReleaseLedger` charges each release of a federation's task in a file, then sums and returns it.
+`NodeTurns` are the steps in which one node takes part: drawn once, kept in a file, and removed from
+the file before they are used. `turnout.integrations.flower` joins both.
 
-A node that is contacted in every round draws its own steps, so no one else knows them, and answers
-the others with an update of zeros. Its file outlives restarts: drawing again would double its
-chances of a step, and answering a step twice would release two updates of it for the price of one.
+A node that is contacted in every round draws its own steps, so no other party knows them, and
+answers the other rounds with an update of zeros. Its file outlives restarts: a second draw would
+double the node's chances of a step, and two answers to a step would release two updates for the ε
+of one.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ from turnout.schemes import GaussianNoise, PrivacyUnit, ReleaseRule, Scheme, Tru
 from turnout.schemes.codec import participation_from_dict, participation_to_dict, scheme_to_dict
 
 Terms = Mapping[str, Any]
-"""The terms of a task, JSON-ready: "task", "law", "noise_multiplier", "clip_norm", "dimension"."""
+"""Terms of a task, JSON-ready: "task", "law", "noise_multiplier", "clip_norm", "dimension"."""
 
 _KEYS = {"task", "law", "noise_multiplier", "clip_norm", "dimension"}
 
 
 def lattice_of(terms: Terms) -> Lattice:
-    """The whole numbers in which updates of a task are sent.
+    """The lattice of whole numbers in which updates of a task are sent.
 
     Raises:
-        ParameterError: terms that are not those of a task.
+        ParameterError: terms without the keys of a task's terms.
     """
     if set(terms) != _KEYS:
         raise ParameterError("terms", sorted(terms), f"{', '.join(sorted(_KEYS))}")
@@ -63,9 +64,15 @@ def lattice_of(terms: Terms) -> Lattice:
 def bounded_update(
     before: NDArray[np.floating], after: NDArray[np.floating], lattice: Lattice
 ) -> LatticeUpdate:
-    """The update that training made, clipped and in whole numbers; zero where it is not finite.
+    """The clipped update in whole numbers; zero if training returned a value that is not finite.
 
-    It is minus the way that the model moved: descending along it repeats the training.
+    It is the model before training minus the model after it, so that descending along it repeats
+    the training.
+
+    Args:
+        before: the model before training, shape (d,).
+        after: the model after training, shape (d,).
+        lattice: lattice of the task, with its clip norm.
     """
     vector = before.astype(np.float64) - after.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -75,42 +82,50 @@ def bounded_update(
 
 
 class NodeTurns:
-    """The steps in which one node takes part, by task, in one file.
+    """Steps in which one node takes part, for each task, in one file.
 
     Guarantees:
-        The steps of a task have the law of one client, are drawn from the operating system's
-        randomness when its terms are first seen, and never again.
-        A step is answered with an update at most once, whatever crashes when.
+        The steps of a task have the distribution of one client's participation. They are drawn
+        once, from the operating system's randomness, when its terms are first received.
+        A step is answered with an update at most once, even after a crash.
 
     Args:
-        path: of the file, in a folder that exists; only one node may use it.
+        path: path of the file, in a folder that exists; for one node alone.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def takes(self, terms: Terms, step: int) -> bool:
-        """Whether the node sends an update of its own in this step; if so the turn is used up.
+        """Whether the node sends its own update in this step; if so, the step is used up.
+
+        Args:
+            terms: terms of the task.
+            step: number of the step.
 
         Raises:
-            ParameterError: terms that no task has, other terms than this task had at first, or a
-                step that it has not.
-            StorageError: the file is damaged or cannot be written; the node sends nothing then.
+            ParameterError: terms that no task has, other terms than this task's first ones, or a
+            step outside the task.
+            StorageError: a file that is damaged or cannot be written; the node must send nothing
+            then.
         """
-        law = _law(terms)
-        if not 0 <= step < law.steps:
-            raise ParameterError("step", step, f"from 0 to {law.steps - 1}")
+        participation = _participation(terms)
+        if not 0 <= step < participation.steps:
+            raise ParameterError("step", step, f"from 0 to {participation.steps - 1}")
+        # Draw a new task's steps and store them before any step is answered.
         with locked(self._path):
             tasks = self._read()
             known = tasks.get(terms["task"])
             if known is None:
                 known = tasks[terms["task"]] = {
                     "terms": dict(terms),
-                    "left": drawn_steps(law, OSRandomness()),
+                    "left": drawn_steps(participation, OSRandomness()),
                 }
                 self._write(tasks)
+            # The first terms are binding.
             if known["terms"] != dict(terms):
-                raise ParameterError("terms", dict(terms), "those that this task had at first")
+                raise ParameterError("terms", dict(terms), "the terms of this task's first step")
+            # Remove the step from the file before its update is sent.
             if step not in known["left"]:
                 return False
             known["left"].remove(step)
@@ -118,39 +133,49 @@ class NodeTurns:
             return True
 
     def _read(self) -> dict[str, Any]:
+        """The tasks in the file; none without a file.
+
+        Raises:
+            StorageError: a damaged file.
+        """
         try:
             found = json.loads(self._path.read_text("utf-8"))
             valid = all(set(task) == {"terms", "left"} for task in found.values())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise StorageError(f"{self._path}: no file of a node's turns: {error}") from None
+            raise StorageError(f"{self._path}: not a file of a node's steps: {error}") from None
         if not valid:
-            raise StorageError(f"{self._path}: no file of a node's turns")
+            raise StorageError(f"{self._path}: not a file of a node's steps")
         return found
 
     def _write(self, tasks: dict[str, Any]) -> None:
+        """Replace the file; on the disk when this returns."""
         text = json.dumps(tasks, sort_keys=True).encode()
         replace_file(self._path, lambda file: file.write(text), "the node's turns", 0o600)
 
 
-def _law(terms: Terms) -> AssignedParticipation:
-    """The law of a task, under which clients draw their own steps."""
+def _participation(terms: Terms) -> AssignedParticipation:
+    """The participation of a task, under which clients draw their own steps.
+
+    Raises:
+        ParameterError: terms without such a participation.
+    """
     lattice_of(terms)
     try:
-        law = participation_from_dict(terms["law"])
+        participation = participation_from_dict(terms["law"])
     except (TurnoutError, KeyError, TypeError, ValueError):
-        raise ParameterError("law", terms["law"], "a participation law") from None
-    if not isinstance(law, AssignedParticipation):
-        raise ParameterError("law", law, "CheckIn, FixedAssignment or KSubset")
-    return law
+        raise ParameterError("law", terms["law"], "a participation") from None
+    if not isinstance(participation, AssignedParticipation):
+        raise ParameterError("law", participation, "CheckIn, FixedAssignment or KSubset")
+    return participation
 
 
-def drawn_steps(law: AssignedParticipation, source: Source) -> list[int]:
-    """The steps in which one client takes part, ascending."""
+def drawn_steps(participation: AssignedParticipation, source: Source) -> list[int]:
+    """Steps in which one client takes part, newly drawn, ascending."""
     steps: list[int] = []
-    for block in blocks(law):
-        schedule = draw(law, 1, block, source)
+    for block in blocks(participation):
+        schedule = draw(participation, 1, block, source)
         own = range(block.first_step, block.first_step + block.steps)
         steps += [step for step in own if schedule.at(step).size]
     return steps
@@ -160,25 +185,26 @@ class ReleaseLedger:
     """All releases of one task, in a file that outlives restarts.
 
     Guarantees:
-        A step is charged, durably, before its noise is drawn, and never released again: a step
-        that a crash interrupts is lost.
-        Each release is the sum of bounded updates in whole numbers plus rounded Gaussian noise of
-        the operating system's randomness, over a public number, whoever answered.
-        No more steps are released than the scheme has.
+        A step is charged, durably, before its noise is drawn, and never released again: a step that
+        a crash interrupts is lost.
+        Each release is the sum of bounded updates in whole numbers plus rounded Gaussian noise from
+        the operating system's randomness, divided by a public number that does not depend on the
+        answers. At most as many steps are released as the scheme has.
 
     Args:
-        path: of the file; it is made where there is none.
-        scheme: law, Gaussian noise and relation of the whole task.
-        clip_norm: C, the ℓ2 bound of a node's update.
-        dimension: coordinates of an update.
-        nodes: how many there are, a public number: sums are divided by the mean number that come.
-        delta: at which ε is said.
-        noise: where rounded Gaussians come from; for tests.
+        path: path of the file, which is created if it does not exist.
+        scheme: participation, Gaussian noise and relation of the whole task.
+        clip_norm: C, the largest ℓ2 norm of a node's update.
+        dimension: number of coordinates of an update.
+        nodes: number of nodes, which is public; sums are divided by the expected number of
+            participating nodes.
+        delta: δ, in (0, 1), at which ε is reported.
+        noise: sampler of rounded Gaussian noise; for tests.
 
     Raises:
         ParameterError: a value outside its domain, or the file of another task.
-        UnsupportedError: a law under which nodes do not draw their own steps.
-        StorageError: the file is damaged or cannot be written.
+        UnsupportedError: a participation under which nodes do not draw their own steps.
+        StorageError: a file that is damaged or cannot be written.
     """
 
     def __init__(
@@ -192,20 +218,23 @@ class ReleaseLedger:
         delta: float,
         noise: Noise = rounded_gaussian,
     ) -> None:
+        # Nodes must draw their own steps, and releases must be those of a federation's scheme.
         checks.open_unit(delta=delta)
         checks.count(nodes=nodes)
-        law, randomizer = scheme.participation, scheme.randomizer
-        if not isinstance(law, AssignedParticipation) or not isinstance(randomizer, GaussianNoise):
+        participation, randomizer = scheme.participation, scheme.randomizer
+        drawn = isinstance(participation, AssignedParticipation)
+        if not drawn or not isinstance(randomizer, GaussianNoise):
             raise UnsupportedError(
                 "nodes draw their own steps by CheckIn, FixedAssignment or KSubset, and noise is "
-                f"Gaussian: not {type(law).__name__} with {type(randomizer).__name__}"
+                f"Gaussian: not {type(participation).__name__} with {type(randomizer).__name__}"
             )
         shape = (scheme.release, scheme.trust, scheme.unit)
         if shape != (ReleaseRule.AGGREGATED, TrustModel.CENTRAL, PrivacyUnit.CLIENT):
             raise UnsupportedError("a federation's rounds are aggregated, central, and of clients")
+        # The file must be that of the same task; a new one gets a random name.
         self.scheme, self.delta, self._path, self._noise = scheme, delta, path, noise
         terms = {
-            "law": participation_to_dict(law),
+            "law": participation_to_dict(participation),
             "noise_multiplier": randomizer.noise_multiplier,
             "clip_norm": float(clip_norm),
             "dimension": dimension,
@@ -221,16 +250,16 @@ class ReleaseLedger:
 
     @property
     def step(self) -> int:
-        """The next step: as many were charged."""
+        """The next step, which is the number of charged steps."""
         return sum("charged" in json.loads(line) for line in self._lines)
 
     @property
     def steps(self) -> int:
-        """Steps of the whole task."""
+        """Number of steps of the whole task."""
         return self.scheme.participation.steps
 
     def epsilon(self) -> float:
-        """Upper bound on ε of all steps that were charged, at the task's δ."""
+        """Upper bound on ε of all charged steps, at the task's δ."""
         if not self.step:
             return 0.0
         return PrivacyCurve.of(self.scheme, self.step).epsilon(self.delta).upper
@@ -238,12 +267,17 @@ class ReleaseLedger:
     def release(self, answers: Iterable[NDArray[np.int32]]) -> NDArray[np.float64]:
         """The released direction of the next step, shape (dimension,).
 
-        An answer that no client may send counts as none. With none at all, the release is noise.
+        An invalid answer is ignored. Without valid answers the release is noise.
+
+        Args:
+            answers: updates in whole numbers, each of shape (dimension,).
+
 
         Raises:
-            BudgetExceededError: all steps are over.
-            StorageError: the step could not be charged; nothing is drawn.
+            BudgetExceededError: all steps were charged.
+            StorageError: a step that could not be charged; no noise is drawn.
         """
+        # Sum the valid answers.
         step = self.step
         if step >= self.steps:
             raise BudgetExceededError(step + 1, 0, "steps")
@@ -254,6 +288,7 @@ class ReleaseLedger:
             except RemoteProtocolError:
                 continue
             total = total + IntegerSum(answer, 1)
+        # Charge the step on the disk before its noise is drawn.
         self._append({"charged": step})
         state = self._mechanism.initial_state()
         released = self._mechanism.release(total, state, step, self._noise)[0]
@@ -262,15 +297,16 @@ class ReleaseLedger:
         return released.direction
 
     def _opened(self) -> str:
-        """The task's name, from the file or of a new one."""
+        """Name of the task, from the file or newly drawn for a new file."""
         if not self._path.exists():
             task = secrets.token_hex(16)
             self._append({"task": task, **self._begun})
             return task
+        # Every line names the digest of the line before; a torn last line is cut off.
         try:
             text = self._path.read_text("utf-8")
             whole_lines, _, torn = text.rpartition("\n")
-            if torn:  # a line that was cut off was no charge yet, and released nothing
+            if torn:  # a torn line was not yet a charge, and released nothing
                 os.truncate(self._path, len(f"{whole_lines}\n".encode()))
             self._lines = whole_lines.splitlines()
             found = [json.loads(line) for line in self._lines]
@@ -278,15 +314,15 @@ class ReleaseLedger:
             whole = all(e.pop("before") == b for e, b in zip(found, before, strict=True))
             task = found[0].pop("task")
         except (OSError, ValueError, KeyError, IndexError, AttributeError) as error:
-            raise StorageError(f"{self._path}: no whole ledger: {error}") from None
+            raise StorageError(f"{self._path}: damaged ledger: {error}") from None
         if not whole:
             raise StorageError(f"{self._path}: lines are missing or were changed")
         if found[0] != json.loads(json.dumps(self._begun)):
-            raise ParameterError("ledger", str(self._path), f"that of {self._begun}")
+            raise ParameterError("ledger", str(self._path), f"the ledger of {self._begun}")
         return task
 
     def _append(self, entry: dict[str, Any]) -> None:
-        """One more line, on the disk when this returns; it names the one before."""
+        """Append a line that names the digest of the line before; on the disk when this returns."""
         before = _line_digest(self._lines[-1]) if self._lines else ""
         line = json.dumps({**entry, "before": before}, sort_keys=True)
         known = sum(len(each.encode()) + 1 for each in self._lines)

@@ -1,12 +1,12 @@
-"""Clipped gradient sums of linear models, in closed form.
+"""Estimators in the form of scikit-learn that learn linear models from check-ins.
 
-Warnings of what a fit reads off private data, or has others read, that no ε covers.
+`LogisticRegression` and `LinearRegression` sum clipped gradients in closed form. They warn
+(`UncoveredByEpsilonWarning`) where a fit, or a search around it, uses private data that ε does not
+cover.
 
-Estimators of scikit-learn's form that learn from check-ins: each row draws its steps.
-
-A row is clipped by itself, joins one random batch of each epoch, and every batch releases a noisy
-sum divided by the expected size. ε is for one row, under zero-out: the number of rows is public, as
-are the classes and every parameter. Draws come from the operating system, so a fit has no seed.
+Each row's gradient is clipped and joins one random batch of each epoch, and every batch releases a
+noisy sum divided by the expected size. ε is for one row under zero-out: the number of rows, the
+classes and every parameter are public. Draws come from the operating system, so a fit has no seed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Matrix = NDArray[np.float64]
 
 
 def scaled(features: Matrix, norm: float) -> Matrix:
-    """Rows of norm at most 1, with a constant beside: shape (rows, features + 1)."""
+    """Rows of norm at most 1 with a constant appended, shape (rows, features + 1)."""
     lengths = np.hypot.reduce(features, axis=1, keepdims=True)  # which does not overflow
     return np.hstack([features / np.maximum(lengths, norm), np.ones((len(features), 1))])
 
 
 def clipped_sum(rows: Matrix, residuals: Matrix) -> Matrix:
-    """Sum over rows of the gradients row × residual, each of norm at most 1."""
+    """Sum over rows of the gradients row × residual, each clipped to norm at most 1."""
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
     clipped = residuals * (1.0 - 2.0**-20) / np.maximum(lengths, 1.0)[:, None]
     return rows.T @ clipped
 
 
 def softmax(scores: Matrix) -> Matrix:
-    """Probabilities by rows of scores."""
+    """Probabilities of each row of scores; each row sums to 1."""
     grown = np.exp(scores - scores.max(axis=1, keepdims=True))
     return grown / grown.sum(axis=1, keepdims=True)
 
@@ -61,15 +61,15 @@ _REPEATED = tuple(
         "semi_supervised",
     )
 )
-"""Packages of estimators that fit others several times."""
+"""Packages of scikit-learn whose estimators fit others several times."""
 
 
 class UncoveredByEpsilonWarning(UserWarning):
-    """Something that a fit read off private data and no ε covers."""
+    """Warning that a fit depends on private data in a way that ε does not cover."""
 
 
 def warn_in_a_search() -> None:
-    """Warns where something of scikit-learn's that fits many times calls the fit."""
+    """Warn if a part of scikit-learn that fits several times calls the fit."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(_REPEATED):
@@ -92,7 +92,7 @@ except ImportError as error:
 
 
 class _CheckInModel(BaseEstimator):
-    """A linear model by noisy gradient sums, clip norm 1; subclasses say the loss' derivative."""
+    """Linear model by noisy gradient sums of clip norm 1; subclasses give the loss' derivative."""
 
     _positive = Interval(Real, 0, None, closed="neither")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -111,10 +111,10 @@ class _CheckInModel(BaseEstimator):
     learning_rate: float
 
     def _rows(self, X: Any, y: Any, **kinds: bool) -> tuple[Matrix, NDArray[Any]]:
-        """Features and labels, as scikit-learn checks them.
+        """Features and labels as arrays, checked by scikit-learn.
 
         Raises:
-            ParameterError: a value that is missing or not finite; its row is said.
+            ParameterError: a value that is missing or not finite; the text names its row.
         """
         asked: Any = {"dtype": np.float64, "ensure_all_finite": False, **kinds}
         _require_held(X)
@@ -124,16 +124,18 @@ class _CheckInModel(BaseEstimator):
         return checked
 
     def _learn(self, features: Matrix, targets: Matrix) -> None:
-        """Sets the noise, ε and the weights, shape (features + 1, outputs)."""
+        """Set the noise, ε and the weights, shape (features + 1, outputs)."""
         warn_in_a_search()
-        law = CheckIn(int(self.batches), int(self.epochs))
-        self.noise_multiplier_, self.epsilon_ = _priced(law, self.epsilon, self.delta)
+        # The least noise within ε, then the batches.
+        participation = CheckIn(int(self.batches), int(self.epochs))
+        self.noise_multiplier_, self.epsilon_ = _priced(participation, self.epsilon, self.delta)
         self.delta_, self._norm = self.delta, self.feature_norm
         rows = scaled(features, self.feature_norm)
-        dealt = Assignment(law, len(rows))
+        dealt = Assignment(participation, len(rows))
         shape = (rows.shape[1], targets.shape[1])
         weights, average = np.zeros(shape), np.zeros(shape)
-        size, steps = dealt.expected_batch_size, law.steps
+        size, steps = dealt.expected_batch_size, participation.steps
+        # One release for each batch: averaged iterates with a linearly falling learning rate.
         for _ in range(self.epochs):
             for batch in dealt.epoch():
                 dealt.use()
@@ -146,12 +148,13 @@ class _CheckInModel(BaseEstimator):
         self._weights = average
 
     def _scores(self, X: Any) -> Matrix:
+        """Scores of each row, shape (rows, outputs)."""
         check_is_fitted(self)
         rows: Any = validate_data(self, X, reset=False, dtype=np.float64)
         return scaled(rows, self._norm) @ self._weights
 
     def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
-        """Derivative of each row's loss by its scores, shape (rows, outputs)."""
+        """Derivative of each row's loss with respect to its scores, shape (rows, outputs)."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -164,20 +167,20 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
     """Multinomial logistic regression with (ε, δ)-privacy of each row.
 
     Args:
-        epsilon: the ε that the fit may cost.
-        delta: δ.
-        feature_norm: public bound on a row's ℓ2 norm; longer rows are shortened to it.
-        batches: steps an epoch, in one of which each row takes part.
-        epochs: windows of the run.
-        learning_rate: of the first step; it falls linearly to 0.
-        classes: the classes, which are public; None reads them off the labels, with a warning.
-            A row of another label is refused.
+        epsilon: ε of the fit, above 0; never exceeded.
+        delta: δ, in (0, 1).
+        feature_norm: public bound on a row's ℓ2 norm, above 0; longer rows are scaled down to it.
+        batches: batches of an epoch, of which each row joins one.
+        epochs: number of epochs, at least 1.
+        learning_rate: learning rate of the first step; it falls linearly to 0.
+        classes: the classes, which are public; None: the labels' values, with a warning. A row with
+            another label is an error.
 
     Attributes:
         classes_: the classes, shape (classes,).
         coef_: weights of the features, shape (classes, features).
-        intercept_: shape (classes,).
-        epsilon_: proved upper bound on ε of this one fit, at ``delta_``; zero-out, a row.
+        intercept_: intercepts, shape (classes,).
+        epsilon_: upper bound on ε of one fit at ``delta_``, for a row under zero-out.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -205,7 +208,19 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         self.classes = classes
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learns from rows and labels; each fit costs ``epsilon_`` anew."""
+        """Fit to rows and labels; each fit costs ``epsilon_`` anew.
+
+        Args:
+            X: features, shape (rows, features).
+            y: labels, shape (rows,).
+
+        Returns:
+            This estimator.
+
+        Raises:
+            ParameterError: a missing or infinite value, less than two classes, or an unknown label.
+        """
+        # Labels and classes, which must be of one kind.
         self._validate_params()
         features, labels = self._rows(X, _kept(y))
         check_classification_targets(labels)
@@ -214,10 +229,11 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
             warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
         named = labels if self.classes is None else np.asarray(_kept(self.classes))
         if _is_text(named) != _is_text(labels):
-            raise ParameterError("classes", self.classes, "names where labels are, else numbers")
+            raise ParameterError("classes", self.classes, "texts if labels are texts, else numbers")
         self.classes_ = np.unique(_canonical(named))
         if len(self.classes_) < 2:
             raise ParameterError("classes", self.classes_.tolist(), "more than one class")
+        # One column for each class; an unknown label is an error.
         chosen = _canonical(labels)[:, None] == self.classes_
         expected = f"one of the {len(self.classes_)} classes"
         refuse_rows("y", "something else", expected, ~chosen.any(axis=1), np.arange(len(labels)))
@@ -231,7 +247,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         return softmax(self._scores(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest classes, shape (rows,)."""
+        """The most probable classes, shape (rows,)."""
         likeliest = self._scores(X).argmax(axis=1)
         return self.classes_[likeliest]
 
@@ -243,13 +259,13 @@ class LinearRegression(RegressorMixin, _CheckInModel):
     """Least squares with (ε, δ)-privacy of each row.
 
     Args:
-        epsilon, delta, feature_norm, batches, epochs, learning_rate: of `LogisticRegression`.
-        target_range: public lowest and highest target; others are moved to these.
+        epsilon, delta, feature_norm, batches, epochs, learning_rate: see `LogisticRegression`.
+        target_range: public least and largest target; other targets are clipped to them.
 
     Attributes:
         coef_: weights of the features, shape (features,).
-        intercept_: a number.
-        epsilon_: proved upper bound on ε of this one fit, at ``delta_``; zero-out, a row.
+        intercept_: intercept, a number.
+        epsilon_: upper bound on ε of one fit at ``delta_``, for a row under zero-out.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -277,7 +293,18 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         self.target_range = target_range
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learns from rows and targets; each fit costs ``epsilon_`` anew."""
+        """Fit to rows and targets; each fit costs ``epsilon_`` anew.
+
+        Args:
+            X: features, shape (rows, features).
+            y: targets, shape (rows,).
+
+        Returns:
+            This estimator.
+
+        Raises:
+            ParameterError: a missing or infinite value, or an invalid ``target_range``.
+        """
         self._validate_params()
         features, values = self._rows(X, y, y_numeric=True)
         low, high = self._limits = self._range()
@@ -288,15 +315,16 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         return self
 
     def predict(self, X: Any) -> Matrix:
-        """Predicted targets, shape (rows,)."""
+        """Predicted targets, shape (rows,); they may lie outside ``target_range``."""
         scores = self._scores(X)[:, 0]
         low, high = self._limits
         return 0.5 * (high - low) * (scores + 1.0) + low
 
     def _range(self) -> tuple[float, float]:
+        """The least and the largest target."""
         low, high = self.target_range
         if not -np.inf < low < high < np.inf:
-            raise ParameterError("target_range", self.target_range, "a low and a higher number")
+            raise ParameterError("target_range", self.target_range, "two finite numbers, ascending")
         return low, high
 
     def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
@@ -304,13 +332,13 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
 
 def _kept(labels: Any) -> Any:
-    """A list of texts as objects, which keep trailing NULs; other labels as they are."""
+    """A list of texts as an array of objects, which keeps trailing NULs; other labels unchanged."""
     plain = isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels)
     return np.array(labels, dtype=object) if plain else labels
 
 
 def _require_held(X: Any) -> None:
-    """Refuses what scikit-learn would read over: masks, and whole numbers that become one."""
+    """Raise an error for masks, and for whole numbers that float64 cannot represent."""
     if isinstance(X, np.ma.MaskedArray):
         _require_finite("X", X)
     if isinstance(X, np.ndarray):
@@ -318,7 +346,7 @@ def _require_held(X: Any) -> None:
 
 
 def _require_finite(name: str, values: Any) -> None:
-    """Refuses rows in which a number is missing or infinite."""
+    """Raise an error for rows with a missing or infinite number."""
     masked = isinstance(values, np.ma.MaskedArray)
     array = np.ma.filled(values.astype(np.float64), np.nan) if masked else np.asarray(values)
     if array.dtype.kind == "f" and array.ndim:
@@ -327,25 +355,26 @@ def _require_finite(name: str, values: Any) -> None:
 
 
 def _canonical(labels: NDArray[Any]) -> NDArray[Any]:
-    """The labels, names among them as all doors compare them."""
+    """The labels, with texts in the normal form that all of turnout compares."""
     if not _is_text(labels):
         return labels
     return np.array([canonical(str(label)) for label in labels], dtype=object)
 
 
 def _is_text(values: NDArray[Any]) -> bool:
-    """Whether labels are names rather than numbers."""
+    """Whether labels are texts rather than numbers."""
     return values.dtype.kind in "US" or (
         values.dtype.kind == "O" and isinstance(values.flat[0], str)
     )
 
 
 @lru_cache(maxsize=64)
-def _priced(law: CheckIn, epsilon: float, delta: float) -> tuple[float, float]:
-    """The least noise multiplier within ε at δ, and what it costs."""
+def _priced(participation: CheckIn, epsilon: float, delta: float) -> tuple[float, float]:
+    """The least noise multiplier within ε at δ, and its upper bound on ε."""
 
     def scheme(noise: float) -> Scheme:
-        return Scheme(GaussianNoise(noise), law, Relation.ZERO_OUT, unit=PrivacyUnit.EXAMPLE)
+        noisy = GaussianNoise(noise)
+        return Scheme(noisy, participation, Relation.ZERO_OUT, unit=PrivacyUnit.EXAMPLE)
 
     noise = calibrate_noise(scheme, epsilon, delta)
     return noise, price(scheme(noise), delta).epsilon.upper
