@@ -229,7 +229,7 @@ def test_the_operator_logs_in_looks_and_logs_out(chromium: Any, tmp_path: Path) 
     with served(application(views)) as address, looking(chromium) as seen:
         page = seen.page
         log_in(page, address, "another")
-        page.wait_for_selector("text=That was not it.")
+        page.wait_for_selector("text=The password is wrong.")
         assert views.asked_for_operator == 0
         assert "403" in seen.complaints.pop()  # a browser reports each refusal
         log_in(page, address)

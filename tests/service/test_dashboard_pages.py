@@ -69,7 +69,7 @@ def test_the_public_page_says_what_a_visitor_came_for() -> None:
     for fact in (
         "logistic on digits",
         "187 of 300 models released",
-        "Next model in 26 s; now taking check-ins.",
+        "Next model in 26 s; now accepting check-ins.",
         "ε ≤ 2.302 of 3; 0.6986 left",
         "relation add-remove",
         "unit client",
@@ -88,7 +88,7 @@ def test_the_public_page_says_what_a_visitor_came_for() -> None:
 def test_under_local_trust_nothing_is_said_of_noise_that_a_coordinator_adds() -> None:
     view = sample.public_view(trust_model="local", relation="replace-one", sure_in_all=(0.9, 0.9))
     page = pages.public_page(view)
-    assert "each a message that it randomized itself" in page
+    assert "all messages, each randomized on its device" in page
     assert "noisy sum" not in page
     assert "sees every message of the client" in page
     assert "noisy sum" in pages.public_page(sample.public_view())  # negative control
@@ -125,8 +125,8 @@ def test_a_task_that_just_began_has_no_model_yet() -> None:
         assert "nan" not in page.lower()
     text = Seen(pages.operator_page(view, "")).text
     assert "0 of 300 models released" in text
-    assert "Nothing was logged yet" in text
-    assert "Nothing to show yet" in text
+    assert "No events yet" in text
+    assert "No data yet" in text
 
 
 def test_what_is_not_a_number_is_said_and_not_drawn() -> None:
@@ -173,7 +173,14 @@ def with_sentinels() -> tuple[OperatorView, list[str]]:
         events=(LogEvent(0.0, "error", "sentinel event"),),
     )
     forms = [f for n in sentinels for f in (str(n), f"{n:,}")]
-    return view, [*forms, "sentinel event", "Check-ins a step", "checked_in", "served", "enrolled"]
+    return view, [
+        *forms,
+        "sentinel event",
+        "Check-ins per step",
+        "checked_in",
+        "served",
+        "enrolled",
+    ]
 
 
 def test_the_public_page_and_json_have_no_counts() -> None:
@@ -336,7 +343,7 @@ def test_long_runs_keep_their_ends() -> None:
     counts = tuple(StepCount(i, i, i, 100.0) for i in range(1000))
     chart = charts.check_in_chart(sample.operator_view(counts=counts))
     assert [int(row[0].value) for row in chart.rows] == list(range(600, 1000))
-    assert "The last 400 steps; 600 earlier ones are left out." in chart.text
+    assert "The last 400 steps; 600 earlier ones are not shown." in chart.text
 
 
 def test_the_script_knows_every_kind_of_column() -> None:

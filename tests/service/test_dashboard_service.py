@@ -66,7 +66,7 @@ def test_the_public_answers_have_these_fields_and_no_counts(address: str) -> Non
     assert {*document["curve"][0]} == {"steps", "epsilon", "accuracy", "loss"}
     assert {*document["curve"][0]} == {field.name for field in fields(CurvePoint)}
     page = httpx.get(f"{address}/").text
-    for word in ("Check-ins a step", "Enrolled", "Came in", "Events"):
+    for word in ("Check-ins per step", "Enrolled", "Check-ins of this step", "Events"):
         assert word not in page
 
 
@@ -100,7 +100,7 @@ def test_a_form_needs_its_token_and_the_password(address: str) -> None:
             assert client.post("/operator/login", data=form).status_code == 403
         refused = client.post("/operator/login", data={"token": token, "password": "wrong"})
         assert refused.status_code == 403
-        assert "That was not it." in refused.text
+        assert "The password is wrong." in refused.text
         assert refused.headers["content-security-policy"] == mounting.POLICY
         assert client.get("/operator").status_code == 303
         assert client.get("/operator/summary.json").status_code == 401

@@ -71,9 +71,12 @@ def counted(*last: tuple[int, int]) -> OperatorView:
 @pytest.mark.parametrize(
     ("view", "said"),
     [
-        (counted((144, 144), (178, 178)), "1 of the last 20 steps lie outside the band, step 61"),
-        (counted((109, 109)), "109 came where 109.6 to 177.8 are expected"),
-        (counted((0, 0)), "Nobody came in 1 of the last 20 steps."),
+        (
+            counted((144, 144), (178, 178)),
+            "1 of the last 20 steps lie outside the band, most recently step 61",
+        ),
+        (counted((109, 109)), "109 check-ins, where 109.6 to 177.8 are expected"),
+        (counted((0, 0)), "No device checked in, in 1 of the last 20 steps."),
         (sample.operator_view(enrolled=3), "3 of the plan's 1,437 clients are enrolled"),
         (
             sample.operator_view(events=(LogEvent(0.0, "error", "a commit failed"),)),
@@ -91,7 +94,7 @@ def test_a_device_that_was_asked_in_vain_is_said_under_that_rule_only() -> None:
     view = counted((144, 0))
     assert operator_facts(view).warnings == ()
     asks_one = replace(view, public=replace(view.public, release="one-client"))
-    assert "did not send it" in " ".join(operator_facts(asks_one).warnings)
+    assert "did not send its update" in " ".join(operator_facts(asks_one).warnings)
 
 
 def test_counts_just_inside_the_band_are_ordinary() -> None:
@@ -108,7 +111,7 @@ def test_turnout_far_below_its_expectation_is_said(came: int, warned: bool) -> N
     variance = 10 * (mean - mean**2 / sample.POPULATION)
     assert 6 * math.sqrt(variance) / (10 * mean) == pytest.approx(0.15, abs=0.01)
     view = replace(few, block=10, block_variance=variance)
-    said = f"{10 * came:,} of 1,437 expected came in the last 10 steps"
+    said = f"{10 * came:,} of 1,437 expected check-ins in the last 10 steps"
     assert (said in " ".join(operator_facts(view).warnings)) is warned
     assert said not in pages.public_page(view.public)
 

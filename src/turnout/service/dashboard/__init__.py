@@ -1,5 +1,6 @@
-"""The pages of a task for a browser: one for everybody, one for the operator.
+"""Web pages of a task: a public page and an operator's page.
 
-Rendered here, refreshed by htmx, drawn by uPlot from the tables that stand behind the charts.
-Nothing is asked of another host, and without scripts all numbers are there.
+`pages` renders them, `charts` makes the tables of the charts, and `mounting` adds the routes to the
+coordinator's application. In the browser htmx refreshes the page and uPlot draws each chart from
+its table. No other host is contacted, and without scripts the page still has all numbers.
 """

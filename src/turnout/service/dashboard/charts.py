@@ -1,8 +1,11 @@
-"""Charts as tables: the browser's script draws exactly what stands in their cells.
+"""Charts of the dashboard, as tables from which the browser's script draws.
 
-Notation of the band in which the number of devices at a step may stray
+`epsilon_chart`, `quality_charts` and `check_in_chart` make a `Chart` from a view; `pages` renders
+it. `band` is the range in which the number of check-ins of a step lies with high probability.
+
+Notation
     n  population
-    μ  devices expected at a step
+    μ  expected number of check-ins of a step
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from turnout.reporting.words import rounded_up
 from turnout.service.web.views import CurvePoint, OperatorView, PublicView
 
 LONGEST = 400
-"""Rows of a table at most."""
+"""Largest number of rows of a table."""
 
 _Row = TypeVar("_Row")
 
@@ -28,7 +31,7 @@ DEVIATIONS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The mean, and ``DEVIATIONS`` standard deviations to either side; never below 0."""
+    """A range of counts: the mean ± ``DEVIATIONS`` standard deviations, at least 0."""
 
     mean: float
     low: float
@@ -40,11 +43,11 @@ class Band:
 
 
 def band(expected: float, population: int) -> Band:
-    """The band around an expectation; never narrower than the law's own.
+    """Range around an expected count; never narrower than by the exact standard deviation.
 
-    Clients come independently of each other, so the variance is Σp(1 − p), at most μ − μ²/n by
-    Cauchy-Schwarz, with equality where all have the same chance. Laws in which some cannot come
-    (sliding windows, availability) have a narrower band.
+    Clients participate independently, so the variance is Σp(1 − p), at most μ − μ²/n by
+    Cauchy-Schwarz, with equality where all clients have the same probability. The exact range is
+    narrower where some clients cannot participate (sliding windows, availability).
 
     >>> band(50.0, 100)
     Band(mean=50.0, low=35.0, high=65.0)
@@ -52,7 +55,7 @@ def band(expected: float, population: int) -> Band:
     checks.count(population=population)
     checks.non_negative(expected=expected)
     share = expected / population
-    if share > 1 + 1e-9:  # a sum of chances may round up
+    if share > 1 + 1e-9:  # a sum of probabilities may round up
         raise ParameterError("expected", expected, f"at most the population, {population}")
     reach = DEVIATIONS * math.sqrt(expected * max(0.0, 1 - share))
     return Band(expected, max(0.0, expected - reach), expected + reach)
@@ -60,7 +63,7 @@ def band(expected: float, population: int) -> Band:
 
 @dataclass(frozen=True, slots=True)
 class ChartColumn:
-    """One column, and how it is drawn: a kind that dashboard.js knows."""
+    """A column of a chart's table; ``kind`` is a series style of dashboard.js."""
 
     name: str
     kind: str
@@ -68,7 +71,7 @@ class ChartColumn:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One point of a chart: its text, and the number that is drawn ("" where there is none)."""
+    """A cell of a chart's table: its text, and the number to draw ("" for none)."""
 
     text: str
     value: str = ""
@@ -76,13 +79,19 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart and the table behind it.
+    """A chart and its table.
 
     Attributes:
         name: unique on its page; letters and hyphens.
-        title, text: what is shown, and how to read it.
-        percent: whether y is a share of 1.
-        wide: whether it takes the page's full width.
+        title: what the chart shows.
+        text: how to read the chart.
+        x: name of the x-axis.
+        y: name of the y-axis.
+        steps: right end of the x-axis.
+        columns: columns of the table.
+        rows: cells of the table.
+        percent: whether y is a fraction, shown in percent.
+        wide: whether the chart takes the page's full width.
     """
 
     name: str
@@ -98,7 +107,8 @@ class Chart:
 
 
 def epsilon_chart(view: PublicView) -> Chart:
-    """ε over releases: spent, what the plan will spend, and the line that it must not cross."""
+    """ε by number of released models: spent, planned, and the limit."""
+    # Charged ε by the plan; up to the newest release it is what was spent.
     planned = {0: 0.0} | dict(view.charged)
     spent = {step: epsilon for step, epsilon in planned.items() if step <= view.released}
     spent |= {point.steps: point.epsilon for point in view.curve}
@@ -121,8 +131,8 @@ def epsilon_chart(view: PublicView) -> Chart:
     )
     return Chart(
         "chart-epsilon",
-        "What privacy has cost",
-        "The line climbs with each released model and may not cross the dotted one.",
+        "Privacy spent by released models",
+        "The line rises with each released model and never crosses the dotted one.",
         "models released",
         "ε",
         view.steps,
@@ -159,7 +169,8 @@ def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
 
 
 def check_in_chart(view: OperatorView) -> Chart:
-    """Devices that came at each published step, in the band that the law lets expect."""
+    """Check-ins of each published step, with their expectation and band."""
+    # The newest steps, with the band around each step's expectation.
     shown = view.counts[-LONGEST:]
     left_out = len(view.counts) - len(shown)
     rows = []
@@ -177,19 +188,19 @@ def check_in_chart(view: OperatorView) -> Chart:
         )
     columns = (
         ChartColumn("Step", "x"),
-        ChartColumn("Came", "dots"),
+        ChartColumn("Check-ins", "dots"),
         ChartColumn("Updates used", "hidden"),
         ChartColumn("Expected", "middle"),
         ChartColumn("Band from", "edge"),
         ChartColumn("Band to", "edge"),
     )
-    last = f" The last {LONGEST:,} steps; {left_out:,} earlier ones are left out." * (left_out > 0)
+    last = f" The last {LONGEST:,} steps; {left_out:,} earlier ones are not shown." * (left_out > 0)
     return Chart(
         "chart-check-ins",
-        "Check-ins a step, against expectation",
-        "Points: devices that came. Band: expectation and three standard deviations to either "
-        "side, if all of the plan's clients take part; by chance about one step in 370 lies "
-        f"outside.{last}",
+        "Check-ins per step, with their expectation",
+        "Points: devices that checked in. Band: expectation ± three standard deviations, if all "
+        "of the plan's clients participate; by chance about one step in 370 lies outside."
+        f"{last}",
         "step, from 0",
         "devices",
         view.public.steps,
@@ -200,7 +211,7 @@ def check_in_chart(view: OperatorView) -> Chart:
 
 
 def thinned(rows: Sequence[_Row], at_most: int = LONGEST) -> list[_Row]:
-    """Evenly chosen rows, first and last among them."""
+    """At most ``at_most`` rows, evenly spaced, with the first and the last."""
     if len(rows) <= at_most:
         return list(rows)
     return [rows[i * (len(rows) - 1) // (at_most - 1)] for i in range(at_most)]
@@ -211,7 +222,7 @@ def _count(value: int) -> Cell:
 
 
 def _epsilon(value: float | None) -> Cell:
-    """ε, which is never shown below its value."""
+    """A cell with ε rounded up."""
     return Cell("–") if value is None else Cell(rounded_up(value), repr(value))
 
 

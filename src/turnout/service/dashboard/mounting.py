@@ -1,6 +1,7 @@
-"""The dashboard's routes on a FastAPI or Starlette application (`mount`), and their headers.
+"""Routes of the dashboard on a Starlette application, and their headers.
 
-The headers allow nothing from elsewhere, nothing inline and no frames.
+`mount` adds the routes; `web.app` calls it. The headers allow no content from other hosts, no
+inline scripts or styles, and no frames.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""The Content-Security-Policy of every answer of the dashboard."""
+"""Content-Security-Policy of all answers of the dashboard."""
 
 SECURITY = {
     "Content-Security-Policy": POLICY,
@@ -44,23 +45,23 @@ SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-"""Headers of every answer of the dashboard."""
+"""Headers of all answers of the dashboard."""
 
 PAGE = SECURITY | {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
-"""Headers of pages; numbers are never kept by anybody in between."""
+"""Headers of pages, which no proxy or browser may store."""
 
 FILE = SECURITY | {"Cache-Control": "public, max-age=31536000, immutable"}
-"""Headers of static files, whose addresses change with them."""
+"""Headers of static files, whose URLs change with their contents."""
 
 
 LOGIN = "/operator/login"
 
 FormToken = Callable[[Request], str]
-"""The token of a form shown to a visitor, which it must bring back."""
+"""Returns the token of a form for a request, which the submitted form must contain."""
 
 
 class _Files(StaticFiles):
-    """The static files, with the dashboard's headers."""
+    """Static files with the dashboard's headers."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -69,7 +70,7 @@ class _Files(StaticFiles):
 
 
 class _PublicPages:
-    """The public page of the last view: however many look, each view is rendered once."""
+    """Cache of the public page: each view is rendered once, for any number of visitors."""
 
     def __init__(self) -> None:
         self._view: PublicView | None = None
@@ -86,7 +87,7 @@ class _PublicPages:
 def mount(app: Starlette, running: Running, form_token: FormToken) -> None:
     """Add ``/``, ``/operator``, the login form and the static files.
 
-    Guarantees: the operator's view is not asked for before `Running.is_operator` said yes.
+    Guarantee: the operator's view is requested only after `Running.is_operator` returned True.
     """
     kept = _PublicPages()
 
@@ -116,7 +117,7 @@ def _page(html: str, status: int = 200) -> Response:
 
 
 def _to_login(request: Request) -> Response:
-    """To the login page; a refresh in the background moves the whole page there."""
+    """Redirect to the login page; for a background refresh, redirect the whole page."""
     if _is_fragment(request):
         return Response(status_code=401, headers=PAGE | {"HX-Redirect": LOGIN})
     return RedirectResponse(LOGIN, 303, PAGE)

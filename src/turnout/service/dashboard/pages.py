@@ -1,8 +1,8 @@
-"""HTML of the dashboard's pages, and the facts that they show.
+"""HTML of the dashboard's pages, and the values that they show.
 
-`public_page` shows `PublicFacts`; `operator_page` also shows `OperatorFacts`: counts, people,
-queue, log and warnings. Numbers are rounded to the safe side: ε up, the remaining budget down.
-Nothing of the public page reads the operator's view.
+`public_page` shows `PublicFacts`; `operator_page` also shows `OperatorFacts`: check-ins, enrolled
+clients, queue, log and warnings. `mounting` serves both. Spent ε is rounded up, the remaining
+budget down. The public page is made from the public view alone.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, PublicView
 
 _RULES = {
-    "aggregated": "the noisy sum of all who came",
-    "one-client": "the noisy update of one of those who came",
+    "aggregated": "the noisy sum of all updates",
+    "one-client": "the noisy update of one client of those that checked in",
 }
 _PHASES = {
-    StepPhase.CHECK_INS: "taking check-ins",
-    StepPhase.ANSWERS: "waiting for the update that was asked for",
-    StepPhase.CLOSED: "check-ins are over; the model comes at the end of the step",
+    StepPhase.CHECK_INS: "accepting check-ins",
+    StepPhase.ANSWERS: "waiting for the requested update",
+    StepPhase.CLOSED: "check-ins are over; the model is released at the end of the step",
     StepPhase.FINISHED: "all steps are over",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A bar from 0 to 100, filled from ``begin`` up to ``share``."""
+    """A bar from 0 to 100, filled from ``begin`` to ``share``, with texts at start and end."""
 
     share: float
     label: str
@@ -57,16 +57,27 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class PublicFacts:
-    """All that the public page shows.
+    """Values of the public page.
 
     Attributes:
-        state: running, finished or stopped; the last is any state that is not known here.
-        schedule: what the step in progress does, in words.
-        next_model: seconds to the next model; None where there is none to come.
-        spent, left, target, delta: of ε and δ, as text.
-        words: relation, unit and trust model: what kind of ε it is.
-        latest: of the last evaluated model, (name, value) each.
-        refresh: seconds between two looks.
+        view: the public view.
+        state: running, finished or stopped; the last for any unknown phase.
+        schedule: the phase of the step in progress, as text.
+        next_model: seconds to the next model; None if no model follows.
+        progress: bar of released models.
+        privacy: bar of spent ε.
+        accuracy: bar of the bound on membership inference.
+        spent: ε spent, rounded up.
+        left: ε left, rounded down.
+        target: ε allowed, rounded up.
+        delta: δ.
+        words: relation, unit, trust model and δ, as (name, value).
+        guarantee: the guarantee of the whole plan, in a sentence.
+        latest: results of the last evaluated model, as (name, value).
+        terms: terms of the task, as (name, value).
+        head_digest: digest of the ledger head.
+        charts: charts of ε, accuracy and loss.
+        refresh: seconds between two refreshes.
     """
 
     view: PublicView
@@ -90,7 +101,7 @@ class PublicFacts:
 
 
 def public_facts(view: PublicView) -> PublicFacts:
-    """Facts of the public page about a view."""
+    """Values of the public page for a view."""
     finished = view.phase == StepPhase.FINISHED
     known = view.phase in list(StepPhase)
     spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
@@ -117,7 +128,7 @@ def public_facts(view: PublicView) -> PublicFacts:
 
 
 def _delta(view: PublicView) -> str:
-    """δ as it was written where that is short, else rounded up."""
+    """δ in full where that is short, otherwise rounded up."""
     short = f"{view.delta:g}"
     return short if float(short) == view.delta else rounded_up(view.delta)
 
@@ -134,8 +145,8 @@ def _privacy(view: PublicView) -> Gauge:
 
 
 def _accuracy(view: PublicView) -> Gauge:
-    """Upper bound on the posterior of the likelier world, from even odds."""
-    share, label = 50.0, "what is still being worked out"
+    """Bar of the upper bound on an attacker's certainty, from a prior of 50 %."""
+    share, label = 50.0, "a value that is still being computed"
     if view.sure is not None:
         certainty = sure(max(view.sure))
         share, label = float(certainty.removesuffix(" %")), f"at most {certainty} sure"
@@ -145,7 +156,7 @@ def _accuracy(view: PublicView) -> Gauge:
 def _guarantee(view: PublicView) -> str:
     """The guarantee of the whole plan, in a sentence."""
     if view.sure_in_all is None:
-        return "How sure anybody can become about one client is still being worked out."
+        return "The bound on an attacker's certainty about one client is still being computed."
     trust = TrustModel(view.trust_model)
     return certainty_in_words(
         view.sure_in_all, view.delta, Relation(view.relation), PrivacyUnit(view.unit), trust
@@ -171,9 +182,9 @@ def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
 
 
 def _rule(view: PublicView) -> str:
-    """A release of a step, in words."""
+    """What a step releases, as text."""
     if view.trust_model == TrustModel.LOCAL.value:
-        return "the sum of what all who came sent, each a message that it randomized itself"
+        return "the sum of all messages, each randomized on its device"
     return _RULES[view.release]
 
 
@@ -191,7 +202,7 @@ def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
 
 
 RECENT = 20
-"""Published steps that warnings look at."""
+"""Number of the newest published steps that the warnings examine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +216,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """All that the operator's page shows besides the public facts."""
+    """Values of the operator's page in addition to the public ones."""
 
     figures: tuple[tuple[str, str, str], ...]
     warnings: tuple[str, ...]
@@ -214,7 +225,7 @@ class OperatorFacts:
 
 
 def operator_facts(view: OperatorView) -> OperatorFacts:
-    """Facts of the operator's page about a view."""
+    """Values of the operator's page for a view."""
     return OperatorFacts(
         figures=_figures(view),
         warnings=tuple(_warnings(view)),
@@ -224,57 +235,61 @@ def operator_facts(view: OperatorView) -> OperatorFacts:
 
 
 def _figures(view: OperatorView) -> tuple[tuple[str, str, str], ...]:
-    """(name, value, note) each."""
+    """Figures about devices and storage, as (name, value, note)."""
     came = sum(count.checked_in for count in view.counts)
     expected = sum(count.expected for count in view.counts)
     return (
         ("Enrolled", f"{view.enrolled:,}", f"of {view.invited:,} invited"),
         (
-            "Came in this step",
+            "Check-ins of this step",
             f"{view.arrived:,}",
             f"so far; {view.arrived_expected:,.1f} expected",
         ),
-        ("Came in all", f"{came:,}", f"{expected:,.0f} expected in published steps"),
+        ("Check-ins in total", f"{came:,}", f"{expected:,.0f} expected in published steps"),
         ("Waiting for a commit", f"{view.waiting_jobs:,}", f"{size(view.waiting_bytes)} in memory"),
     )
 
 
 def _warnings(view: OperatorView) -> list[str]:
-    """Warnings, the gravest first."""
+    """Warnings, the most severe first."""
     recent, population = view.counts[-RECENT:], view.public.population
     found = []
+    # Errors of the coordinator.
     errors = sum(event.level == "error" for event in view.events)
     if errors:
         found.append(f"The log has {errors:,} error{'s' * (errors > 1)}.")
+    # Check-ins of the whole block far below their expectation: a shortage that no chance explains.
     block = view.counts[-view.block :] if view.block else ()
     came, awaited = (sum(c.checked_in for c in block), sum(c.expected for c in block))
     if is_far_below(came, awaited, view.block_variance):
         found.append(
-            f"Turnout is far below its expectation: {came:,} of {awaited:,.0f} expected came in "
-            f"the last {len(block)} steps. Devices are missing, or steps are too short for them."
+            f"Turnout is far below its expectation: {came:,} of {awaited:,.0f} expected check-ins "
+            f"in the last {len(block)} steps. Devices are missing, or steps are too short for them."
         )
+    # Single steps outside their band, without check-ins, or without the requested update.
     strayed = [c for c in recent if not band(c.expected, population).holds(c.checked_in)]
     if strayed:
         last = strayed[-1]
         expected = band(last.expected, population)
         found.append(
-            f"{len(strayed)} of the last {len(recent)} steps lie outside the band, step "
-            f"{last.step} the last: {last.checked_in:,} came where {expected.low:,.1f} to "
+            f"{len(strayed)} of the last {len(recent)} steps lie outside the band, most recently "
+            f"step {last.step}: {last.checked_in:,} check-ins, where {expected.low:,.1f} to "
             f"{expected.high:,.1f} are expected."
         )
     empty = [c for c in recent if c.checked_in == 0]
     if empty:
-        found.append(f"Nobody came in {len(empty)} of the last {len(recent)} steps.")
+        found.append(f"No device checked in, in {len(empty)} of the last {len(recent)} steps.")
     silent = [c for c in recent if c.checked_in and not c.served]
     if silent and view.public.release == "one-client":
         found.append(
-            f"In {len(silent)} of the last {len(recent)} steps the device that was asked for its "
-            "update did not send it."
+            f"In {len(silent)} of the last {len(recent)} steps the chosen device did not send its "
+            "update."
         )
+    # Clients that the expectation includes, and models that cannot be evaluated.
     if view.enrolled < population:
         found.append(
             f"{view.enrolled:,} of the plan's {population:,} clients are enrolled; the "
-            "expectation counts on all of them."
+            "expectation includes all of them."
         )
     if any(point.loss is None or point.accuracy is None for point in view.public.curve):
         found.append("An evaluation of the model is not a number.")
@@ -287,7 +302,7 @@ def _line(event: LogEvent) -> Line:
 
 
 def size(octets: int) -> str:
-    """A number of bytes, readable.
+    """A number of bytes as text, in kB or MB.
 
     >>> size(0), size(53_000), size(2_500_000)
     ('0 kB', '53 kB', '2.5 MB')
@@ -296,26 +311,26 @@ def size(octets: int) -> str:
 
 
 STATIC = "/static"
-"""The folder of the static files."""
+"""URL path of the static files."""
 
 _PACKAGE = "turnout.service.dashboard"
 
 
 def public_page(view: PublicView, *, fragment: bool = False) -> str:
-    """The page for everybody; ``fragment``: only the part that is refreshed."""
+    """HTML of the public page; ``fragment`` for the part that is refreshed."""
     template = "public_live.html" if fragment else "public.html"
     return _rendered(template, facts=public_facts(view))
 
 
 def operator_page(view: OperatorView, token: str, *, fragment: bool = False) -> str:
-    """The operator's page."""
+    """HTML of the operator's page; ``token`` goes into its logout form."""
     template = "operator_live.html" if fragment else "operator.html"
     facts = public_facts(view.public)
     return _rendered(template, facts=facts, more=operator_facts(view), token=token)
 
 
 def login_page(token: str, *, refused: bool = False) -> str:
-    """The page that asks for the password."""
+    """HTML of the login page; ``refused`` adds that the password was wrong."""
     return _rendered("login.html", token=token, refused=refused)
 
 
@@ -337,6 +352,6 @@ def _environment() -> jinja2.Environment:
 
 @lru_cache
 def _asset(name: str) -> str:
-    """The address of a static file; another one when the file is another one."""
+    """URL of a static file, with a digest of its contents."""
     data = resources.files(_PACKAGE).joinpath("static", *name.split("/")).read_bytes()
     return f"{STATIC}/{name}?v={hashlib.sha256(data).hexdigest()[:12]}"

@@ -1,6 +1,6 @@
 "use strict";
-// Draws each chart from the table that stands behind it, and counts down between two answers.
-// All numbers come from the server's HTML; nothing is worked out here.
+// Draws each chart from its HTML table, and counts down between two refreshes of the page.
+// All numbers are those of the server's HTML; the script computes none.
 (() => {
   const SERIES = {
     line: { width: 2.5, colour: "--mark", points: { show: true, size: 5 } },
@@ -27,7 +27,7 @@
     return { heads, data, texts };
   }
 
-  // What hovering shows is the cell's own text, which the server has rounded to the safe side.
+  // The legend shows the text of the table's cell, which the server has rounded (ε up).
   function hovered(figure, column) {
     return (_plot, _value, _series, row) =>
       row === null || row === undefined ? "–" : drawn.get(figure.id)?.texts[column][row] ?? "–";
@@ -163,9 +163,9 @@
   }
 
   function tick() {
-    const gone = (performance.now() - received) / 1000;
+    const elapsed = (performance.now() - received) / 1000;
     document.querySelectorAll("[data-seconds]").forEach((place) => {
-      place.textContent = inWords(Number(place.dataset.seconds) - gone);
+      place.textContent = inWords(Number(place.dataset.seconds) - elapsed);
     });
   }
 
