@@ -270,7 +270,7 @@ def test_a_page_that_is_no_receipt_says_nothing_about_the_witness(store):
 @pytest.mark.parametrize(
     ("status", "body", "error", "why"),
     [
-        (200, b'{"receipt":"%s"}' % (b"00" * 64), SetBackError, "does not sign with the key"),
+        (200, b'{"receipt":"%s"}' % (b"00" * 64), SetBackError, "signs with another key"),
         (404, b'{"reason":"unknown"}', SetBackError, "the witness was set back"),
         (404, b"nothing here", WitnessError, "HTTP 404"),
         (401, b'{"reason":"no token"}', WitnessError, "no token"),
@@ -429,7 +429,7 @@ def test_a_witness_is_changed_or_left_only_where_that_is_said(tmp_path):
         # Two releases without it: whether it was left out or set back, it cannot tell.
         code, reason = await Task(task.files, key=changed.key).run(7)
         assert code == SET_BACK
-        assert "left out for a while" in reason
+        assert "not used for a while" in reason
 
     asyncio.run(run())
 
@@ -439,7 +439,7 @@ def test_a_witness_that_refuses_ends_the_process_with_70(tmp_path, store):
         transport = httpx.ASGITransport(app=create_witness_app(store, TOKEN))
         witness = Witness("http://127.0.0.1", store.key.public, transport=transport)
         async with world(tmp_path, witness=witness) as w:
-            with pytest.raises(WitnessError, match="asks for its token"):
+            with pytest.raises(WitnessError, match="requires its token"):
                 await w.conductor.run()
             assert [code for code, _ in w.ends.calls] == [STORAGE_FAILED]
 

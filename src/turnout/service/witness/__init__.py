@@ -1,5 +1,6 @@
-"""A witness: another machine that remembers how far a task's ledger was, and forgets nothing.
+"""A witness: another machine that signs and keeps every ledger head of a task.
 
-`messages` is what goes over the network, `store` what the witness keeps, `app` its HTTP side,
-`client` the coordinator's side, `process` what ``turnout witness`` runs.
+A coordinator that was restored from an old copy cannot get a signature for a second ledger head at
+the same number of releases. `messages` defines the messages, `app` has the witness's database, HTTP
+side and process (``turnout witness``), and `client` is the coordinator's side.
 """

@@ -1,7 +1,8 @@
-"""The witness: its store, its HTTP side and its process.
+"""The witness: its database, its HTTP side and its process.
 
-`WitnessStore` keeps a key and every head that it signed for; nothing is ever changed.
-`create_witness_app` serves it, `witness` runs the process of ``turnout witness``.
+`WitnessStore` keeps a signing key and every ledger head that the witness signed; rows are never
+changed. `create_witness_app` serves it, `witness` runs the process of ``turnout witness``. `client`
+is the other side.
 """
 
 from __future__ import annotations
@@ -72,16 +73,16 @@ _SETTINGS = ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "foreign_ke
 
 
 class UnknownTaskError(StorageError):
-    """The coordinator has a receipt of this witness, and the witness does not know the task."""
+    """The coordinator has a receipt of this witness, but the witness has no such task."""
 
 
 class FullError(StorageError):
-    """There are as many tasks as a witness takes."""
+    """The witness has its largest number of tasks."""
 
 
 @dataclass
 class OtherHeadError(Exception):
-    """A head that does not follow on the newest one."""
+    """The shown ledger head does not extend the witness's newest one."""
 
     newest: SignedHead
 
@@ -90,14 +91,14 @@ class OtherHeadError(Exception):
     apsw.Error, lambda error: f"the witness's database: {type(error).__name__}: {error}"
 )
 class WitnessStore:
-    """The database of a witness, open in one process at a time.
+    """Database of a witness, open in one process at a time.
 
     Guarantees:
-        A receipt is for a head that is durable. There is one head for each number of releases of
-        a task, and none that does not follow on the one before.
+        The witness signs a ledger head only once it is durable. Each task has at most one ledger
+        head for each number of releases, and each extends the one before.
 
     Raises:
-        StorageError: another process has it open, or it is no witness's database.
+        StorageError: another process has the database open, or the file is not a witness's.
     """
 
     def __init__(self, path: Path, most_tasks: int = MOST_TASKS) -> None:
@@ -115,6 +116,7 @@ class WitnessStore:
         try:
             for setting in _SETTINGS:
                 db.execute(f"PRAGMA {setting}").fetchall()
+            # An empty file becomes a witness's database; any other must be one already.
             known = db.execute("PRAGMA application_id").fetchall()[0][0]
             new = db.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
             if not new and known != APPLICATION:
@@ -130,26 +132,26 @@ class WitnessStore:
         return db
 
     def receipt(self, shown: ShownHead) -> bytes:
-        """The witness's signature for a head that follows on the one that it has, or is that one.
+        """The witness's signature of a ledger head that extends, or equals, its newest one.
 
         Raises:
-            OtherHeadError: the head is older, or another one, or not the next.
-            UnknownTaskError: the task is new here, and should not be.
-            FullError: no more tasks are taken.
+            OtherHeadError: the ledger head is older, differs, or leaves out a release.
+            UnknownTaskError: the witness has no such task, though the coordinator has a receipt.
+            FullError: the witness has its largest number of tasks.
         """
         with self._using:
             self._keep(shown)
         return self.key.sign(receipt_bytes(shown.task, shown.head.head))
 
     def newest(self, task: str) -> SignedHead | None:
-        """The newest head of a task."""
+        """The newest ledger head of a task; None for an unknown task."""
         sql = "SELECT head FROM heads WHERE task = ? ORDER BY steps DESC LIMIT 1"
-        with self._using:  # one connection: a thread that reads would turn the other's receipt away
+        with self._using:  # one connection: a read in another thread would fail the write
             rows = self._rows(sql, task)
         return SignedHead.parsed(rows[0][0]) if rows else None
 
     def close(self) -> None:
-        """Close it."""
+        """Close the database and release its lock."""
         self._db.close()
         os.close(self._lock)
 
@@ -170,11 +172,11 @@ class WitnessStore:
         self._db.execute("INSERT INTO heads VALUES (?, ?, ?)", (task, head.steps, str(shown.head)))
 
     def _begin(self, shown: ShownHead) -> None:
-        """Take a task whose ledger has no head here."""
+        """Store the first ledger head of a new task."""
         if not shown.begins:
-            raise UnknownTaskError("this witness does not know the task any more")
+            raise UnknownTaskError("this witness has no record of the task")
         if self._rows("SELECT count(*) FROM tasks")[0][0] >= self._most_tasks:
-            raise FullError(f"this witness takes {self._most_tasks} tasks and no more")
+            raise FullError(f"this witness takes at most {self._most_tasks} tasks")
         steps = shown.head.head.steps
         with self._db:
             self._db.execute("INSERT INTO tasks VALUES (?, ?)", (shown.task, shown.key))
@@ -187,7 +189,7 @@ class WitnessStore:
 
 
 def _locked(path: Path) -> int:
-    """The file's descriptor, which no other witness has: its own lock, so hard links share it."""
+    """Descriptor of the locked database file; the lock is on the file, so hard links share it."""
     try:
         return lock_file(path, wait=False)
     except BlockingIOError:
@@ -198,18 +200,18 @@ def _locked(path: Path) -> int:
 
 _BODY_SECONDS = 10.0
 _STATUS = {UnknownTaskError: 404, FullError: 507}
-"""Of what the store refuses; anything else is a fault of its disk, and worth another try."""
+"""HTTP status of a refusal; any other error is a fault of the disk, which may pass (503)."""
 
 
 class _Witness:
-    """The routes over one store."""
+    """Handlers of the routes over one store."""
 
     def __init__(self, store: WitnessStore, token: str | None) -> None:
         self._store = store
         self._token = None if token is None else f"Bearer {token}".encode()
 
     async def receipt(self, request: Request) -> Response:
-        """A signature for the head in the body."""
+        """Sign the ledger head in the body, or refuse it."""
         try:
             self._require_known(request)
             shown = ShownHead.decoded(await _body(request))
@@ -219,45 +221,47 @@ class _Witness:
         except ValueError as error:
             return _answer(422, refusal_body(str(error)))
         except OtherHeadError as other:
-            return _answer(409, refusal_body("another head was expected", other.newest))
+            return _answer(409, refusal_body("this witness has another ledger head", other.newest))
         except StorageError as error:
             return _answer(_STATUS.get(type(error), 503), refusal_body(str(error)))
         return _answer(200, json.dumps({"receipt": signature.hex()}).encode())
 
     async def newest(self, request: Request) -> Response:
-        """The newest head of a task, as text."""
+        """Newest ledger head of a task, as text."""
         try:
             self._require_known(request)
         except RefusedError as refused:
             return _answer(refused.status, refused.body)
         head = await asyncio.to_thread(self._store.newest, request.path_params["task"])
         if head is None:
-            return _answer(404, refusal_body("this witness does not know the task"))
+            return _answer(404, refusal_body("this witness has no record of the task"))
         return Response(f"{head}\n", 200, {"Cache-Control": "no-store"}, "text/plain")
 
     async def key(self, _request: Request) -> Response:
-        """The public key, by which receipts are checked."""
+        """The public key that verifies receipts."""
         return _answer(200, json.dumps({"key": self._store.key.public.hex()}).encode())
 
     def _require_known(self, request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if self._token is not None and not hmac.compare_digest(given, self._token):
-            raise RefusedError(401, refusal_body("this witness asks for its token"))
+            raise RefusedError(401, refusal_body("this witness requires its token"))
 
 
 async def _body(request: Request) -> bytes:
-    """The whole body, never more of it than may be."""
+    """Body of a request, of bounded size and time."""
     parts = bytearray()
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             async for part in request.stream():
                 parts += part
                 if len(parts) > MOST_BYTES:
-                    raise RefusedError(413, refusal_body("the body is too long"))
+                    raise RefusedError(
+                        413, refusal_body(f"the body has more than {MOST_BYTES} bytes")
+                    )
     except TimeoutError:
         raise RefusedError(408, refusal_body("the body took too long")) from None
     except ClientDisconnect:
-        raise RefusedError(400, refusal_body("the body did not come")) from None
+        raise RefusedError(400, refusal_body("the connection ended before the body")) from None
     return bytes(parts)
 
 
@@ -266,7 +270,7 @@ def _answer(status: int, body: bytes) -> Response:
 
 
 def create_witness_app(store: WitnessStore, token: str | None = None) -> Starlette:
-    """The application of one witness."""
+    """HTTP application of one witness; ``token`` is required from clients, if given."""
     witness = _Witness(store, token)
     return Starlette(
         routes=[
@@ -282,7 +286,7 @@ _MOST_CONNECTIONS, _GRACE_SECONDS = 256, 5
 
 
 def token_of(path: Path, option: str) -> str:
-    """The token in a file's first line."""
+    """The token in the first line of a file; ``option`` names the file in errors."""
     return secret_of(path, option, "token", SHORTEST_TOKEN, encoding="ascii")
 
 
@@ -295,7 +299,16 @@ def witness(
     tls: tuple[Path, Path] | None,
     announce: Callable[[str, str], object],
 ) -> None:
-    """Serve a witness until a signal."""
+    """Serve a witness until a signal.
+
+    Args:
+        db: path of its database, created if it is empty.
+        host: address to listen at.
+        port: port to listen at; 0 for any free port.
+        token: required from clients, if given.
+        tls: files of certificate and key; None for HTTP.
+        announce: receives the public key, hexadecimal, and the URL.
+    """
     from turnout.service.web.bounded_server import BoundedServer, listening_at, url_of
     from turnout.service.web.connections import Connections, proxies
 

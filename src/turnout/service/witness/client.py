@@ -1,4 +1,8 @@
-"""The coordinator's side of a witness: no head is published without a receipt for it."""
+"""The coordinator's side of a witness: no ledger head is published without a receipt for it.
+
+`Witness.receipt` asks until it has the witness's signature or a refusal; `web.conductor` calls it
+before each publication. `messages` defines the messages.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +29,25 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _WARNING_SECONDS = 0.05, 5.0, 60.0
 
 
 class WitnessError(StorageError):
-    """The witness refuses, and asking again would not help."""
+    """The witness refuses a ledger head, and a repetition would not help."""
 
 
 class WitnessUnreachableError(Exception):
-    """Nothing came back that says anything."""
+    """No usable answer arrived; the request may be repeated."""
 
 
 class Witness:
-    """A witness behind one address, pinned by its key.
+    """A witness at one address, identified by its public key.
+
+    Args:
+        url: the witness's address.
+        key: its public key.
+        token: that it requires, if any.
+        ca: file of certificates (PEM) to trust; None for the system's.
+        transport: carries the requests; None for the network.
 
     Raises:
-        ParameterError: no such address or certificates, or one without encryption.
+        ParameterError: the address is invalid or without encryption, or ``ca`` is no such file.
     """
 
     def __init__(
@@ -55,18 +66,18 @@ class Witness:
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        # Loading certificates takes longer than a step may; without TLS there are none.
+        # Loading certificates can take longer than a step; an http:// address needs none.
         clear = ca is None and self._url.startswith("http:")
         self._verify, self._transport = False if clear else trusting(ca, "witness_ca"), transport
         self._http: httpx.AsyncClient | None = None
 
     async def receipt(self, shown: ShownHead) -> WitnessReceipt:
-        """The witness's receipt for a head, however long it takes.
+        """The witness's receipt for a ledger head, after as many requests as it takes.
 
         Raises:
-            SetBackError: the witness has another head of this coordinator, or is not the one that
-                was pinned, or was set back itself.
-            WitnessError: it refuses for another reason.
+            SetBackError: the witness has another ledger head of this coordinator, has another key,
+                or lost its own records.
+            WitnessError: the witness refuses for another reason.
         """
         pause, warned = _FIRST_PAUSE, -_WARNING_SECONDS
         while True:
@@ -85,7 +96,7 @@ class Witness:
                 return self._judged(shown, status, body)
 
     async def _asked(self, shown: ShownHead) -> tuple[int, bytes]:
-        """Status and bounded body of one request."""
+        """HTTP status and body of the answer to one request."""
         if self._http is None:
             self._http = httpx.AsyncClient(
                 verify=self._verify,
@@ -93,6 +104,7 @@ class Witness:
                 transport=self._transport,
                 follow_redirects=False,
             )
+        # Read the body in parts, up to the largest size of an answer.
         received = bytearray()
         try:
             async with (
@@ -104,39 +116,41 @@ class Witness:
                 async for part in response.aiter_raw():
                     received += part
                     if len(received) > MOST_BYTES:
-                        raise WitnessUnreachableError("an answer that is too long")
+                        raise WitnessUnreachableError(f"an answer of more than {MOST_BYTES} bytes")
+                # A status that asks to try again, and a page of a proxy, count as no answer.
                 if response.status_code in _TRY_AGAIN:
                     reason = _refused(received)[0]
                     raise WitnessUnreachableError(f"HTTP {response.status_code} {reason}".rstrip())
                 if response.status_code == 200 and not _signature(received):
-                    raise WitnessUnreachableError("an answer that is no receipt")
+                    raise WitnessUnreachableError("an answer without a receipt")
                 return response.status_code, bytes(received)
         except WitnessUnreachableError:
             raise
         except Exception as error:
-            # A connection that ends at an odd moment raises more than httpx's own errors: under
-            # uvloop anyio finds no socket any more (AttributeError). Such a client is thrown away.
+            # A broken connection can raise other errors than httpx's own: under uvloop, anyio
+            # finds no socket (AttributeError). The next request opens a new HTTP client.
             await self.close()
             raise WitnessUnreachableError(str(error) or type(error).__name__) from None
 
     async def close(self) -> None:
-        """Close its connections, which may be broken; the next request opens others."""
+        """Close all connections, broken ones included; the next request opens new ones."""
         http, self._http = self._http, None
         if http is not None:
             with suppress(Exception):
                 await http.aclose()
 
     def _judged(self, shown: ShownHead, status: int, body: bytes) -> WitnessReceipt:
-        """The meaning of an answer."""
+        """The receipt in an answer, or the error that it means."""
         head = shown.head.head
         if status == 200:
             signature = _signature(body)
             if not verified(self.key, signature, receipt_bytes(shown.task, head)):
                 raise SetBackError(
-                    "the witness does not sign with the key that was given: it lost its database, "
-                    "or is another one; nothing more may be released"
+                    "the witness signs with another key than the configured one: it lost its "
+                    "database, or is another witness; nothing more may be released"
                 )
             return WitnessReceipt(self.key, head.steps, signature)
+        # A head that this coordinator signed proves that a ledger was restored from a copy.
         reason, newest = _refused(body)
         if status == 409 and newest is not None:
             if not verified(shown.key, newest.signature, head_bytes(shown.task, newest.head)):
@@ -144,28 +158,28 @@ class Witness:
             raise SetBackError(_other(head, newest))
         if status == 404 and reason:
             raise SetBackError(
-                f"the witness was set back: {reason}, and has signed for it; nothing more may be "
-                "released"
+                f"the witness was set back: {reason}, although it signed the task's ledger before; "
+                "nothing more may be released"
             )
-        raise WitnessError(f"the witness answers HTTP {status}: {reason or 'no reason is given'}")
+        raise WitnessError(f"the witness answers HTTP {status}: {reason or 'without a reason'}")
 
 
 def _other(head: Head, newest: SignedHead) -> str:
-    """Why the newest head of a witness stops a coordinator."""
+    """Why the witness's newest ledger head stops the coordinator."""
     seen = newest.head
     if seen.steps < head.steps:
         return (
-            f"the witness was set back, or left out for a while: it has {seen.steps} releases, and "
-            f"the ledger {head.steps}; nothing more may be released"
+            f"the witness was set back, or not used for a while: it has {seen.steps} releases, and "
+            f"the ledger has {head.steps}; nothing more may be released"
         )
     return (
-        f"the witness has the ledger at {seen}, and this storage at {head}: the storage is an old "
-        "copy; nothing may be released from it"
+        f"the witness has the ledger head {seen}, and this storage has {head}: the storage is an "
+        "old copy; nothing may be released from it"
     )
 
 
 def _signature(body: bytes | bytearray) -> bytes:
-    """The signature in a receipt; empty where it is none, as a proxy's page of its own."""
+    """Signature in a receipt; empty for any other body, such as a proxy's page."""
     try:
         return bytes.fromhex(json.loads(body)["receipt"])
     except NOT_SO:
@@ -173,7 +187,7 @@ def _signature(body: bytes | bytearray) -> bytes:
 
 
 def _refused(body: bytes | bytearray) -> tuple[str, SignedHead | None]:
-    """Reason and newest head in a refusal."""
+    """Reason and newest ledger head in a refusal; empty and None for any other body."""
     try:
         fields = json.loads(body)
         head = fields.get("head")
@@ -183,7 +197,7 @@ def _refused(body: bytes | bytearray) -> tuple[str, SignedHead | None]:
 
 
 def witness_key(text: str) -> bytes:
-    """A public key in hexadecimal."""
+    """The public key in a hexadecimal text."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -194,7 +208,7 @@ def witness_key(text: str) -> bytes:
 
 
 def _checked(url: str) -> str:
-    """The address without a slash at its end."""
+    """The address without a final slash, checked for host and encryption."""
     expected = "https://HOST[:PORT], or http:// to this machine"
     try:
         parsed = httpx.URL(url)

@@ -1,4 +1,8 @@
-"""Messages between coordinator and witness (docs/witness.md)."""
+"""Messages between coordinator and witness, as documented in docs/witness.md.
+
+`ShownHead` is the request, `receipt_bytes` what a witness signs, `refusal_body` a refusal. `app`
+and `client` exchange them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from turnout.service.contract.wire import KEY_BYTES, NOT_SO, SignedHead, head_by
 
 RECEIPTS_PATH, KEY_PATH = "/v1/receipts", "/v1/key"
 MOST_BYTES = 4096
-"""The largest size of a message and of an answer."""
+"""Largest size of a request and of an answer, in bytes."""
 
 
 def receipt_bytes(task: str, head: Head) -> bytes:
-    r"""The bytes that a witness signs to say that it has a head.
+    r"""Bytes that a witness signs as its receipt for a ledger head.
 
     >>> receipt_bytes("ab", Head(0, bytes(32)))[:24]
     b'turnout-witness-1\nab\n0:0'
@@ -25,11 +29,15 @@ def receipt_bytes(task: str, head: Head) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ShownHead:
-    """A head that a coordinator shows to a witness.
+    """A ledger head that a coordinator shows to a witness.
 
     Attributes:
-        record: the last one of the ledger, canonical; None before the first release.
-        begins: the coordinator has no receipt of this witness yet, so that it may be new to it.
+        task: digest of the charter, hexadecimal.
+        key: the coordinator's public key.
+        head: the signed ledger head.
+        record: the ledger's last record, canonical; None before the first release.
+        begins: whether the coordinator has no receipt of this witness yet, so that the task may be
+            new to it.
     """
 
     task: str
@@ -39,7 +47,7 @@ class ShownHead:
     begins: bool
 
     def encoded(self) -> bytes:
-        """JSON."""
+        """The message as canonical ASCII JSON."""
         fields = {
             "task": self.task,
             "key": self.key.hex(),
@@ -51,7 +59,11 @@ class ShownHead:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """The message that `encoded` wrote, checked in itself: signature and record."""
+        """The message that `encoded` wrote, with its signature and record checked.
+
+        Raises:
+            ValueError: any other bytes.
+        """
         try:
             fields = json.loads(data)
             record = None if fields["record"] is None else Record.from_document(fields["record"])
@@ -66,29 +78,29 @@ class ShownHead:
                 fields, sort_keys=True, separators=(",", ":")
             ).encode("ascii")
         except NOT_SO:
-            raise ValueError("not a head that a coordinator shows") from None
+            raise ValueError("the body is not a coordinator's message") from None
         if not exact or type(shown.begins) is not bool or len(shown.key) != KEY_BYTES:
-            raise ValueError("not a head that a coordinator shows")
+            raise ValueError("the body is not a coordinator's message")
         shown._require_consistent()
         return shown
 
     @property
     def previous(self) -> bytes:
-        """The digest that its record follows on; the task where there is no record."""
+        """Digest of the ledger before the last record; the task where there is no record."""
         return bytes.fromhex(self.task) if self.record is None else self.record.previous
 
     def _require_consistent(self) -> None:
         head, record = self.head.head, self.record
         if not verified(self.key, self.head.signature, head_bytes(self.task, head)):
-            raise ValueError("the head does not bear the coordinator's signature")
+            raise ValueError("the ledger head does not bear the coordinator's signature")
         start = Head(0, bytes.fromhex(self.task))
         ends = start if record is None else record.head
         if ends != head or (record is not None and record.task != self.task):
-            raise ValueError("the head is not that of the record")
+            raise ValueError("the ledger head does not match the record")
 
 
 def refusal_body(reason: str, newest: SignedHead | None = None) -> bytes:
-    """The body of a refusal: why, and the newest head that the witness has, where it has one."""
+    """Body of a refusal: the reason, and the witness's newest ledger head, if any."""
     fields: dict[str, Any] = {"reason": reason}
     if newest is not None:
         fields["head"] = str(newest)
