@@ -24,7 +24,8 @@ class ModuleModel:
 def small_model():
     """The model of tests/vectors/update-graph.onnx, for records (3, 2) and four classes.
 
-    The file is what `as_graph` makes of it and of Computation("logistic-1", "pixels-1", (3, 2), 4).
+    The file is what `graph_computation` makes of it and of Computation("logistic-1", "pixels-1",
+    (3, 2), 4).
     """
     nn = torch.nn
     return ModuleModel(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))

@@ -58,11 +58,11 @@ def charter(computation, dimension):
 
 def by_graph(model, inputs, labels, parameters, features):
     """The clipped update of a device that fetched the graph."""
-    from turnout.service.graphs.task_graphs import as_graph
+    from turnout.service.graphs.task_graphs import graph_computation
 
     computation = Computation("logistic-1", "pixels-1", inputs.shape[1:], 5)
     example = features(torch.from_numpy(inputs[:1]))[0]
-    made, contents = as_graph(computation, model, example, features=features)
+    made, contents = graph_computation(computation, model, example, features=features)
     assert not any(example.numpy().tobytes() in content for content in contents)
     held = {
         artefact.digest: content for artefact, content in zip(made.artefacts, contents, strict=True)

@@ -190,12 +190,12 @@ def test_a_graph_and_vectors_of_classes_are_not_those_of_other_labels():
 
     from turnout.service.graphs import task_graphs
     from turnout.service.graphs.format import read_graph
-    from turnout.service.graphs.updates import require_update_face
+    from turnout.service.graphs.updates import require_update_signature
 
     labels, graph = Labels("numbers", 1), read_graph(GRAPH)
-    require_update_face(graph, DIMENSION)
+    require_update_signature(graph, DIMENSION)
     with pytest.raises(RemoteProtocolError, match="does not take"):
-        require_update_face(graph, DIMENSION, labels)
+        require_update_signature(graph, DIMENSION, labels)
     with pytest.raises(RemoteProtocolError, match="update-vectors-2"):
         task_graphs.decode_vectors(VECTORS, labels)
     with pytest.raises(ParameterError, match="onnx-update-2 alone"):

@@ -177,13 +177,13 @@ def _as_graph(
     from turnout.learning.features import apply_features, build_features
     from turnout.learning.losses import LOSSES
     from turnout.service.graphs.exporting import cross_entropy
-    from turnout.service.graphs.task_graphs import as_graph
+    from turnout.service.graphs.task_graphs import graph_computation
 
     features = build_features(workload.plan.model.features, workload.folder)
     one = apply_features(features, workload.data.train.inputs[:1])
     own = _kept(features) if features is not None and features.code else None
     example, loss = as_floats(as_tensor(one))[0], task.objective.loss
-    return as_graph(
+    return graph_computation(
         computation,
         task.model,
         example,

@@ -1,5 +1,7 @@
-"""Graphs that a charter names by digest: read with suspicion, run in a process with limits.
+"""Models as ONNX graphs that a charter names by digest.
 
-Nothing is imported here. A device reads (`graphs`) and runs (`sandbox`) them with NumPy and ONNX
-Runtime; a coordinator writes them (`exporting`) with PyTorch and ONNX.
+A coordinator writes them (`exporting`, `task_graphs`) with PyTorch and ONNX. A device checks them
+field by field (`format`) and runs them in a process with limits (`sandbox`, `worker`, `updates`),
+with NumPy and ONNX Runtime. The package itself imports none of these, so that a device needs no
+PyTorch.
 """

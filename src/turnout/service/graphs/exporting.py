@@ -1,10 +1,11 @@
-"""Graphs of what a device computes, written from PyTorch: the clipped update, and features.
+"""ONNX graphs of a device's computation, traced from PyTorch: the clipped update, and features.
 
-`update_graph` traces the gradient through ``torch.func.grad``, so a graph holds the whole update
-and a device needs neither PyTorch nor the model's code; `features_graph` writes features. The
-number of records is left open. PyTorch's derivatives of convolutions and pools are single operators
-without a counterpart in ONNX; each function here that replaces one has its signature and gives the
-same up to rounding.
+`update_graph` traces the gradient through ``torch.func.grad``, so that the graph holds the whole
+update and a device needs neither PyTorch nor the model's code; `features_graph` traces a feature
+function. `task_graphs` calls both when a task is created. The number of records stays variable.
+
+PyTorch's derivatives of convolutions and pools are single operators without a counterpart in ONNX.
+`DERIVATIVES` maps each to a function with the same signature and the same result up to rounding.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from turnout.service.graphs.format import IR_VERSIONS, OPSETS
 aten = torch.ops.aten
 
 
-def convolution_backward(  # noqa: PLR0917 - PyTorch calls it so
+def convolution_backward(  # noqa: PLR0917 - PyTorch's signature
     upstream: Tensor,
     inputs: Tensor,
     weights: Tensor,
@@ -47,16 +48,17 @@ def convolution_backward(  # noqa: PLR0917 - PyTorch calls it so
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of ``aten.convolution`` at inputs (n, c, …), weights (o, c, …) and biases (o,).
+    """Gradients of ``aten.convolution`` in inputs (n, c, …), weights (o, c, …) and biases (o,).
 
     Raises:
-        UnsupportedError: a transposed convolution, or one in groups.
+        UnsupportedError: the convolution is transposed or grouped.
     """
     del bias_sizes, output_padding
     if transposed or groups != 1:
         raise UnsupportedError("a graph has no derivative of a grouped or transposed convolution")
     at_inputs = at_weights = at_biases = None
     space = list(range(2, inputs.ndim))
+    # In the inputs: the transposed convolution, padded to the inputs' size.
     if output_mask[0]:
         left = [
             inputs.shape[i] - ((upstream.shape[i] - 1) * s - 2 * p + d * (weights.shape[i] - 1) + 1)
@@ -65,8 +67,9 @@ def convolution_backward(  # noqa: PLR0917 - PyTorch calls it so
         at_inputs = aten.convolution(
             upstream, weights, None, stride, padding, dilation, True, left, 1
         )
+    # In the weights: a convolution of inputs and gradients that sums over the batch, which
+    # therefore takes the place of the channels; strides and dilations change places.
     if output_mask[1]:
-        # The batch is what is summed over: it takes the place of the channels.
         products = aten.convolution(
             inputs.transpose(0, 1),
             upstream.transpose(0, 1),
@@ -81,12 +84,13 @@ def convolution_backward(  # noqa: PLR0917 - PyTorch calls it so
         for i in space:
             products = products.narrow(i, 0, weights.shape[i])
         at_weights = products.transpose(0, 1)
+    # In the biases: the sum over batch and space.
     if output_mask[2]:
         at_biases = upstream.sum([0, *space])
     return at_inputs, at_weights, at_biases
 
 
-def max_pool2d_backward(  # noqa: PLR0917 - PyTorch calls it so
+def max_pool2d_backward(  # noqa: PLR0917 - PyTorch's signature
     upstream: Tensor,
     inputs: Tensor,
     kernel_size: Sequence[int],
@@ -96,13 +100,13 @@ def max_pool2d_backward(  # noqa: PLR0917 - PyTorch calls it so
     ceil_mode: bool,
     indices: Tensor,
 ) -> Tensor:
-    """Gradient of ``aten.max_pool2d_with_indices`` at its inputs (n, c, h, w)."""
+    """Gradient of ``aten.max_pool2d_with_indices`` in its inputs (n, c, h, w)."""
     del kernel_size, stride, padding, dilation, ceil_mode
     flat = torch.zeros_like(inputs).flatten(-2)
     return flat.scatter_add(-1, indices.flatten(-2), upstream.flatten(-2)).view(inputs.shape)
 
 
-def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch calls it so
+def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch's signature
     upstream: Tensor,
     inputs: Tensor,
     kernel_size: Sequence[int],
@@ -112,13 +116,15 @@ def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch calls it so
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    """Gradient of ``aten.avg_pool2d`` at its inputs (n, c, h, w).
+    """Gradient of ``aten.avg_pool2d`` in its inputs (n, c, h, w).
 
     Raises:
-        UnsupportedError: windows that end outside, or a mean over other numbers than a window's.
+        UnsupportedError: a window crosses the border, or a mean has a divisor other than the
+            window's size.
     """
     if ceil_mode or divisor_override or (any(padding) and not count_include_pad):
         raise UnsupportedError("a graph has no derivative of an average over uneven windows")
+    # The transposed convolution of each channel with a constant window, padded to the inputs' size.
     sides = list(zip(kernel_size, stride or kernel_size, padding, strict=True))
     steps, edges = [each[1] for each in sides], [each[2] for each in sides]
     left = [
@@ -131,7 +137,7 @@ def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch calls it so
     return spread.view(inputs.shape)
 
 
-def batch_norm(  # noqa: PLR0917 - PyTorch calls it so
+def batch_norm(  # noqa: PLR0917 - PyTorch's signature
     inputs: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -140,7 +146,7 @@ def batch_norm(  # noqa: PLR0917 - PyTorch calls it so
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``aten._native_batch_norm_legit_no_training``: a fixed function of each of (n, c, …)."""
+    """``aten._native_batch_norm_legit_no_training``, elementwise on inputs (n, c, …)."""
     del momentum
     shape = [1, -1, *[1] * (inputs.ndim - 2)]
     made = (inputs - running_mean.view(shape)) * (running_var + eps).rsqrt().view(shape)
@@ -153,7 +159,7 @@ def batch_norm(  # noqa: PLR0917 - PyTorch calls it so
 
 
 def empty_permuted(size: Sequence[int], order: Sequence[int], **kind: Any) -> Tensor:
-    """Numbers that are written before they are read, ``size``; in a graph they are zeros."""
+    """Zeros of shape ``size``, for a buffer that is written before it is read."""
     del order
     return torch.zeros(size, dtype=kind.get("dtype"))
 
@@ -165,19 +171,19 @@ DERIVATIVES: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
 }
-"""Replacements by operator, as `make_fx` takes them."""
+"""Replacement of each operator, in the form of `make_fx`."""
 
 
 UPDATE_INPUTS = ("parameters", "inputs", "labels", "weights", "clip_norm")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Loss (n,) of each record, from scores (n, …) and labels (n,) or (n, count)."""
+"""Loss of each record ``(n,)``, from scores ``(n, …)`` and labels ``(n,)`` or ``(n, count)``."""
 
 _MOST_RECORDS = 1 << 16
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """−ln of the label's softmax, (n,) from (n, classes) and (n,)."""
+    """−ln of the label's softmax ``(n,)``, from scores ``(n, classes)`` and labels ``(n,)``."""
     return -functional.log_softmax(scores, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
@@ -187,7 +193,18 @@ def update_function(
     loss: Loss = cross_entropy,
     form: Labels | None = None,
 ) -> Callable[..., Tensor]:
-    """The clipped update as a function of `UPDATE_INPUTS`; ``weights`` sum to 1."""
+    """The clipped update as a function of `UPDATE_INPUTS`.
+
+    Args:
+        model: gives scores.
+        local: number and rate of the client's gradient steps; one step by default.
+        loss: of each record.
+        form: format of labels that are not classes.
+
+    Returns:
+        A function of parameters ``(d,)``, records, labels, weights ``(n,)`` that sum to 1, and the
+        clip norm, to an update ``(d,)`` of ℓ2 norm at most the clip norm.
+    """
     local = local or LocalTraining()
 
     tags = form is not None and form.kind == "tags"
@@ -195,14 +212,16 @@ def update_function(
     def update(
         parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
     ) -> Tensor:
-        known = labels.to(torch.uint8) if tags else labels  # as a simulation has them
+        known = labels.to(torch.uint8) if tags else labels  # the type that a simulation uses
 
         def total(at: Tensor) -> Tensor:
             return (loss(model.logits(at, inputs), known) * weights).sum()
 
+        # Local gradient steps; the update is the start minus the end.
         moved = local.learning_rate * grad(total)(parameters)
         for _ in range(1, local.steps):
             moved = moved + local.learning_rate * grad(total)(parameters - moved)
+        # Clipped to a margin below the norm, so that rounding does not exceed it.
         norm = moved.double().square().sum().sqrt()
         return moved * (clip_norm * (1 - MARGIN) / norm).clamp(max=1.0).float()
 
@@ -216,18 +235,20 @@ def update_graph(
     loss: Loss = cross_entropy,
     form: Labels | None = None,
 ) -> bytes:
-    """The graph of a model's update.
+    """ONNX graph of a model's clipped update.
 
     Args:
-        model: any whose scores PyTorch can trace.
-        example: a record as the model sees it, float32 or int64; only type and shape count.
-        local: what a client does in a step.
+        model: a model whose scores PyTorch can trace.
+        example: a record in the form of the model's input, float32 or int64; its values are not
+            used.
+        local: number and rate of the client's gradient steps.
         loss: of each record.
-        form: of labels that are not classes.
+        form: format of labels that are not classes.
 
     Raises:
-        UnsupportedError: the model uses what a graph cannot say; the message names it.
+        UnsupportedError: an operation of the model, named in the message, has no form in ONNX.
     """
+    # Example arguments for the tracer; their number of records equals no other side.
     count = _unlike(model.dimension, *example.shape, *(() if form is None else (form.count,)))
     arguments = (
         torch.linspace(-0.1, 0.1, model.dimension),
@@ -241,17 +262,17 @@ def update_graph(
 
 
 def _blank_labels(form: Labels | None, count: int) -> Tensor:
-    """Labels of so many records, all 0."""
+    """Labels of ``count`` records, all 0."""
     if form is None:
         return torch.zeros(count, dtype=torch.int64)
     return torch.from_numpy(np.zeros((count, form.count), form.dtype))
 
 
 def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> bytes:
-    """The graph ``onnx-features-1`` of a function of inputs, float32 ``(n, …)`` to ``(n, …)``.
+    """ONNX graph of a feature function, float32 ``(n, …)`` to ``(n, …)``, as ``onnx-features-1``.
 
     Raises:
-        UnsupportedError: the function uses what a graph cannot say; the message names it.
+        UnsupportedError: an operation of the function, named in the message, has no form in ONNX.
     """
     count = _unlike(*example.shape)
     inputs = torch.zeros(count, *example.shape, dtype=example.dtype)
@@ -259,7 +280,7 @@ def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> byt
 
 
 def _unlike(*sides: int) -> int:
-    """A number of records that no side has, lest tracing takes one for the other."""
+    """A number of records that equals no side, so that the tracer cannot confuse the two."""
     return next(n for n in (11, 13, 17, 19, 23, 29, 31, 37, 41, 43) if n not in sides)
 
 
@@ -270,17 +291,27 @@ def _exported(
     names: tuple[str, ...],
     output: str,
 ) -> bytes:
-    """The graph of a function, whose arguments in these places have a row a record."""
+    """ONNX graph of a function.
+
+    Args:
+        function: traced on the arguments.
+        arguments: example tensors.
+        by_record: places of the arguments that have one row for each record.
+        names: of the graph's inputs.
+        output: name of the graph's output.
+    """
     records = Dim("records", min=1, max=_MOST_RECORDS)
     shapes = tuple({0: records} if i in by_record else None for i in range(len(arguments)))
     table = {**default_decompositions(), **DERIVATIVES}
+    # PyTorch logs and warns about its own parts during an export.
     noisy = logging.getLogger("torch.onnx")
     level = noisy.level
     noisy.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), _OpenLinear():
-            warnings.simplefilter("ignore")  # of PyTorch about its own parts
-            function(*arguments)  # what a module makes at its first call is no part of the graph
+            warnings.simplefilter("ignore")
+            function(*arguments)  # buffers made at a first call do not belong to the graph
+            # Trace the gradient into basic operators, then export these with a variable count.
             traced = make_fx(
                 function,
                 decomposition_table=table,
@@ -295,20 +326,23 @@ def _exported(
                 opset_version=OPSETS[-1] - 1,
                 input_names=names,
                 output_names=(output,),
-                optimize=False,  # whose rules take a number near 1 for 1
+                optimize=False,  # the optimizer rounds a constant near 1 to 1
             )
     except UnsupportedError:
         raise
-    except Exception as error:  # PyTorch raises many kinds, each with a page of advice
-        raise UnsupportedError(f"a device cannot be sent this model: {_reason(error)}") from None
+    except Exception as error:  # PyTorch raises many kinds, with long messages
+        raise UnsupportedError(f"this model cannot become a graph: {_reason(error)}") from None
     finally:
         noisy.setLevel(level)
     assert made is not None
-    return _bare(_folded(made.model))
+    return _reduced(_folded(made.model))
 
 
 class _OpenLinear(TorchFunctionMode):
-    """Dense layers of sequences as a product: PyTorch's own freeze the number of records."""
+    """Dense layers of sequences as matrix products.
+
+    PyTorch's own operator would fix the number of records in the graph.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -319,13 +353,13 @@ class _OpenLinear(TorchFunctionMode):
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`functional.linear`, (…, k) from (…, d)."""
+    """`functional.linear` as a matrix product, ``(…, k)`` from ``(…, d)``."""
     made = inputs @ weight.T
     return made if bias is None else made + bias
 
 
 def _folded(model: Any) -> Any:
-    """The model without functions, and without what does not depend on its inputs."""
+    """The ONNX model with functions inlined, constants folded and unused nodes removed."""
     from onnxscript import ir, optimizer  # pyright: ignore[reportMissingImports]
 
     optimizer.inline(model)
@@ -335,18 +369,19 @@ def _folded(model: Any) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what was wrong at the bottom of it."""
+    """First line of an error's innermost cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def _bare(proto: Any) -> bytes:
-    """The same model without what a device does not read: names of lines, texts, shapes within."""
+def _reduced(proto: Any) -> bytes:
+    """The same ONNX model with only the fields that `format.read_graph` accepts."""
     import onnx  # pyright: ignore[reportMissingImports]
     from onnx import numpy_helper  # pyright: ignore[reportMissingImports]
 
+    # Nodes without names and texts; tensors of attributes as plain bytes.
     graph = onnx.GraphProto(name="update")
     for node in proto.graph.node:
         kept = graph.node.add(op_type=node.op_type, input=node.input, output=node.output)
@@ -357,6 +392,7 @@ def _bare(proto: Any) -> bytes:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 plain = numpy_helper.from_array(numpy_helper.to_array(attribute.t))
                 copy.t.CopyFrom(plain)
+    # Initializers as plain bytes, inputs and outputs with type and shape.
     for tensor in proto.graph.initializer:
         graph.initializer.append(
             numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name)
@@ -364,7 +400,8 @@ def _bare(proto: Any) -> bytes:
     for ports, kept in ((proto.graph.input, graph.input), (proto.graph.output, graph.output)):
         for port in ports:
             kept.add(name=port.name).type.tensor_type.CopyFrom(port.type.tensor_type)
+    # One operator set, and bytes that are the same for the same model.
     (opset,) = [each for each in proto.opset_import if each.domain in ("", "ai.onnx")]
-    bare = onnx.ModelProto(ir_version=min(proto.ir_version, IR_VERSIONS[-1]), graph=graph)
-    bare.opset_import.add(domain="", version=opset.version)
-    return bare.SerializeToString(deterministic=True)
+    reduced = onnx.ModelProto(ir_version=min(proto.ir_version, IR_VERSIONS[-1]), graph=graph)
+    reduced.opset_import.add(domain="", version=opset.version)
+    return reduced.SerializeToString(deterministic=True)

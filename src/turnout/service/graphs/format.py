@@ -1,20 +1,21 @@
-"""Graphs in the ONNX format, read field by field: what is not known by number is refused.
+"""ONNX graphs, parsed field by field: a field with an unknown number is refused.
 
-`read_graph` is the entry, `Graph` the result, `OPERATORS` the list of operators.
+`read_graph` is the entry, `Graph` the result, `OPERATORS` the list of operators. `updates` reads a
+coordinator's graph with it, and `task_graphs` checks that its own graphs pass.
 
-A graph is the coordinator's, who must not run code on a device. Only plain tensors and operators of
-the list pass: no other domain, no functions, no graphs within graphs, no external files. Memory and
-time cannot be read off a graph; `turnout.service.graphs.sandbox` bounds them. Fields of protobuf
-messages are read so strictly that no two readers could disagree. Field numbers are those of
+A graph is written by the coordinator, who must not run code on a device. Only plain tensors and
+operators of the list pass: no other domain, no functions, no nested graphs, no external files. A
+graph does not show its memory and time; `turnout.service.graphs.sandbox` bounds them. Protobuf
+messages are parsed so strictly that no two parsers could disagree. Field numbers are those of
 onnx.proto3 (ONNX, IR version 10).
 
 Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
-never from values of its inputs, among which are the client's records.
+never from values of its inputs, which include the client's records.
 
-**Operators** are arithmetic of tensors and nothing else. Left out on purpose: what runs another
-graph (If, Loop, Scan, SequenceMap), what draws numbers (Random…, Bernoulli, Multinomial, Dropout),
-strings, sequences and optional values, what has a shape that depends on the data (NonZero, Unique,
-Compress), and every other domain than ONNX's.
+**Operators** are tensor arithmetic only. Excluded on purpose: operators that run another graph (If,
+Loop, Scan, SequenceMap), that draw random numbers (Random…, Bernoulli, Multinomial, Dropout), that
+use strings, sequences or optional values, whose output shape depends on the data (NonZero, Unique,
+Compress), and all domains other than ONNX's.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from math import prod
 from turnout.core.errors import RemoteProtocolError
 
 VARINT, FIXED32, BYTES = 0, 5, 2
-"""Wire types that are read; others (64-bit numbers, groups) are refused."""
+"""Wire types that are accepted; others (64-bit numbers, groups) are refused."""
 
 MOST_FIELDS = 100_000
-"""In one message; more are no graph, and would cost a reader memory."""
+"""Largest number of fields in one message; it bounds the memory of parsing."""
 
 _MOST_PACKED = 64
 
@@ -37,20 +38,22 @@ Value = int | bytes
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message of the kind that was expected."""
+    """Bytes that are not a message of the expected kind."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
-    """Number, wire type and value of each field, in the order of the message.
+    """Number, wire type and value of each field, in the message's order.
 
     Raises:
-        MalformedError: (while iterating) cut off, too many, or a wire type that is not read.
+        MalformedError: (while iterating) a field is cut off or has another wire type, or there are
+            too many fields.
     """
     at = count = 0
     while at < len(data):
         count += 1
         if count > MOST_FIELDS:
             raise MalformedError(f"a message has more than {MOST_FIELDS} fields")
+        # A key holds the field's number and its wire type.
         key, at = varint(data, at)
         number, kind = key >> 3, key & 7
         if number == 0:
@@ -59,6 +62,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
             value, at = varint(data, at)
             yield number, kind, value
             continue
+        # Other types have a size, in the message or fixed.
         if kind == BYTES:
             size, at = varint(data, at)
         elif kind == FIXED32:
@@ -72,10 +76,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number of at most 64 bits, and the place after it.
+    """A varint of at most 64 bits, and the position after it.
 
     Raises:
-        MalformedError: cut off, or longer.
+        MalformedError: the number is cut off, or has more than 64 bits.
     """
     value = 0
     for i in range(10):
@@ -91,16 +95,20 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed_number(value: int) -> int:
-    """The number that an int64 field means."""
+    """The signed number of an int64 field."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def whole_numbers(kind: int, value: Value) -> list[int]:
-    """The numbers of a repeated int64 field, packed or one at a time."""
+    """Numbers of a repeated int64 field, packed or single.
+
+    Raises:
+        MalformedError: another wire type, or too many numbers.
+    """
     if isinstance(value, int):
         return [signed_number(value)]
     if kind != BYTES or len(value) > 10 * _MOST_PACKED:
-        raise MalformedError("few whole numbers were expected")
+        raise MalformedError(f"expected at most {_MOST_PACKED} whole numbers")
     numbers, at = [], 0
     while at < len(value):
         number, at = varint(value, at)
@@ -138,25 +146,25 @@ SHAPING_INPUTS = dict.fromkeys(_REDUCTIONS, (1,)) | {
     "Trilu": (1,),
     "Unsqueeze": (1,),
 }
-"""Inputs, by their places, whose values are shapes, counts or axes.
+"""Operator → positions of the inputs whose values are shapes, counts or axes.
 
-Every other operator of the list has an output whose shape follows from its inputs' shapes and its
-attributes alone.
+The output shape of every other listed operator follows from its inputs' shapes and its attributes
+alone.
 """
 
 SHAPE_READERS = frozenset({"Shape", "Size"})
-"""Operators whose values depend on the shape of their input and not on its values."""
+"""Operators whose output depends on the shape of their input and not on its values."""
 
 
 IR_VERSIONS, OPSETS = range(8, 11), range(18, 22)
 MOST_NODES, MOST_NAMES, LONGEST_NAME, MOST_SIDES = 20_000, 64, 200, 8
 
 ELEMENT_BYTES = {1: 4, 2: 1, 3: 1, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
-"""Bytes of a number by ONNX's code of its type: floats, whole numbers, bool; no strings."""
+"""ONNX's code of an element type → bytes of a number: floats, whole numbers, bool; no strings."""
 FLOAT, INT64, DOUBLE = 1, 7, 11
 
 _ATTRIBUTES = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
-"""The field that each type of attribute fills: a float, int, string, tensor, floats, ints."""
+"""Type of an attribute → number of its field: a float, int, string, tensor, floats, ints."""
 
 Field = tuple[int, Value]
 """Wire type and value."""
@@ -164,9 +172,9 @@ Field = tuple[int, Value]
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or an output: its name, the code of its numbers' type, its sides.
+    """An input or an output of a graph: its name, element type and shape.
 
-    A side is a number, or a name where it is known only when the graph runs.
+    A side of the shape is a number, or a name where only a run determines it.
     """
 
     name: str
@@ -176,7 +184,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The face of a graph that was read whole: what goes in, what comes out, what it does."""
+    """Inputs, outputs and operators of a parsed graph."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -184,15 +192,15 @@ class Graph:
 
 
 def read_graph(data: bytes) -> Graph:
-    """The face of an ONNX model.
+    """Inputs, outputs and operators of an ONNX model, which is parsed completely.
 
     Raises:
-        RemoteProtocolError: anything but a flat graph of listed operators on plain tensors.
+        RemoteProtocolError: the bytes are not a flat graph of listed operators on plain tensors.
     """
     try:
         return _model(data)
     except (MalformedError, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"a graph of the charter is refused: {error}") from None
+        raise RemoteProtocolError(f"the charter's graph is refused: {error}") from None
 
 
 def _model(data: bytes) -> Graph:
@@ -206,18 +214,20 @@ def _model(data: bytes) -> Graph:
 
 
 def _graph(data: bytes) -> Graph:
+    # Fields: 1 nodes, 2 name, 5 initializers, 11 inputs, 12 outputs.
     repeated = {1: BYTES, 5: BYTES, 11: BYTES, 12: BYTES}
     message = _message(data, "the graph", repeated | {2: BYTES}, {2}, repeated=set(repeated))
     nodes, initializers = message.all(1), message.all(5)
     if not 0 < len(nodes) <= MOST_NODES or len(initializers) > MOST_NODES:
-        raise MalformedError(f"{len(nodes)} nodes, where 1 to {MOST_NODES} are read")
+        raise MalformedError(f"{len(nodes)} nodes: expected 1 to {MOST_NODES}")
     inputs = tuple(_port(each) for each in message.all(11))
     outputs = tuple(_port(each) for each in message.all(12))
     fixed = [_tensor(each) for each in initializers]
+    # Inputs and initializers are known before the first node; nodes define the rest in order.
     known = [port.name for port in inputs] + fixed
     values = _Values(set(known), set(fixed))
     if len(values.defined) != len(known):
-        raise MalformedError("two values have one name")
+        raise MalformedError("two values have the same name")
     operators = tuple(_node(each, values) for each in nodes)
     for port in outputs:
         values.require_defined(port.name)
@@ -226,32 +236,32 @@ def _graph(data: bytes) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """The names of values: all that are ``defined`` so far, and those that are ``fixed``.
+    """Names of the values ``defined`` so far, and of the ``fixed`` values among them.
 
-    A fixed value follows from initializers and shapes alone. A shape that follows from values of
-    an input would be another one for other records, and so would the time and memory it takes.
+    A fixed value follows from initializers and shapes alone. A shape that followed from an input's
+    values would differ from client to client, and so would the time and memory of a run.
     """
 
     defined: set[str]
     fixed: set[str]
 
     def require_defined(self, name: str) -> None:
-        """Nothing where a value is computed before it is used."""
+        """Check that a value is computed before it is used."""
         if name not in self.defined:
             raise MalformedError(f"{name!r} is used before it is computed")
 
     def require_fixed_shapes(self, operator: str, inputs: Sequence[str]) -> None:
-        """Nothing where the shape of what an operator computes follows from fixed values."""
+        """Check that an operator's output shape follows from fixed values."""
         for place in SHAPING_INPUTS.get(operator, ()):
             name = inputs[place] if place < len(inputs) else ""
             if name and name not in self.fixed:
                 raise MalformedError(
-                    f"the input {name!r} of {operator} sets a shape and depends on values; shapes "
-                    "follow from initializers and Shape alone"
+                    f"the input {name!r} of {operator} sets a shape: expected a value that follows "
+                    "from initializers and Shape alone"
                 )
 
     def define(self, operator: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Note what an operator computes of its inputs."""
+        """Define an operator's outputs, which are fixed if all inputs are."""
         fixed = operator in SHAPE_READERS or all(not n or n in self.fixed for n in inputs)
         for name in filter(None, outputs):
             if name in self.defined:
@@ -262,12 +272,12 @@ class _Values:
 
 
 def _node(data: bytes, values: _Values) -> str:
-    """Its operator; what it computes is defined afterwards."""
+    """A node's operator; its outputs are defined in ``values`` on return."""
     kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
     message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
     operator = message.text(4)
     if operator not in OPERATORS:
-        raise MalformedError(f"the operator {operator!r} is not among those that a device runs")
+        raise MalformedError(f"operator {operator!r}: expected one of the listed operators")
     inputs, outputs = message.texts(1), message.texts(2)
     for name in filter(None, inputs):  # an optional input may be left out
         values.require_defined(name)
@@ -279,14 +289,14 @@ def _node(data: bytes, values: _Values) -> str:
 
 
 def _attribute(data: bytes) -> None:
-    """Nothing where it is plain data of the type that it says."""
+    """Check that an attribute is plain data of the type that it names."""
     kinds = {1: BYTES, 2: FIXED32, 3: VARINT, 4: BYTES, 5: BYTES, 7: None, 8: None, 20: VARINT}
     message = _message(data, "an attribute", kinds, set(kinds) - {1, 20}, repeated={7, 8})
     name, filled = message.text(1), _ATTRIBUTES.get(message.number(20))
     if filled is None or any(
         message.all(number) for number in _ATTRIBUTES.values() if number != filled
     ):
-        raise MalformedError(f"the attribute {name!r} is not a number, a tensor or a word")
+        raise MalformedError(f"attribute {name!r}: expected numbers, a tensor or a string")
     if filled == 5 and message.all(5):
         _tensor(message.one(5))
     if filled == 4:
@@ -294,7 +304,8 @@ def _attribute(data: bytes) -> None:
 
 
 def _tensor(data: bytes) -> str:
-    """Its name, where its numbers are all there as plain bytes."""
+    """A tensor's name; its numbers must all be there as plain bytes."""
+    # Fields: 1 sides, 2 element type, 8 name, 9 raw bytes.
     kinds = {1: None, 2: VARINT, 8: BYTES, 9: BYTES}
     message = _message(data, "a tensor", kinds, {1, 8, 9}, repeated={1})
     sides = [
@@ -302,23 +313,26 @@ def _tensor(data: bytes) -> str:
     ]
     size = ELEMENT_BYTES.get(message.number(2))
     if size is None:
-        raise MalformedError(f"a tensor holds numbers of the type {message.number(2)}")
+        raise MalformedError(f"a tensor has the unknown element type {message.number(2)}")
     if len(sides) > MOST_SIDES or any(side < 0 for side in sides):
-        raise MalformedError("a tensor has no such shape")
+        raise MalformedError(
+            f"a tensor's shape is {sides}: expected at most {MOST_SIDES} sides of at least 0"
+        )
+    # Fewer bytes than the shape needs would be numbers from an external file.
     held = len(message.one(9)) if message.found.get(9) else 0
     if held != size * prod(sides):
-        raise MalformedError(f"a tensor of {sides} has {held} bytes")
+        raise MalformedError(f"a tensor of shape {sides} has {held} bytes")
     return message.text(8) if message.found.get(8) else ""
 
 
 def _port(data: bytes) -> Port:
-    """An input or output with a type and a shape."""
+    """An input or output of a graph, parsed."""
     message = _message(data, "an input or output", {1: BYTES, 2: BYTES})
     kind = _message(message.one(2), "its type", {1: BYTES})
     tensor = _message(kind.one(1), "its type", {1: VARINT, 2: BYTES})
     shape = _message(tensor.one(2), "its shape", {1: BYTES}, {1}, repeated={1})
     if tensor.number(1) not in ELEMENT_BYTES:
-        raise MalformedError(f"an input or output of the type {tensor.number(1)}")
+        raise MalformedError(f"an input or output has the unknown element type {tensor.number(1)}")
     return Port(message.text(1), tensor.number(1), tuple(_side(each) for each in shape.all(1)))
 
 
@@ -329,35 +343,35 @@ def _side(data: bytes) -> int | str:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message's fields by number."""
+    """The fields of a parsed message, by number."""
 
     what: str
     found: Mapping[int, list[Field]]
 
     def all(self, number: int) -> list[bytes]:
-        """The bytes of a repeated field."""
+        """The values of a repeated field, as bytes."""
         return [
             value if isinstance(value, bytes) else b"" for _, value in self.found.get(number, [])
         ]
 
     def one(self, number: int) -> bytes:
-        """The bytes of a field that is there."""
+        """The bytes of a present field."""
         return self.all(number)[0]
 
     def number(self, number: int) -> int:
-        """The whole number of a field that is there."""
+        """The whole number of a present field; −1 where it holds bytes."""
         (_, value), *_ = self.found[number]
         return value if isinstance(value, int) else -1
 
     def texts(self, number: int) -> list[str]:
-        """The names of a repeated field."""
+        """The texts of a repeated field, bounded in number and length."""
         values = self.all(number)
         if len(values) > MOST_NAMES or any(len(value) > LONGEST_NAME for value in values):
-            raise MalformedError(f"{self.what} has names that are too long, or too many")
+            raise MalformedError(f"{self.what} has too many names, or too long ones")
         return [value.decode("utf-8") for value in values]
 
     def text(self, number: int) -> str:
-        """The name in a field; empty without one."""
+        """The text of a field; empty without the field."""
         return next(iter(self.texts(number)), "")
 
 
@@ -369,15 +383,23 @@ def _message(
     *,
     repeated: set[int] | None = None,
 ) -> _Message:
-    """The fields of a message: of these numbers and wire types (None: any), none twice.
+    """The parsed fields of a message.
 
-    A repeated field may be missing, as may an optional one.
+    Args:
+        data: the message.
+        what: name of the message in errors.
+        kinds: number → wire type of each accepted field; None accepts any wire type.
+        optional: fields that may be missing.
+        repeated: fields that may occur any number of times, or be missing.
+
+    Raises:
+        MalformedError: a field is unknown, missing or repeated against these rules.
     """
     repeated, optional = repeated or set(), optional or set()
     found: dict[int, list[Field]] = {}
     for number, kind, value in fields(data):
         if number not in kinds or kinds[number] not in (None, kind):
-            raise MalformedError(f"{what} has a field {number} that is not read")
+            raise MalformedError(f"{what} has an unknown field {number}")
         if number in found and number not in repeated:
             raise MalformedError(f"{what} has the field {number} twice")
         found.setdefault(number, []).append((kind, value))

@@ -1,4 +1,8 @@
-"""A graph of a charter, run in a process of its own with little memory, time and rights."""
+"""A charter's graph, run in a separate process with limited memory, time and rights.
+
+`Sandbox` is the device's side, `worker` the process, `GraphLimits` the bounds. `updates` runs
+graphs through it.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +30,17 @@ _LONGEST_LINE = 1 << 10
 
 
 class ExhaustedError(RemoteProtocolError):
-    """A graph failed, or took more than it may."""
+    """A graph failed or exceeded its limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphLimits:
-    """Bounds of what a graph takes.
+    """Bounds on memory and time of a graph.
 
     Attributes:
-        memory_bytes: address space of its process, of which Python and ONNX Runtime take some
-            hundred MiB.
-        seconds: of one request; the process is killed after it.
+        memory_bytes: address space of the process; Python and ONNX Runtime take some hundred MiB
+            of it.
+        seconds: time of one request, after which the process is killed.
     """
 
     memory_bytes: int = 4 << 30
@@ -48,24 +52,26 @@ class GraphLimits:
 
 
 class Sandbox:
-    """A running graph; a context manager that ends its process.
+    """A graph in a running process; a context manager that ends the process.
 
-    The process holds no secret, opens no file and starts no other process once it has the graph,
-    and it is killed at its bounds. On Linux the system ends it with the process that started it.
-    It is no wall against a fault in ONNX Runtime itself.
+    Once the process has the graph, it opens no file and starts no other process; it holds no
+    secret, and it is killed at its limits. On Linux the system ends it with its parent. It does not
+    protect against a vulnerability of ONNX Runtime itself.
 
     Args:
-        graph: one that `graphs.read_graph` took.
+        graph: bytes that `format.read_graph` accepted.
         bounds: of memory and time.
 
     Raises:
-        UnsupportedError: a system without such limits (Windows).
-        ExhaustedError: the graph cannot be loaded within the bounds.
+        UnsupportedError: the system has no such limits (Windows).
+        ExhaustedError: the graph cannot be loaded within the limits.
     """
 
     def __init__(self, graph: bytes, bounds: GraphLimits | None = None) -> None:
         if sys.platform == "win32":
-            raise UnsupportedError("a graph of a charter runs only where processes have limits")
+            raise UnsupportedError(
+                "a charter's graph needs a system with process limits, not Windows"
+            )
         self._bounds = bounds or GraphLimits()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _WORKER, str(os.getpid()), self._memory],
@@ -80,7 +86,7 @@ class Sandbox:
         try:
             self._send(str(len(graph)).encode() + b"\n", graph)
             if self._line() != b"ready":
-                raise ExhaustedError("a graph of the charter cannot be loaded")
+                raise ExhaustedError("the charter's graph cannot be loaded")
         except BaseException:
             self.close()
             raise
@@ -90,10 +96,10 @@ class Sandbox:
         return str(self._bounds.memory_bytes)
 
     def run(self, arrays: Mapping[str, NDArray[Any]], most_bytes: int) -> NDArray[np.float32]:
-        """The graph's output, float32, of at most so many bytes.
+        """The graph's output, float32, of at most ``most_bytes`` bytes.
 
         Raises:
-            ExhaustedError: it failed, took too long or too much, or gave something else.
+            ExhaustedError: the graph failed, exceeded its limits, or returned another type or size.
         """
         described = [[name, each.dtype.str, list(each.shape)] for name, each in arrays.items()]
         parts = [np.ascontiguousarray(each).tobytes() for each in arrays.values()]
@@ -123,7 +129,7 @@ class Sandbox:
         self.close()
 
     def _send(self, *parts: bytes) -> None:
-        """A request, from which on its time runs."""
+        """Send a request and start its time limit."""
         self._deadline = time.monotonic() + self._bounds.seconds
         pipe = self._process.stdin
         assert pipe is not None
@@ -138,13 +144,13 @@ class Sandbox:
             try:
                 view = view[os.write(descriptor, view) :]
             except BrokenPipeError:
-                raise ExhaustedError("a graph of the charter ended its process") from None
+                raise ExhaustedError("the process of the charter's graph ended") from None
 
     def _line(self) -> bytes:
         while b"\n" not in self._left:
             self._more()
             if len(self._left) > _LONGEST_LINE and b"\n" not in self._left[:_LONGEST_LINE]:
-                raise ExhaustedError("a graph of the charter gave no answer")
+                raise ExhaustedError("the charter's graph gave no answer")
         line, _, self._left = self._left.partition(b"\n")
         return line
 
@@ -164,11 +170,11 @@ class Sandbox:
         self._await(pipe.fileno(), selectors.EVENT_READ)
         part = os.read(pipe.fileno(), 1 << 20)
         if not part:
-            raise ExhaustedError("a graph of the charter failed, or took too much memory")
+            raise ExhaustedError("the charter's graph failed, or exceeded its memory")
         self._left += part
 
     def _await(self, descriptor: int, event: int) -> None:
-        """Return once it can be read or written.
+        """Wait until the pipe can be read or written.
 
         Raises:
             ExhaustedError: the time is over.
@@ -178,32 +184,34 @@ class Sandbox:
             left = self._deadline - time.monotonic()
             if left <= 0 or not self._selector.select(left):
                 seconds = self._bounds.seconds
-                raise ExhaustedError(f"a graph of the charter took more than {seconds:g} seconds")
+                raise ExhaustedError(f"the charter's graph took more than {seconds:g} seconds")
         finally:
             self._selector.unregister(descriptor)
 
 
 def _shape_of(line: bytes, most_bytes: int) -> tuple[int, ...]:
-    """The shape in an answer's line.
+    """The shape in the first line of an answer.
 
     Raises:
-        ExhaustedError: not float32, or more bytes than were asked for.
+        ExhaustedError: the type is not float32, or the size exceeds ``most_bytes``.
     """
     try:
         kind, sides = json.loads(line)
         shape = tuple(int(side) for side in sides)
     except (ValueError, TypeError):
-        raise ExhaustedError("a graph of the charter gave no answer") from None
+        raise ExhaustedError("the charter's graph gave no answer") from None
     size = 4
     for side in shape:
         size *= side
         if side < 0 or size > most_bytes:
-            raise ExhaustedError("a graph of the charter gave more than was asked for")
+            raise ExhaustedError(f"the charter's graph returned more than {most_bytes} bytes")
     if kind != "<f4":
-        raise ExhaustedError(f"a graph of the charter gave numbers of the type {str(kind)[:20]}")
+        raise ExhaustedError(
+            f"the charter's graph returned numbers of type {str(kind)[:20]}: expected float32"
+        )
     return shape
 
 
 def _closed(pipe: IO[bytes]) -> None:
-    with suppress(BrokenPipeError):  # the process is gone, and what was not written with it
+    with suppress(BrokenPipeError):  # the process has ended: unwritten bytes are lost with it
         pipe.close()

@@ -1,9 +1,9 @@
-"""Contents that a charter names for a model that devices run as a graph; imports PyTorch.
+"""Graphs and test vectors of a task whose model devices run as a graph; imports PyTorch.
 
-`as_graph` makes the graphs with their test vectors: known parameters and records, and their clipped
-update. With them a device in any language checks itself before it takes part
-(docs/device-protocol.md). Long vectors are given by a formula:
-vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
+`graph_computation` makes them when a task is created (`coordinator.new_task`). A `Vector` holds
+known parameters and records and their clipped update, so that a device in any language checks its
+own computation before it participates (docs/device-protocol.md); `require_all` is that check. Long
+vectors are given by a formula: vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from turnout.service.graphs.exporting import (
 from turnout.service.graphs.format import read_graph
 
 FORMAT, LABELLED_FORMAT = "update-vectors-1", "update-vectors-2"
-"""Of classes; of other labels, each a list."""
+"""Formats of test vectors: labels that are classes; labels that are lists of numbers."""
 TOLERANCE = 1e-4
-"""Largest difference of two computations of an update, in units of its norm."""
+"""Largest difference between two computations of an update, in units of its norm."""
 
 _MOST_CASES = 16
 
 Updates = Callable[[NDArray[np.float32], NDArray[Any], NDArray[Any], float], NDArray[Any]]
-"""The clipped update of parameters (d,), featured records (m, …), labels (m, …) and clip norm."""
+"""Clipped update from parameters (d,), the model's inputs (m, …), labels (m, …) and clip norm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """One case.
+    """One test vector of a model's update.
 
     Attributes:
         parameters: formula of the parameters.
-        inputs: formulas or lists of the records' numbers as the model sees them.
-        shape: the shape of each.
+        inputs: the model's input for each record, as a formula or a list of numbers.
+        shape: shape of each input.
         labels: of the records: classes, or rows of numbers.
         clip_norm: C.
-        every: the update's coordinates 0, every, 2·every, … are in ``update``.
-        update: those of the clipped update.
+        every: ``update`` has the coordinates 0, every, 2·every, … of the clipped update.
+        update: these coordinates.
         norm: ℓ2 norm of the whole clipped update.
-        form: of labels that are not classes.
+        form: format of labels that are not classes.
     """
 
     parameters: dict[str, Any]
@@ -83,10 +83,10 @@ class Vector:
         return filled(self.parameters), np.stack(rows), np.array(self.labels, kind)
 
     def require_fit(self, dimension: int, shape: tuple[int, ...]) -> None:
-        """Nothing where its sizes are those of the model: only then is it made.
+        """Check that the sizes are the model's, before arrays of these sizes are allocated.
 
         Raises:
-            ValueError: others.
+            ValueError: the sizes are another model's.
         """
         sizes = [_length(given) for given in self.inputs]
         few = 0 < len(sizes) == len(self.labels) <= _MOST_CASES
@@ -94,10 +94,10 @@ class Vector:
         sides = () if self.form is None else (self.form.count,)
         labelled = all(np.shape(label) == sides for label in self.labels)
         if not (few and fits and labelled and self.shape == shape and self.every > 0):
-            raise ValueError("a vector is of another model")
+            raise ValueError("a vector has the sizes of another model")
 
     def document(self) -> dict[str, Any]:
-        """Its part of the file."""
+        """The vector's JSON fields."""
         return {
             "parameters": self.parameters,
             "inputs": list(self.inputs),
@@ -111,7 +111,7 @@ class Vector:
 
 
 def formula(length: int, multiplier: int, modulus: int, scale: float) -> dict[str, Any]:
-    """A long vector in a few numbers."""
+    """JSON fields that describe a long vector by a formula."""
     return {"length": length, "multiplier": multiplier, "modulus": modulus, "scale": scale}
 
 
@@ -120,30 +120,30 @@ def _length(given: Any) -> int:
 
 
 def filled(given: Any) -> NDArray[np.float32]:
-    """The numbers of a list, or of a formula, flat; whole numbers stay whole."""
+    """The numbers of a list or formula, flat: float32, or int64 for a list of whole numbers."""
     if isinstance(given, list):
         numbers = np.array(given)
         return numbers if numbers.dtype == np.int64 else numbers.astype(np.float32)
     modulus = int(given["modulus"])
     if modulus < 1:
-        raise ValueError("a formula has a modulus of at least 1")
+        raise ValueError(f"modulus = {modulus}: expected at least 1")
     i = np.arange(int(given["length"]), dtype=np.int64)
     fractions = i * int(given["multiplier"]) % modulus / modulus
     return (float(given["scale"]) * (fractions - 0.5)).astype(np.float32)
 
 
 def encoded(vectors: Sequence[Vector]) -> bytes:
-    """The file that the charter names."""
+    """The file of test vectors that the charter names, ASCII JSON."""
     form = FORMAT if vectors[0].form is None else LABELLED_FORMAT
     document = {"format": form, "vectors": [each.document() for each in vectors]}
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def decode_vectors(data: bytes, labels: Labels | None = None) -> list[Vector]:
-    """The vectors in a file, for such labels; None for classes.
+    """Test vectors of a file; ``labels`` is their format, None for classes.
 
     Raises:
-        RemoteProtocolError: it holds something else.
+        RemoteProtocolError: the file has another format or other contents.
     """
     try:
         document, form = json.loads(data), FORMAT if labels is None else LABELLED_FORMAT
@@ -151,7 +151,7 @@ def decode_vectors(data: bytes, labels: Labels | None = None) -> list[Vector]:
             raise ValueError(f"not {form}")
         return [_vector(each, labels) for each in document["vectors"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RemoteProtocolError(f"the charter's vectors are none: {error}") from None
+        raise RemoteProtocolError(f"the charter's vectors are invalid: {error}") from None
 
 
 def _vector(fields: dict[str, Any], labels: Labels | None) -> Vector:
@@ -171,33 +171,35 @@ def _vector(fields: dict[str, Any], labels: Labels | None) -> Vector:
 def require_all(
     vectors: Sequence[Vector], compute: Updates, dimension: int, shape: tuple[int, ...]
 ) -> None:
-    """Nothing where the updates are those of the vectors, for records of that shape.
+    """Check that a computation gives the updates of all test vectors, up to `TOLERANCE`.
 
     Raises:
-        RemoteProtocolError: one is not; nothing may be sent that is computed so.
+        RemoteProtocolError: an update differs, or the vectors do not fit the model; the device must
+            not participate.
     """
     for number, vector in enumerate(vectors):
         try:
             vector.require_fit(dimension, shape)
             parameters, inputs, labels = vector.arrays()
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise RemoteProtocolError(f"the charter's vectors are none: {error}") from None
+            raise RemoteProtocolError(f"the charter's vectors are invalid: {error}") from None
+        # Compare the kept coordinates and the norm of the whole update.
         made = np.asarray(compute(parameters, inputs, labels, vector.clip_norm), np.float64)
-        told = np.array(vector.update)
+        known = np.array(vector.update)
         room = TOLERANCE * max(vector.norm, 1e-12)
         part = made[:: vector.every]
-        fits = part.shape == told.shape and bool(np.all(np.abs(part - told) <= room))
+        fits = part.shape == known.shape and bool(np.all(np.abs(part - known) <= room))
         if not (fits and abs(float(np.linalg.norm(made)) - vector.norm) <= room):
             raise RemoteProtocolError(
-                f"the charter's graph gives another update here than its vector {number} says"
+                f"the charter's graph gives another update on this device than test vector {number}"
             )
 
 
 _NUMBERS_KEPT = 200
-"""Of each vector's update; more would tell no more."""
+"""Kept coordinates of each vector's update; more would not detect more errors."""
 
 
-def as_graph(
+def graph_computation(
     computation: Computation,
     model: Model,
     example: Tensor,
@@ -206,26 +208,29 @@ def as_graph(
     labels: Labels | None = None,
     features: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Computation, list[bytes]]:
-    """The same computation with the model as a graph, and the contents to hand out.
+    """The computation with its model as a graph, and the artefacts: graph, vectors, features.
 
     Args:
-        computation: of a model by whatever name.
+        computation: names the model's task; its model name is replaced.
         model: the model itself.
-        example: a record as the model sees it, float32 or int64; only type and shape count.
+        example: a record in the form of the model's input, float32 or int64; its values are not
+            used.
         loss: of each record.
-        labels: what they are, where they are not classes.
-        features: a feature function that has no name, from float32 ``(n, *input_shape)``.
+        labels: format of labels that are not classes.
+        features: a feature function without a name, from float32 ``(n, *input_shape)``.
 
     Raises:
-        UnsupportedError: a graph cannot say what the model or the features do.
-        NumericalError: no update is finite, so no vector can be given.
+        UnsupportedError: an operation of the model or of the features has no form in ONNX.
+        NumericalError: an update on a test vector is not finite.
     """
+    # The update as a graph, which must pass the device's own check, and its test vectors.
     local = LocalTraining(computation.steps, computation.learning_rate)
     blank = torch.zeros_like(example)
     graph = update_graph(model, blank, local, loss, labels)
     read_graph(graph)
     function = update_function(model, local, loss, labels)
     known = encoded(_vectors(model, blank, function, labels, computation.classes))
+    # The charter names both by digest; a feature function without a name becomes a third artefact.
     made = replace(
         computation,
         architecture=UPDATE_GRAPH if labels is None else LABELLED_GRAPH,
@@ -249,9 +254,10 @@ def _vectors(
     form: Labels | None,
     classes: int,
 ) -> list[Vector]:
-    """A vector that is clipped, and one of three records that is not."""
+    """Two test vectors: one record with a clipped update, three records with an unclipped one."""
     made = []
     for records, clip_norm in ((1, 1e-3), (3, 1e6)):
+        # Inputs and labels that differ from record to record, by formulas that any language has.
         parameters = formula(model.dimension, 7919, 10007, 0.2)
         inputs = tuple(_input(example, 31 + 2 * i) for i in range(records))
         labels = tuple(_label(form, i, classes) for i in range(records))
@@ -266,6 +272,7 @@ def _vectors(
             0.0,
             form,
         )
+        # The update by PyTorch completes the vector.
         update = _computed(function, vector)
         kept = tuple(float(number) for number in update[:: vector.every])
         made.append(replace(vector, update=kept, norm=float(np.linalg.norm(update))))
@@ -273,7 +280,7 @@ def _vectors(
 
 
 def _label(form: Labels | None, i: int, outputs: int) -> int | list[float] | list[int]:
-    """The label of a vector's record."""
+    """The label of a test vector's record ``i``."""
     if form is None:
         return (5 * i + 1) % outputs
     if form.kind == "numbers":
@@ -284,7 +291,7 @@ def _label(form: Labels | None, i: int, outputs: int) -> int | list[float] | lis
 
 
 def _input(example: Tensor, multiplier: int) -> object:
-    """A record of that shape."""
+    """A test vector's record with the shape and type of ``example``."""
     count = example.numel()
     if example.dtype == torch.int64:
         return [0] * count
@@ -292,7 +299,7 @@ def _input(example: Tensor, multiplier: int) -> object:
 
 
 def _computed(function: Callable[..., Tensor], vector: Vector) -> np.ndarray:
-    """The clipped update, by PyTorch itself and not by the graph."""
+    """The clipped update, computed by PyTorch rather than by the graph."""
     parameters, inputs, labels = vector.arrays()
     arguments = [torch.from_numpy(each) for each in (parameters, inputs, labels)]
     weights = torch.full((len(labels),), 1 / len(labels))
@@ -300,5 +307,5 @@ def _computed(function: Callable[..., Tensor], vector: Vector) -> np.ndarray:
     update = function(*arguments, weights, bound)
     made = update.detach().double().numpy()
     if not np.isfinite(made).all():
-        raise NumericalError("the model's update is not finite for the vectors of a charter")
+        raise NumericalError("the model's update is not finite on the charter's test vectors")
     return made

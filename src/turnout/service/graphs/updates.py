@@ -1,8 +1,8 @@
-"""A device's updates by the graph that the charter names, without PyTorch and without the plan.
+"""Updates of a device by the charter's graph, without PyTorch and without the plan.
 
-`GraphUpdates` runs the graph, `featured` computes named feature functions in NumPy, and
-`clip_update` is the last bound before an update is quantised: the device clips whatever was
-computed.
+`GraphUpdates` is the update function of `trainer.trainer_on` for such a task. `featured` computes
+named feature functions in NumPy. `clip_update` is the last bound before an update is quantized: the
+device clips the result of every computation.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from turnout.service.contract.charter import Charter
 
 MARGIN, LARGEST_NORM = 2.0**-20, 1e30
-"""As in `turnout.learning.gradients`, which needs PyTorch."""
+"""Clipping constants of `turnout.learning.gradients`, which imports PyTorch."""
 
 
 def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
-    """The update as a charter's encoding takes it, shape ``(d,)``: clipped, but for messages.
+    """The update for a charter's encoding, shape ``(d,)``: clipped in ℓ2, except for messages.
 
     Raises:
-        ParameterError: it is no vector of the charter's dimension.
+        ParameterError: the update is not a vector of the charter's dimension.
     """
     encoding = charter.encoding
     if not charter.randomized:
         return clip_update(update, encoding.dimension, encoding.clip_norm)
-    return _vector(update, encoding.dimension)  # the randomizer has a norm of its own
+    return _vector(update, encoding.dimension)  # the randomizer clips in its own norm
 
 
 def clip_update(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArray[np.float64]:
-    """The update within the clip norm, float64 ``(d,)``; zeros where it is not finite.
+    """The update clipped in ℓ2, float64 ``(d,)``; zeros where it is not finite.
 
-    Guarantee: its ℓ2 norm is at most ``clip_norm``, whatever ``update`` holds.
+    Guarantee: the result has ℓ2 norm at most ``clip_norm``, whatever ``update`` contains.
 
     Raises:
-        ParameterError: it is no vector of ``dimension`` real numbers.
+        ParameterError: the update is not a vector of ``dimension`` real numbers.
     """
     moved = _vector(update, dimension).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -62,7 +62,7 @@ def clip_update(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArr
 
 
 def _vector(update: NDArray[Any], dimension: int) -> NDArray[Any]:
-    """The update, if it is a vector of so many real numbers."""
+    """The update as an array, checked to be ``dimension`` real numbers."""
     given = np.asarray(update)
     if given.shape != (dimension,) or given.dtype.kind not in "fiu":
         raise ParameterError("update", (given.dtype, given.shape), f"{dimension} real numbers")
@@ -70,19 +70,19 @@ def _vector(update: NDArray[Any], dimension: int) -> NDArray[Any]:
 
 
 def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
-    """Records through the features of that format, float32 ``(m, …)``.
+    """The model's inputs by a named feature function, float32 ``(m, …)``.
 
     Args:
-        name: a format of features; all but ``pixels-1`` and ``standardized-1`` need PyTorch.
-        inputs: ``(m, …)``; bytes are fractions of 255.
-        whole: leave whole numbers as they are, int64, for a model that takes those.
+        name: format of the features; all but ``pixels-1`` and ``standardized-1`` need PyTorch.
+        inputs: records, shape ``(m, …)``; uint8 means fractions of 255.
+        whole: return whole numbers unchanged, as int64, for a model with such inputs.
 
     Raises:
-        ParameterError: another type of numbers than the model takes.
+        ParameterError: the records have another type of numbers than the model.
     """
     if whole:
         if name != "pixels-1" or inputs.dtype.kind not in "iu":
-            raise ParameterError("inputs", str(inputs.dtype), "whole numbers, as the model takes")
+            raise ParameterError("inputs", str(inputs.dtype), "whole numbers, as the model needs")
         return inputs.astype(np.int64)
     if inputs.dtype.kind not in "fiu":
         raise ParameterError("inputs", str(inputs.dtype), "numbers")
@@ -99,7 +99,7 @@ def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
 
 
 def _standardized(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Mean 0 and variance 1, rounded to binary16, record by record."""
+    """Records standardized to mean 0 and variance 1 each, rounded to float16."""
     flat = numbers.reshape(len(numbers), -1).astype(np.float64)
     centred = flat - flat.mean(1, keepdims=True)
     scale = np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5)
@@ -113,21 +113,22 @@ _FEATURE_BYTES = 1 << 30
 
 
 class GraphUpdates:
-    """Updates of one client, who holds all of these records.
+    """Updates of one client by the charter's graph.
 
     Guarantees:
-        Nothing runs before the graph was read whole and its vectors came out as they should.
-        An update is within the charter's clip norm, whatever the graph gives.
-        No graph runs on these records but in `update`, which is bounded and whose time and errors
-        nobody sees: the coordinator wrote it.
+        The graph is parsed completely, and gives the updates of its test vectors, before the
+        device participates.
+        An update is within the charter's clip norm, whatever the graph returns.
+        A graph runs on the client's records only inside `update`, whose time and errors do not
+        show: the coordinator wrote the graph and could use both to learn about the records.
 
     Args:
-        charter: names the graph.
-        inputs: shape ``(m, *input_shape)``: uint8 (fractions of 255), floats, or whole numbers
-            where the graph takes them.
-        labels: ``(m,)`` or ``(m, count)``, as the charter says.
-        client: whose records they are.
-        bounds: of the process that runs the graph.
+        charter: names the graph by digest.
+        inputs: records, shape ``(m, *input_shape)``: uint8 (fractions of 255), floats, or whole
+            numbers where the graph needs them.
+        labels: shape ``(m,)`` or ``(m, count)``, in the charter's format.
+        client: id of the records' owner.
+        bounds: limits of the process that runs the graph.
     """
 
     def __init__(
@@ -151,17 +152,18 @@ class GraphUpdates:
         self._sandbox: Sandbox | None = None
 
     async def fetch(self, fetch: Fetch) -> None:
-        """Get the graph, check it, and make ready what takes long.
+        """Fetch and check the graph, and compute named features of all records.
 
         Raises:
-            RemoteProtocolError: the graph is refused, fails, or does not fit its vectors.
-            ParameterError: numbers of a type that it cannot take.
+            RemoteProtocolError: the graph is refused, fails, or contradicts its test vectors.
+            ParameterError: the records have another type of numbers than the graph's input.
         """
         held = self._charter.computation
         assert held.update is not None
         assert held.vectors is not None
         graph, known = await fetch(held.update), await fetch(held.vectors)
-        taken = require_update_face(
+        # The graph's inputs and outputs must be an update's, and the features must fit them.
+        taken = require_update_signature(
             read_graph(graph), self._charter.encoding.dimension, held.labels
         )
         shape = tuple(side for side in taken.sides[1:] if isinstance(side, int))
@@ -169,8 +171,10 @@ class GraphUpdates:
         blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
         if blank.shape[1:] != shape:
             raise RemoteProtocolError(
-                f"the charter's graph takes records of {shape}, its features are {blank.shape[1:]}"
+                f"the charter's graph takes records of shape {shape}, but its features have "
+                f"{blank.shape[1:]}"
             )
+        # Run the test vectors, which hold no client's records.
         self._graph = graph
         task_graphs.require_all(
             task_graphs.decode_vectors(known, held.labels),
@@ -178,6 +182,8 @@ class GraphUpdates:
             self._charter.encoding.dimension,
             shape,
         )
+        # Named features are this program's own: computed once. A graph of features runs in
+        # `update`.
         if held.feature_map is None:
             made = features(self._inputs)
             self._features = lambda: made
@@ -185,21 +191,21 @@ class GraphUpdates:
             self._features = lambda: features(self._inputs)
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``; not for messages.
+        """The client's update, shape ``(d,)``, clipped to the charter's norm except for messages.
 
         Raises:
-            ExhaustedError: a graph fails on the records, or takes too much.
+            ExhaustedError: a graph fails on the records, or exceeds its limits.
         """
         if client != self._client:
-            raise ParameterError("client", client, f"{self._client}, whose records are at hand")
+            raise ParameterError("client", client, f"{self._client}, the client with these records")
         encoding = self._charter.encoding
-        # A graph clips in ℓ2, a message in its own norm: then the graph shall leave all as it is.
+        # A graph clips in ℓ2, a randomizer in its own norm: for messages the graph must not clip.
         norm = LARGEST_NORM if self._charter.randomized else encoding.clip_norm
         made = self._run(parameters, self._features(), self._labels, norm)
         return bounded(made, self._charter)
 
     def close(self) -> None:
-        """End the graph's process; the next update starts another."""
+        """End the graph's process; the next update starts a new one."""
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
@@ -211,7 +217,7 @@ class GraphUpdates:
         labels: NDArray[Any],
         clip_norm: float,
     ) -> NDArray[np.float32]:
-        """The output of the graph; its process is ended after a failure."""
+        """The graph's output, shape ``(d,)``; a failure ends its process."""
         arrays = {
             "parameters": parameters.astype(np.float32),
             "inputs": inputs,
@@ -223,7 +229,7 @@ class GraphUpdates:
             self._sandbox = self._sandbox or Sandbox(self._graph, self._bounds)
             made = self._sandbox.run(arrays, 4 * self._charter.encoding.dimension)
             if made.shape != parameters.shape:
-                raise ExhaustedError(f"a graph of the charter gave a shape {made.shape}")
+                raise ExhaustedError(f"the charter's graph returned shape {made.shape}")
         except ExhaustedError:
             self.close()
             raise
@@ -232,73 +238,75 @@ class GraphUpdates:
     async def _feature_map(
         self, fetch: Fetch, whole: bool
     ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """The function from records to what the model sees of them."""
+        """The function from records to the model's inputs."""
         held = self._charter.computation
         if held.feature_map is None:
             return lambda inputs: featured(held.features, inputs, whole=whole)
         graph = await fetch(held.feature_map)
-        require_features_face(read_graph(graph), held.input_shape)
+        require_features_signature(read_graph(graph), held.input_shape)
 
         def mapped(inputs: NDArray[Any]) -> NDArray[Any]:
             numbers = featured("pixels-1", inputs, whole=False)
             with Sandbox(graph, self._bounds) as sandbox:
                 made = sandbox.run({"inputs": numbers}, _FEATURE_BYTES)
             if made.shape[:1] != inputs.shape[:1]:
-                raise ExhaustedError("the charter's features are not one row a record")
+                raise ExhaustedError("the charter's features do not have one row for each record")
             return made
 
         return mapped
 
 
-def require_update_face(graph: Graph, dimension: int, labels: Labels | None = None) -> Port:
-    """The graph's input of records, where it has the face of an update.
+def require_update_signature(graph: Graph, dimension: int, labels: Labels | None = None) -> Port:
+    """The graph's input for records, if its inputs and outputs are those of an update.
 
     Args:
-        graph: that was read.
-        dimension: d.
-        labels: those of ``onnx-update-2``; None for the classes of ``onnx-update-1``.
+        graph: the parsed graph.
+        dimension: number of parameters d.
+        labels: format of the labels (``onnx-update-2``); None for classes (``onnx-update-1``).
 
     Raises:
-        RemoteProtocolError: it has another.
+        RemoteProtocolError: it has other inputs or outputs.
     """
+    # All but the records have a fixed name, type and shape; None is the number of records.
     ports = {port.name: port for port in graph.inputs}
     records = ports.get("inputs")
     due = {
         "parameters": (FLOAT, (dimension,)),
-        "labels": _label_face(labels),
+        "labels": _label_type(labels),
         "weights": (FLOAT, (None,)),
         "clip_norm": (DOUBLE, ()),
     }
-    found = {name: _face(port) for name, port in ports.items() if name != "inputs"}
-    given = [(port.name, _face(port)) for port in graph.outputs]
+    found = {name: _type_and_sides(port) for name, port in ports.items() if name != "inputs"}
+    given = [(port.name, _type_and_sides(port)) for port in graph.outputs]
     fits = found == due and given == [("update", (FLOAT, (dimension,)))]
     if records is None or not fits or len(ports) != len(graph.inputs):
         raise RemoteProtocolError(f"the charter's graph does not take {', '.join(due)} and inputs")
-    kind, sides = _face(records)
+    # The records may have any type and shape of the model's inputs, the same for every record.
+    kind, sides = _type_and_sides(records)
     if kind not in (FLOAT, INT64) or sides[:1] != (None,) or None in sides[1:]:
-        raise RemoteProtocolError("the charter's graph takes no records of one shape")
+        raise RemoteProtocolError("the charter's graph does not take records of one fixed shape")
     return records
 
 
-def _label_face(labels: Labels | None) -> tuple[int, tuple[int | None, ...]]:
-    """Type and sides of the graph's input of labels."""
+def _label_type(labels: Labels | None) -> tuple[int, tuple[int | None, ...]]:
+    """Type and sides of the graph's input for labels."""
     if labels is None:
         return INT64, (None,)
     return INT64 if labels.dtype is np.int64 else FLOAT, (None, labels.count)
 
 
-def require_features_face(graph: Graph, input_shape: tuple[int, ...]) -> None:
-    """Nothing where the graph has the face of ``onnx-features-1``.
+def require_features_signature(graph: Graph, input_shape: tuple[int, ...]) -> None:
+    """Check that a graph's inputs and outputs are those of ``onnx-features-1``.
 
     Raises:
-        RemoteProtocolError: it has another.
+        RemoteProtocolError: it has other inputs or outputs.
     """
-    taken = [(port.name, _face(port)) for port in graph.inputs]
+    taken = [(port.name, _type_and_sides(port)) for port in graph.inputs]
     given = [(port.name, port.type) for port in graph.outputs]
     if taken != [("inputs", (FLOAT, (None, *input_shape)))] or given != [("features", FLOAT)]:
-        raise RemoteProtocolError("the charter's features are not a function of one record")
+        raise RemoteProtocolError("the charter's features do not map one record to one row")
 
 
-def _face(port: Port) -> tuple[int, tuple[int | None, ...]]:
-    """Type and sides; None for one that is known only when the graph runs."""
+def _type_and_sides(port: Port) -> tuple[int, tuple[int | None, ...]]:
+    """Element type and sides of a port; None for a side that only a run determines."""
     return port.type, tuple(side if isinstance(side, int) else None for side in port.sides)

@@ -1,9 +1,9 @@
-"""The process that runs a graph: it reads arrays and writes arrays, and may do nothing else.
+"""The process that runs a graph: it reads and writes arrays, and has no other rights.
 
-``python -m turnout.service.graphs.worker PARENT MEMORY_BYTES`` lets the system end it with the
-process PARENT that started it, reads the graph from its input, gives up files, processes and memory
-beyond the limit, and then answers one request after another: a line of JSON (name, type and shape
-of each array) and the arrays' bytes, both ways.
+``python -m turnout.service.graphs.worker PARENT MEMORY_BYTES`` is started by `sandbox.Sandbox`. The
+system ends it with the process of id PARENT. It reads the graph from its input, drops its rights to
+files, processes and memory beyond MEMORY_BYTES, and then answers one request after another.
+Requests and answers are a line of JSON (name, type and shape of each array) and the arrays' bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ def main() -> None:
     end_with(int(sys.argv[1]))
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
+    # Read the graph, then drop all rights before ONNX Runtime parses it.
     memory_bytes = int(sys.argv[2])
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     graph = source.read(int(source.readline()))
     _give_up(memory_bytes)
+    # One thread, since more are forbidden, and no optimizer: the graph runs exactly as written.
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -41,7 +43,7 @@ def main() -> None:
 
 
 def _give_up(memory_bytes: int) -> None:
-    """Drop all that arithmetic does not need: files, processes, core dumps, endless memory."""
+    """Limit memory, and forbid opening files, starting processes and dumping core."""
     import resource
 
     for kind, limit in (
@@ -55,7 +57,7 @@ def _give_up(memory_bytes: int) -> None:
 
 
 def _arrays(source: BinaryIO, described: list[list[object]]) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a request by name."""
+    """Arrays of a request, by name."""
     made: dict[str, NDArray[np.generic]] = {}
     for name, kind, shape in described:
         empty = np.empty(tuple(shape), np.dtype(str(kind)))  # type: ignore[arg-type]
@@ -65,7 +67,7 @@ def _arrays(source: BinaryIO, described: list[list[object]]) -> dict[str, NDArra
 
 
 def _write(sink: BinaryIO, result: NDArray[np.generic]) -> None:
-    """An answer: type and shape in a line, then the bytes."""
+    """Write an answer: type and shape in one line, then the bytes."""
     sink.write(json.dumps([result.dtype.str, list(result.shape)]).encode() + b"\n")
     sink.write(result.tobytes())
     sink.flush()
