@@ -1,4 +1,8 @@
-"""One device of a served task, in Python: a user's own update function, or the task's own model.
+"""One device of a served task, in Python, with a custom update function or the task's model.
+
+`Device` takes an invitation and either a function or records; `turnout join` is the same as a
+command. `within_promise` makes a device refuse a task whose messages cost more ε than its charter
+says. `turnout.service.device` holds the parts.
 
 >>> from turnout.device import Device
 >>> def update(parameters, client):
@@ -30,36 +34,39 @@ if TYPE_CHECKING:
 __all__ = ["Device"]
 
 Update = Callable[["NDArray[np.float32]", int], "NDArray[Any]"]
-"""The update of parameters ``(d,)`` and the client's id: any real vector ``(d,)``."""
+"""Computes an update, any real vector ``(d,)``, from parameters ``(d,)`` and the client's id."""
 
 
 class Device:
-    """A client of a task, from its invitation to its last turn.
+    """A client of a task, from its invitation to its last participation.
 
     Guarantees:
-        Its steps are drawn from the operating system's randomness and stored before the first
-        byte goes to the coordinator, and never drawn again.
-        What it sends has norm at most the task's clip norm, whatever ``update`` gives (ℓ2, but for
-        messages of another norm); an update that is not finite is the zero vector. Under local
-        trust it sends one message made of that, with the operating system's randomness, and none
-        of a task whose messages cost more than the task says.
-        When it sends is drawn before the update is computed, and does not depend on it.
+        The device's steps are drawn from the operating system's randomness and stored before the
+        first byte goes to the coordinator, and never drawn again.
+        A sent update has norm at most the task's clip norm, whatever ``update`` returns (ℓ2, or the
+        message's own norm under local trust); an update that is not finite becomes the zero vector.
+        Under local trust the device sends one message per participation, randomized with the
+        operating system's randomness, and refuses a task whose messages cost more ε than its
+        charter says. The moment of sending is drawn before the update is computed, and does not
+        depend on it.
 
     Args:
         url: the coordinator's address.
         token: the invitation.
-        update: the client's update, from the parameters (float32, ``(d,)``) and the client's id.
-            Not clipped: the device does that. It must depend on nothing that others hold. It is
-            called in a forked process, before the device enrols and in each turn; a turn in which
-            it fails, or takes longer than the task lets it, sends zeros.
-        records: inputs and labels in place of ``update``: the task's own model computes.
-        state: file of its memory; by default in ``$XDG_STATE_HOME/turnout``.
-        ca: certificates (PEM) to trust.
-        cover: send as much in every step as in its own.
-        allow_http: take ``http://`` to another machine, where whoever listens reads updates.
+        update: computes the client's update, ``(d,)``, from the parameters (float32, ``(d,)``) and
+            the client's id. The device clips the update. The function must not depend on other
+            clients' data. It runs in a forked process, once before the device enrols and once in
+            each participation; where it fails or exceeds the task's time limit, the device sends
+            zeros.
+        records: inputs and labels of the client, in place of ``update``; the task's own model
+            computes the update from them.
+        state: file of the device's state; by default in ``$XDG_STATE_HOME/turnout``.
+        ca: file of certificates (PEM) to trust.
+        cover: send dummy traffic in all other steps, as much as in a participation.
+        allow_http: accept ``http://`` to another machine; an eavesdropper can then read updates.
 
     Raises:
-        ParameterError: a token that is none; neither or both of ``update`` and ``records``.
+        ParameterError: an invalid token; neither or both of ``update`` and ``records``.
         MissingExtraError: the extra ``device`` is not installed.
     """
 
@@ -80,7 +87,7 @@ class Device:
         from turnout.service.device import default_place
 
         if (update is None) is (records is None):
-            raise ParameterError("update", update, "a function, or records in its place")
+            raise ParameterError("update", update, "a function, or None with records given")
         self._invitation = Invitation.decoded(token)
         self._url, self._cover, self._allow_http = url, cover, allow_http
         self._state = Path(state) if state else default_place(self._invitation)
@@ -88,15 +95,15 @@ class Device:
         self._trainer_of = self._bounded(update) if update else self._on(records)
 
     def run(self) -> Counter[str]:
-        """Take part until there is nothing left to do; how many turns ended in which way.
+        """Participate until no step is left; returns the number of participations by outcome.
 
         After a crash, run it again with the same state file.
 
         Raises:
-            RemoteProtocolError: the coordinator broke the protocol, or gave no answer for long.
-            StorageError: its state cannot be stored, is damaged, or is in use.
-            ParameterError: an update that fails or is not d numbers when it is tried out, or
-                records that do not fit the task.
+            RemoteProtocolError: the coordinator broke the protocol, or did not answer for an hour.
+            StorageError: the state file cannot be written, is damaged, or is in use.
+            ParameterError: ``update`` fails or does not return d numbers when it is tried before
+                enrolment, or the records do not fit the task.
         """
         from turnout.service.device import Diary, StateFile
 
@@ -113,7 +120,7 @@ class Device:
             return await client.run()
 
     def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
-        """The task's own model on these records."""
+        """Builder of a trainer that runs the task's own model on these records."""
         from turnout.service.device.trainer import checked_records, trainer_on
 
         assert records is not None
@@ -121,15 +128,15 @@ class Device:
 
     @staticmethod
     def _bounded(update: Update) -> TrainerOf:
-        """The user's function, clipped to a charter's norm."""
+        """Builder of a trainer that clips the user's update to the charter's norm."""
         return lambda charter: _Bounded(update, charter)
 
 
 def within_promise(trainer_of: TrainerOf) -> TrainerOf:
-    """The same trainers, of no task of local trust whose ε is more than its charter says.
+    """Trainer builder that first refuses a local-trust task with more ε than its charter says.
 
-    Nobody is trusted then, with the price neither: the device works it out by the verifier's own
-    analysis, before it says anything.
+    Local trust includes the guarantee itself: the device computes ε with the verifier's independent
+    analysis before it contacts the coordinator with anything but reads.
     """
 
     def build(charter: Charter) -> UpdateFunction:
@@ -141,32 +148,33 @@ def within_promise(trainer_of: TrainerOf) -> TrainerOf:
 
 
 def require_price(charter: Charter) -> None:
-    """Nothing where ε of all messages of a charter is what it allows.
+    """Check that the ε charged by the charter covers all messages of one client.
 
     Raises:
-        RemoteProtocolError: it is more, surely: a sound price is above what the charter says.
-        UnsupportedError: no independent analysis is written for this scheme.
-        NumericalError: nothing can be certified.
+        RemoteProtocolError: the charged ε is below a certified lower bound on the ε of the pair of
+            distributions that prices these messages.
+        UnsupportedError: the verifier has no independent analysis of this scheme.
+        NumericalError: no bound can be certified.
     """
     from turnout.verification.cost import least_bound
 
     epsilon = least_bound(charter.scheme, charter.steps, charter.delta)
     if not epsilon <= charter.spent(charter.steps):
         raise RemoteProtocolError(
-            f"the charter charges epsilon = {charter.charged[-1]:.6g}, but its messages are worth "
+            f"the charter charges epsilon = {charter.charged[-1]:.6g}, but its messages cost "
             f"{epsilon:.6g} at delta = {charter.delta:g} ({charter.scheme.relation.value}, "
             f"{charter.scheme.unit.value}, {charter.scheme.trust.value})"
         )
 
 
 class _Bounded:
-    """A user's update function within the charter's bound."""
+    """A user's update function, clipped to the charter's norm."""
 
     def __init__(self, update: Update, charter: Charter) -> None:
         self._update, self._charter = update, charter
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The update as it may be encoded, shape ``(d,)``."""
+        """The clipped update, ready to be encoded, shape ``(d,)``."""
         from turnout.service.graphs.updates import bounded
 
         return bounded(self._update(parameters.copy(), client), self._charter)

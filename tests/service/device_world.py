@@ -73,7 +73,7 @@ class World:
     Attributes:
         coordinator: of this world; made when the first device starts.
         wire: what carries requests.
-        told, turned: what a device tells its owner.
+        told, outcomes: what a device tells its owner.
         workshop: where updates are computed.
         syncs: whether files are synced, which takes time and changes nothing without a power cut.
     """
@@ -87,7 +87,7 @@ class World:
         self.coordinator = FakeCoordinator(self.charter, self._now)
         self.wire = Wire(self.coordinator, asyncio.sleep, fault)
         self._elapsed = 0.0
-        self.told, self.turned = [], []
+        self.told, self.outcomes = [], []
 
     def _now(self):
         return self._elapsed + asyncio.get_running_loop().time()
@@ -99,10 +99,10 @@ class World:
         return Memory.decoded(self.path(client, name).read_bytes())
 
     def slots(self, client=3, name=""):
-        return set(self.memory(client, name).turns.slots)
+        return set(self.memory(client, name).participant.slots)
 
     def states(self, client=3, name=""):
-        return list(self.memory(client, name).turns.slots.values())
+        return list(self.memory(client, name).participant.slots.values())
 
     def start(self, *clients, salt=0, name="", source=None, cover=False, token=None):
         """Run devices to their end; the coordinator's clock goes on where it was."""
@@ -133,7 +133,7 @@ class World:
                     pace=Pace(random_bytes=self.dice.randbytes),
                     workshop=self.workshop,
                     tell=self.told.append,
-                    turned=self.turned.append,
+                    on_outcome=self.outcomes.append,
                     random_bytes=self.dice.randbytes,
                     source=Repeatable(self.dice),
                 )
@@ -152,6 +152,6 @@ def accepted_once_each(world, client=3):
         if who == client:
             assert step in drawn
             assert len(set(bodies)) == 1
-    for step, state in world.memory(client).turns.slots.items():
+    for step, state in world.memory(client).participant.slots.items():
         if (client, step) in world.coordinator.rows:
             assert state is ClientState.ANSWERED

@@ -60,8 +60,8 @@ def memory(path):
     fields = json.loads(path.read_bytes())
     slots = {int(step): state for step, state in fields["slots"].items()}
     answers = {int(step): answer for step, answer in fields["answers"].items()}
-    turns = SimpleNamespace(slots=slots)
-    return SimpleNamespace(client=fields["client"], turns=turns, answers=answers)
+    participant = SimpleNamespace(slots=slots)
+    return SimpleNamespace(client=fields["client"], participant=participant, answers=answers)
 
 
 class AnySlots(Slots):
@@ -81,7 +81,7 @@ class AnySlots(Slots):
                     one.client,
                     {
                         slot: {"state": state, "answer": one.answers.get(slot)}
-                        for slot, state in one.turns.slots.items()
+                        for slot, state in one.participant.slots.items()
                     },
                 )
             if step in turns:

@@ -38,14 +38,14 @@ class ServedFake:
 
     def drawn(self):
         """(client, step) of all who are waited for."""
-        return {(each.client, step) for each in self._memories() for step in each.turns.slots}
+        return {(each.client, step) for each in self._memories() for step in each.participant.slots}
 
     def _now(self):
         charter = self.coordinator.charter
         if len(self.coordinator.keys) < self._devices:
             return 0.0
         # A receipt that is lost on the way is asked for again, as long as the step lasts.
-        slots = [set(each.turns.slots) - set(each.answers) for each in self._memories()]
+        slots = [set(each.participant.slots) - set(each.answers) for each in self._memories()]
         step = min((step for missing in slots for step in missing), default=charter.steps)
         return (step + 0.01) * charter.timing.step_seconds
 

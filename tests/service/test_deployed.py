@@ -130,7 +130,7 @@ class Trial:
     def drawn(self, steps: int) -> Counter[int]:
         """Step → how many devices drew it."""
         memories = [Memory.decoded(path.read_bytes()) for path in self.states.glob("*.json")]
-        slots = [slot for memory in memories for slot in memory.turns.slots]
+        slots = [slot for memory in memories for slot in memory.participant.slots]
         return Counter(slot for slot in slots if slot < steps)
 
     def outcome(self) -> Outcome:

@@ -109,7 +109,8 @@ def test_a_fleet_says_how_many_devices_failed_and_why(tmp_path, capsys, tokens):
     assert code == 5
     assert out == "3 devices, turns: 2 accepted, 1 to come\n"
     assert err.splitlines() == [
-        "turnout: 1 devices ended early: the invitation is not accepted: the invitation was used",
+        "turnout: 1 devices ended early: the coordinator refuses the invitation: "
+        "the invitation was used",
         "turnout: warning: 2 of 3 expected turns were taken; 1 to come: their devices ended early",
     ]
 
@@ -176,8 +177,9 @@ def test_a_fleet_is_warned_where_its_turns_come_late(tmp_path, capsys, tokens):
         code, out, err = ran(capsys, "fleet", served.url, *arguments)
     assert (code, out) == (0, "6 devices, turns: 6 late\n")
     assert err == (
-        "turnout: warning: 0 of 6 expected turns were taken; 6 late: they came late: steps are "
-        "too short for so many devices in one process; more --processes, or longer steps\n"
+        "turnout: warning: 0 of 6 expected turns were taken; 6 late: their updates arrived "
+        "late: steps are too short for so many devices in one process; use more --processes, or "
+        "longer steps\n"
     )
 
 
@@ -252,5 +254,5 @@ def test_join_refuses_messages_that_cost_more_than_the_charter_says(tmp_path, ca
         how = ("--token", token, "--data", records, "--state", state)
         code, out, err = ran(capsys, "join", served.url, *how)
     assert (code, out, err.count("\n")) == (5, "", 1)
-    assert "charges epsilon = 2, but its messages are worth 3.99" in err
+    assert "charges epsilon = 2, but its messages cost 3.99" in err
     assert {method for method, *_ in served.coordinator.requests} == {"GET"}  # not even enrolled

@@ -61,7 +61,7 @@ def test_a_function_of_the_user_s_own_takes_part_within_the_bound(tmp_path):
     [{}, {"update": lambda *_: 0, "records": (np.zeros((1, 2)), np.zeros(1, int))}],
 )
 def test_one_of_function_and_records(given):
-    with pytest.raises(ParameterError, match="a function, or records"):
+    with pytest.raises(ParameterError, match="a function, or None with records"):
         Device("https://coordinator.example", TOKEN, **given)
 
 

@@ -85,8 +85,8 @@ def test_what_is_stored_is_what_was_drawn():
     for _ in range(1500):
         memory = Memory.drawn(invited)
         read = Memory.decoded(memory.encoded())
-        assert read.turns.slots == memory.turns.slots
-        stored.append(tuple(read.turns.slots))
+        assert read.participant.slots == memory.participant.slots
+        stored.append(tuple(read.participant.slots))
     frequencies([(0,), (1,), (2,)])(stored)
 
 

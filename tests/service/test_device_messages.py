@@ -10,7 +10,7 @@ from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, EveryStep
 from turnout.service.device import Memory
-from turnout.service.device.turns import Turns
+from turnout.service.device.step_actions import StepActions
 
 DIMENSION = 6
 MESSAGES = {
@@ -91,9 +91,9 @@ def draws_of_messages_come_from_the_system(tmp_path):
     world = World(tmp_path, of())
     world.start()
     weak = SimulationStreams(1).source("message")
-    with pytest.raises(ParameterError, match="foretell"):
-        Turns(_Nothing(), of(), None, None, None, source=weak)
-    Turns(_Nothing(), charter_of(), None, None, None, source=weak)  # a lattice draws nothing
+    with pytest.raises(ParameterError, match="an unpredictable source"):
+        StepActions(_Nothing(), of(), None, None, None, source=weak)
+    StepActions(_Nothing(), charter_of(), None, None, None, source=weak)  # a lattice draws nothing
 
 
 class _Nothing:
@@ -106,7 +106,7 @@ def test_a_message_is_forgotten_once_it_is_answered(tmp_path):
     kept = world.memory()
     assert list(kept.messages) == [min(world.slots())]
     assert Memory.decoded(kept.encoded()).messages == kept.messages
-    assert list(kept.turns.slots.values()).count(ClientState.ANSWERED) == 1
+    assert list(kept.participant.slots.values()).count(ClientState.ANSWERED) == 1
     world.start()
     assert world.memory().messages == {}
     assert "message" not in world.path().read_text()

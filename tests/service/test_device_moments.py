@@ -238,7 +238,7 @@ def test_what_was_prepared_of_the_records_takes_a_time_that_nobody_sees(tmp_path
 def test_an_update_that_always_fails_is_found_before_a_device_enrols(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2)))
     world.workshop = failing(0.1)
-    with pytest.raises(ParameterError, match="'it failed': expected one that can be computed"):
+    with pytest.raises(ParameterError, match="'it failed': expected a function without error"):
         world.start()
     assert not world.coordinator.keys
 
@@ -266,8 +266,8 @@ def raises():
     ("work", "reason"),
     [
         (raises, "ValueError: no"),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "its process ended early"),
-        (lambda: os._exit(3), "its process ended early"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "the process ended early"),
+        (lambda: os._exit(3), "the process ended early"),
         (object, "Object arrays"),
     ],
 )

@@ -16,7 +16,8 @@ from fake_coordinator import charter_of, invitation
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, ReleaseRule
-from turnout.service.device import device, link, memory, remote, turns
+from turnout.service.device import device, link, memory, remote
+from turnout.service.device.step_actions import StepActions
 
 STEP = 8.0
 
@@ -55,7 +56,7 @@ def she_counts_as_having_answered_before_a_byte_leaves(tmp_path):
             parts = path.split("/")
             if parts[-1] in ("updates", "check-ins"):
                 stored, step = world.memory(), int(parts[3])
-                stands = stored.turns.slots[step].value
+                stands = stored.participant.slots[step].value
                 looked.append(stands)
                 assert stands == ("answered" if parts[-1] == "updates" else "checked in")
                 assert parts[-1] == "check-ins" or step in stored.digests
@@ -105,7 +106,7 @@ def only_the_model_of_the_ledger_counts(tmp_path):
 
 
 def draws_come_from_the_system(tmp_path):
-    with pytest.raises(ParameterError, match="foretell"):
+    with pytest.raises(ParameterError, match="an unpredictable source"):
         memory.Memory.drawn(invitation(charter_of()), SimulationStreams(1).source("x"))
 
 
@@ -113,7 +114,7 @@ def one_invitation_one_key(tmp_path):
     world = World(tmp_path)
     world.start()
     world.path().unlink()
-    with pytest.raises(RemoteProtocolError, match="not accepted"):
+    with pytest.raises(RemoteProtocolError, match="refuses the invitation"):
         world.start()
     assert len(world.coordinator.heads) == 4
 
@@ -182,14 +183,14 @@ MUTANTS = {
         (memory, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
     ),
     "sends before it is stored": (
-        she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_store", KEEP, "pass"),
+        she_counts_as_having_answered_before_a_byte_leaves, (StepActions, "_store", KEEP, "pass"),
     ),
     "checks in before it is stored": (
-        she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_move", KEEP, "pass"),
+        she_counts_as_having_answered_before_a_byte_leaves, (StepActions, "_move", KEEP, "pass"),
     ),
     "comes late all the same": (
         turning.test_who_comes_after_her_slot_missed_it,
-        (turns.Turns, "_move", "on_step(StepOpened(step))", "on_step(StepOpened(min(before)))"),
+        (StepActions, "_move", "on_step(StepOpened(step))", "on_step(StepOpened(min(before)))"),
     ),
     "sleeps by an old status": (
         turning.test_an_update_that_arrives_late_is_lost_and_that_is_all,
@@ -197,7 +198,7 @@ MUTANTS = {
     ),
     "covers its own step as well": (
         turning.test_with_cover_every_step_looks_alike,
-        (turns.Turns, "_is_bare", " and step not in self._diary.memory.turns.slots", ""),
+        (StepActions, "_needs_dummy", " and step not in self._diary.memory.participant.slots", ""),
     ),
     "follows a shorter ledger": (
         a_set_back_coordinator_hears_nothing_more,
@@ -240,38 +241,38 @@ MUTANTS = {
     ),
     "makes another message after a restart": (
         sending.a_message_is_drawn_once,
-        (turns.Turns, "_await_moment", "if step not in memory.messages:", "if True:"),
+        (StepActions, "_await_moment", "if step not in memory.messages:", "if True:"),
     ),
     "makes another message for every copy": (
         sending.a_message_that_may_be_out_is_not_drawn_again,
-        (turns.Turns, "_send", "memory = self._diary.memory",
+        (StepActions, "_send", "memory = self._diary.memory",
          "memory = self._diary.memory\n    self._store(step, self._zeros())"),
     ),
     "sends when it is done": (
         moments.bytes_leave_at_a_moment_drawn_before,
-        (turns.Turns, "_await_moment", "await self._pace.until(moment)", "pass"),
+        (StepActions, "_await_moment", "await self._pace.until(moment)", "pass"),
     ),
     "covers when it is done": (
         moments.bytes_leave_at_a_moment_drawn_before,
-        (turns.Turns, "_pretend", "await self._pace.until(moment)", "pass"),
+        (StepActions, "_send_dummy", "await self._pace.until(moment)", "pass"),
     ),
     "draws the moment when it is done": (
         moments.the_moment_is_stored_before_records_are_opened,
-        (turns.Turns, "_await_moment", "status.phase_ends - memory.moments.get(step, np.inf)",
+        (StepActions, "_await_moment", "status.phase_ends - memory.moments.get(step, np.inf)",
          "self._pace.moment(status.phase_ends)"),
     ),
     "opens its records before the moment is stored": (
         moments.the_moment_is_stored_before_records_are_opened,
-        (turns.Turns, "_prepare", KEEP, "pass"),
+        (StepActions, "_prepare", KEEP, "pass"),
     ),
     "sends nothing where it cannot compute": (
         moments.bytes_leave_at_a_moment_drawn_before,
-        (turns.Turns, "_message", "body = self._zeros()",
+        (StepActions, "_message", "body = self._zeros()",
          "from turnout.service.device.link import GoneError\n        raise GoneError('failed')"),
     ),
     "randomizes from a seed": (
         sending.draws_of_messages_come_from_the_system,
-        (turns.Turns, "__init__", "charter.randomized and not self._source.secure", "False"),
+        (StepActions, "__init__", "charter.randomized and not self._source.secure", "False"),
     ),
     "takes part without being enrolled": (
         one_invitation_one_key,

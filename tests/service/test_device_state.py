@@ -82,8 +82,8 @@ def test_a_kill_while_the_first_draw_is_stored_leaves_it_whole_or_not_at_all(
         if not killed_at(monkeypatch, at, after, lambda path=path: opened(path, invited)):
             break
         there = path.exists()
-        before = Memory.decoded(path.read_bytes()).turns.slots if there else None
-        now = opened(path, invited).turns.slots
+        before = Memory.decoded(path.read_bytes()).participant.slots if there else None
+        now = opened(path, invited).participant.slots
         assert before in (None, now)
         survived += there
     assert at > 6
@@ -136,7 +136,7 @@ def test_what_a_power_cut_left_half_written_is_ignored(tmp_path):
     for size in (0, 1, 100):
         partial.write_bytes(world.path().read_bytes()[:size])
         again = opened(world.path(), invitation(WIDE))
-        assert again.turns.slots == memory.turns.slots
+        assert again.participant.slots == memory.participant.slots
 
 
 def test_a_damaged_file_is_refused_and_never_drawn_anew(tmp_path):
@@ -233,7 +233,7 @@ def test_an_unreadable_place_is_one_line(tmp_path):
 def test_a_memory_reads_back_with_every_state():
     invited = invitation(charter_of(EveryStep(6), rule=ReleaseRule.ONE_CLIENT))
     memory = Memory.drawn(invited)
-    assert list(memory.turns.slots) == list(range(6))
+    assert list(memory.participant.slots) == list(range(6))
     document = json.loads(memory.encoded())
     for turn, state in zip(document["state"]["turns"], ClientState, strict=True):
         turn["state"] = state.value
@@ -241,14 +241,14 @@ def test_a_memory_reads_back_with_every_state():
     document["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     again = Memory.decoded(data)
-    assert list(again.turns.slots.values()) == list(ClientState)
+    assert list(again.participant.slots.values()) == list(ClientState)
     assert again.encoded() == data
     assert again.key == memory.key
     assert "private" not in repr(again.key)
 
 
 def test_draws_that_can_be_foretold_are_refused():
-    with pytest.raises(ParameterError, match="foretell"):
+    with pytest.raises(ParameterError, match="an unpredictable source"):
         drawn_slots(invitation(WIDE), SimulationStreams(1).source("x"))
     assert drawn_slots(invitation(charter_of(CheckIn(5, 2))), Chosen(3, 1)) == [3, 6]
 

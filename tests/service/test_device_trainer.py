@@ -101,7 +101,7 @@ def test_one_trainer_serves_a_whole_process():
 
 def test_a_device_has_one_client_s_records(simulated):
     trainer = trainer_on(records(simulated, 3), 3)(charter())
-    with pytest.raises(ParameterError, match="whose records are at hand"):
+    with pytest.raises(ParameterError, match="the client with these records"):
         trainer.update(PARAMETERS, 4)
 
 
@@ -204,7 +204,7 @@ def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeyp
     text = PLAN.replace('name = "logistic"', given)
     if key == "features":
         text = text.replace('features = "standardized"\n', "")
-    with pytest.raises(ParameterError, match=rf"model\.{key} = .*no code that a coordinator names"):
+    with pytest.raises(ParameterError, match=rf"model\.{key} = .*expected no code"):
         trainer_on(records(simulated, 3), 3)(charter(text))
     # What a plan's owner runs, runs it.
     with pytest.raises(ParameterError, match="SystemExit: it ran"):

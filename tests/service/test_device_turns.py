@@ -155,7 +155,9 @@ def test_off_line_for_a_while_costs_a_turn(tmp_path):
 
 def test_off_line_for_good_is_given_up(tmp_path):
     world = World(tmp_path, fault=lambda request: "unheard")
-    with pytest.raises(RemoteProtocolError, match="given up: the coordinator does not answer"):
+    with pytest.raises(
+        RemoteProtocolError, match="no answer within the patience: the coordinator does not answer"
+    ):
         world.start()
     assert world.states() == [ClientState.WAITING] * 2
 
@@ -367,7 +369,7 @@ def test_with_cover_every_step_looks_alike(tmp_path):
 
 def test_cover_is_not_promised_where_it_hides_nothing(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4), ONE))
-    with pytest.raises(UnsupportedError, match="would still tell"):
+    with pytest.raises(UnsupportedError, match="would still reveal"):
         world.start(cover=True)
     assert [path for _, path, _, _ in world.coordinator.requests] == ["/v1/charter"]
 

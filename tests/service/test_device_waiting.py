@@ -22,8 +22,8 @@ def test_it_says_once_what_it_waits_for_and_that_it_goes_on(tmp_path):
     world = World(tmp_path, fault=away)
     world.start()
     assert world.told[:2] == [
-        f"waiting for {URL}: the coordinator does not answer: nothing listens there, or it cannot "
-        "be reached (refused)",
+        f"waiting for {URL}: the coordinator does not answer: no connection to this "
+        "address (refused)",
         "the coordinator answers",
     ]
     assert len(world.told) == 3
@@ -53,9 +53,9 @@ class SaidAt:
 @pytest.mark.parametrize(
     ("scheme", "answer", "reason"),
     [
-        ("http", None, "nothing listens there, or it cannot be reached"),
+        ("http", None, "no connection to this address"),
         ("http", b"SSH-2.0-OpenSSH_9.2\r\n", "does not answer in HTTP"),
-        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak TLS as it should"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "TLS to this address failed"),
     ],
 )
 def test_what_is_no_coordinator_is_said(scheme, answer, reason):

@@ -193,14 +193,14 @@ def test_killed_at_every_write_it_sends_nothing_else_and_draws_never_again(tmp_p
             first = ended(started(fake, folder, KILLED_AT=str(at)))
             killed = first[0] == -9
             assert killed or first[0] == 0, first
-            drawn = memory(state).turns.slots.keys() if state.exists() else None
+            drawn = memory(state).participant.slots.keys() if state.exists() else None
             if drawn is None:  # nothing left it before its steps were durable
                 assert fake.coordinator.requests == []
             again = ended(started(fake, folder))
             assert again == (0, "turns: 1 accepted\n", ""), (at, again)
             end = memory(state)
-            assert drawn is None or end.turns.slots.keys() == drawn
-            assert {step for _, step in fake.coordinator.posts} == end.turns.slots.keys()
+            assert drawn is None or end.participant.slots.keys() == drawn
+            assert {step for _, step in fake.coordinator.posts} == end.participant.slots.keys()
             for bodies in fake.coordinator.posts.values():
                 assert len(set(bodies)) == 1
             assert list(folder.glob("*.new")) == []

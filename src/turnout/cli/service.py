@@ -262,7 +262,7 @@ def join(
     invitation = Invitation.decoded(token)
     trainer_of = trainer_on_file(data, invitation.client)
 
-    def turned(tally: Counter[str]) -> None:
+    def on_outcome(tally: Counter[str]) -> None:
         if log_turns:
             click.echo(described(tally), err=True)
 
@@ -277,7 +277,7 @@ def join(
                 within_promise(trainer_of),
                 cover=cover,
                 tell=told,
-                turned=turned,
+                on_outcome=on_outcome,
             )
             return await device.run()
 

@@ -1,6 +1,8 @@
 """The coordinator as a service: real devices check in over a network.
 
-`charter` says what a task is, `engine` decides (no network, no clock), `storage` keeps, `ledger`
-chains what was released; `web` speaks HTTP and `device` is the other end. The protocol,
-participation, learning and accounting objects are those that a simulation drives.
+`contract` defines the messages, the charter and the ledger of released models; `coordinator`
+decides (without network or clock), `storage` keeps its state, `web` serves HTTP, and `device` is
+the client side. `graphs` carries models to devices, `dashboard` shows progress, `witness` detects a
+restored old ledger. All of them drive the same protocol, participation, learning and accounting
+objects as a simulation does.
 """

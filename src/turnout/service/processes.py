@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however that ends."""
+"""Child processes that end with their parent process, also when the parent is killed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Let the system end this process with its parent, whose id is ``parent``.
+    """Make the operating system end this process when its parent, of id ``parent``, ends.
 
-    On Linux that holds for a parent that is killed, too; elsewhere only for one that is gone
-    already. Where memory runs out, this process is ended before others.
+    On Linux this covers a parent that is killed later; on other systems only a parent that has
+    already ended. When memory runs out, Linux ends this process before others.
     """
     if sys.platform == "linux":
         import ctypes
@@ -22,5 +22,5 @@ def end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
-    if os.getppid() != parent:  # it ended before the system knew
+    if os.getppid() != parent:  # the parent ended before the request reached the system
         os._exit(1)

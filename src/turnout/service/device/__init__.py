@@ -1,4 +1,8 @@
-"""The device's side of the service: draw before contact, remember, come, send once, leave."""
+"""The device's side of the service: a device draws its steps before its first contact.
+
+`TaskDevice` runs one device; `Diary` keeps its durable state, `Link` sends its requests and `Pace`
+sets its times. `turnout.device.Device` is the public class over them, `fleet` runs many devices.
+"""
 
 from turnout.service.device.device import TaskDevice
 from turnout.service.device.link import GoneError, Link, UnreachableError, connection

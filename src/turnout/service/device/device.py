@@ -1,10 +1,15 @@
-"""A device: it comes in the steps that it drew, sends one update in each, and leaves.
+"""A device: it participates in the steps that it drew and sends one update in each.
 
-Whatever goes wrong costs it a turn, never privacy: it draws before the first contact and never
-again, moves a slot durably before it sends for it, sends the same bytes or none, and stops where
-the coordinator's ledger does not go on from where it saw it. It waits for relative times that the
-coordinator states, spread by chance, which keeps devices from coming all at once, and sends an
-update at a moment that it drew before it computed it.
+`TaskDevice` is the loop of one client: read the status, act on the step (`step_actions`), sleep
+(`pace`). `fleet` and `turnout.device.Device` run it.
+
+A failure costs the device a participation, never privacy:
+    it draws its steps once, before the first contact;
+    it stores the new state of a slot before it sends anything for that slot;
+    it sends the same bytes again or none;
+    it stops when the coordinator's ledger does not extend the ledger that it saw before.
+It sleeps for relative times that the coordinator reports, plus random delays, so that devices do
+not arrive all at once. It sends an update at a moment that it drew before it computed the update.
 """
 
 from __future__ import annotations
@@ -27,35 +32,42 @@ from turnout.service.device.link import GoneError, Link, UnreachableError
 from turnout.service.device.memory import Diary
 from turnout.service.device.pace import Pace
 from turnout.service.device.remote import Remote
-from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, UpdateFunction
+from turnout.service.device.step_actions import (
+    After,
+    FetchingUpdates,
+    StepActions,
+    TrainerOf,
+    UpdateFunction,
+)
 from turnout.service.device.working import UnfinishedError, Workshop, in_a_process
 
-Said = TypeVar("Said")
+Answer = TypeVar("Answer")
 
 _SILENT_SECONDS = 3.0
-"""After so long without an answer its owner is told what it waits for."""
+"""Time without an answer after which the owner is notified of what the device waits for."""
 
 
 class TaskDevice:
-    """One client of a task, from its invitation to its last turn.
+    """One client of a task, from its invitation to its last participation.
 
     Guarantees:
-        Nothing is sent before its slots are durable (a `Diary` exists only then), and nothing
-        that it hears bends them.
-        It speaks in the steps that it drew and, with cover, in all; never by its own clock, and
-        never sooner or later because of its records.
+        Nothing is sent before the slots are durable (a `Diary` exists only then), and no message
+        from the coordinator changes the slots.
+        The device sends in the steps that it drew and, with dummy traffic, in all steps. Its times
+        depend neither on the machine's clock nor on the client's records.
 
     Args:
-        diary: its durable memory, open for as long as it runs.
-        trainer_of: builds what computes its updates, once the charter is known.
-        workshop: where updates are computed; a process of their own.
-        try_out: compute an update that nobody gets before it enrols, so that errors show.
-        tell: hears what its owner should know: that it takes part, and what it waits for. No step
-            is in it, and nothing at the time of a turn.
-        turned: hears how the turns stand when one has ended, which joins the client with a step.
-        cover: in every step that is not its own, send as much as if it were.
-        random_bytes: what is sent as cover; the operating system's.
-        source: what a client's own messages are drawn from; the operating system's.
+        diary: the device's durable state, open for as long as the device runs.
+        trainer_of: builds the update function, once the charter is known.
+        workshop: runs the update function; by default in a separate process.
+        try_out: compute one update before enrolment and discard it, so that errors show early.
+        tell: receives messages for the owner: that the device participates, and what it waits
+            for. They name no step, and none is sent at the time of a participation.
+        on_outcome: receives the tally of outcomes when a participation has ended; a log of these
+            calls links the client to its steps.
+        cover: send dummy traffic in every other step, as much as in a participation.
+        random_bytes: bytes of the dummy traffic; by default the operating system's.
+        source: randomness of a client's messages; by default the operating system's.
     """
 
     def __init__(
@@ -70,7 +82,7 @@ class TaskDevice:
         workshop: Workshop = in_a_process,
         try_out: bool = True,
         tell: Callable[[str], object] = lambda _: None,
-        turned: Callable[[Counter[str]], object] = lambda _: None,
+        on_outcome: Callable[[Counter[str]], object] = lambda _: None,
         random_bytes: ByteStream = system_bytes,
         source: Source | None = None,
     ) -> None:
@@ -79,17 +91,22 @@ class TaskDevice:
         self._trainer_of, self._workshop, self._cover = trainer_of, workshop, cover
         self._pace, self._random_bytes, self._source = pace or Pace(), random_bytes, source
         self._remote = Remote(link, diary)
-        self._tries_out, self._tell, self._turned, self._waits = try_out, tell, turned, False
+        self._tries_out, self._tell, self._on_outcome, self._waits = (
+            try_out,
+            tell,
+            on_outcome,
+            False,
+        )
 
     async def run(self) -> Counter[str]:
-        """Take part until there is nothing left to do; what became of its turns.
+        """Participate until no step is left; returns the number of participations by outcome.
 
         Raises:
-            RemoteProtocolError: the coordinator broke the protocol, was set back, does not
-                accept the invitation, or gave no answer for too long.
-            StorageError: its state cannot be made durable.
-            ParameterError: records that do not fit the task, or no update can be computed.
-            UnsupportedError: cover where it would hide nothing.
+            RemoteProtocolError: the coordinator broke the protocol, restored an old ledger, refused
+                the invitation, or did not answer within the patience of the limits.
+            StorageError: the device's state cannot be made durable.
+            ParameterError: the records do not fit the task, or no update can be computed.
+            UnsupportedError: dummy traffic for a release rule where it would hide nothing.
         """
         charter = await self._patiently(self._remote.charter)
         self._pace.follow(charter)
@@ -104,8 +121,8 @@ class TaskDevice:
     async def _take_part(
         self, charter: Charter, trainer: UpdateFunction, heard: float
     ) -> Counter[str]:
-        """From the first contact to the last turn; what became of them."""
-        turns = Turns(
+        """Run the device from its preparation to its last participation; the tally of outcomes."""
+        actions = StepActions(
             self._remote,
             charter,
             trainer,
@@ -115,31 +132,35 @@ class TaskDevice:
             random_bytes=self._random_bytes,
             source=self._source,
         )
+        # Prepare before enrolment: fetch and check the charter's graph, or compute an update once.
         if isinstance(trainer, FetchingUpdates):
             await self._pace.until_ready(heard)
             heard = self._pace.now()
             await trainer.fetch(self._artefact)
         elif self._tries_out:
             await self._try_out(trainer, charter)
+        # Enrol at a whole multiple of a fixed time: how long preparation took must not show.
         await self._pace.until_ready(heard)
         await self._patiently(self._enrol)
         memory = self._diary.memory
         ahead = memory.tally()["to come"]
         self._tell(f"client {memory.client} of task {charter.task[:16]}: {ahead} turns to come")
+        # Act on one step after another, and report each change of the tally.
         tally = memory.tally()
-        while await self._step(turns):
+        while await self._step(actions):
             if memory.tally() != tally:
                 tally = memory.tally()
-                self._turned(tally)
+                self._on_outcome(tally)
         return memory.tally()
 
     async def _try_out(self, trainer: UpdateFunction, charter: Charter) -> None:
-        """Compute an update that nobody gets, so that an error is not found in a turn.
+        """Compute an update and discard it, so that an error shows before the first participation.
 
-        That it takes too long is no reason to stay away: only somebody with many records does.
+        Exceeding the time limit is no error: a device that stayed away for it would reveal that its
+        client has many records.
 
         Raises:
-            ParameterError: it fails.
+            ParameterError: the computation fails.
         """
         parameters = np.zeros(charter.encoding.dimension, np.float32)
         compute = partial(trainer.update, parameters, self._diary.memory.client)
@@ -147,20 +168,20 @@ class TaskDevice:
             await self._workshop(compute, charter.timing.compute_seconds or 0.0)
         except UnfinishedError as error:
             if not error.late:
-                raise ParameterError("update", str(error), "one that can be computed") from None
-            self._tell(f"the update was tried out, and {error}: this device would send zeros")
+                raise ParameterError("update", str(error), "a function without error") from None
+            self._tell(f"before enrolment, {error}: in a step this device would send zeros")
 
     async def _artefact(self, named: Artefact) -> bytes:
         return await self._patiently(lambda: self._remote.artefact(named))
 
-    async def _step(self, turns: Turns) -> bool:
-        """Look at the step in progress and sleep; False when it may leave."""
+    async def _step(self, actions: StepActions) -> bool:
+        """Act on the step in progress, then sleep; returns False when no step is left."""
         status = await self._patiently(self._remote.status)
         if status.phase is StepPhase.FINISHED:
-            turns.over()
+            actions.over()
             return False
         try:
-            after = await turns.at(status)
+            after = await actions.at(status)
         except (UnreachableError, GoneError) as error:
             unreachable = error if isinstance(error, UnreachableError) else None
             await self._pace.after_failure(unreachable)
@@ -172,14 +193,14 @@ class TaskDevice:
         if after is After.AWAIT_ANSWERS:
             await self._pace.until_answers(status)
         elif after is After.DONE:
-            following = turns.next_after(status.step)
+            following = actions.next_after(status.step)
             if following is None:
                 return False
             await self._pace.until_step(status, following)
         return True
 
     async def _enrol(self) -> None:
-        """Tell the coordinator its key; a second time changes nothing."""
+        """Register the device's public key with the coordinator; a repetition changes nothing."""
         memory = self._diary.memory
         if memory.enrolled:
             return
@@ -192,20 +213,21 @@ class TaskDevice:
         receipt = await self._link.post(memory, enrolments_path(), -1, body)
         if receipt.answer is not WireAnswer.ACCEPTED:
             reason = receipt.detail or receipt.answer.value
-            raise RemoteProtocolError(f"the invitation is not accepted: {reason}")
+            raise RemoteProtocolError(f"the coordinator refuses the invitation: {reason}")
         memory.enrolled, memory.receipt = True, receipt
         self._diary.keep()
 
-    async def _patiently(self, ask: Callable[[], Awaitable[Said]]) -> Said:
-        """An answer, however often it must be asked for."""
+    async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Answer to a request that is repeated until one arrives or patience ends."""
         while True:
+            # Notify the owner once when the first answer is slow.
             asked = asyncio.ensure_future(ask())
             try:
                 await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
                 if not asked.done():
                     self._wait("no answer yet")
-                said = await asked
-            except UnreachableError as error:
+                answer = await asked
+            except UnreachableError as error:  # pause, longer each time, then repeat the request
                 self._wait(str(error))
                 await self._pace.after_failure(error)
             else:
@@ -213,12 +235,12 @@ class TaskDevice:
                 if self._waits:
                     self._tell("the coordinator answers")
                 self._waits = False
-                return said
+                return answer
             finally:
                 asked.cancel()
 
     def _wait(self, reason: str) -> None:
-        """Say once what it waits for."""
+        """Notify the owner, once per wait, of what the device waits for."""
         if not self._waits:
             self._tell(f"waiting for {self._link.address}: {reason}")
         self._waits = True

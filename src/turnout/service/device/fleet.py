@@ -1,9 +1,12 @@
-"""Many devices for a trial: coroutines in a few processes, a state file for each device.
+"""Many devices for a trial: coroutines in a few processes, with one state file per device.
 
-`run_fleet` runs them; `Watch` compares their participations with what the scheme expects. That is
-for trials only: the owner of a fleet holds all records and keys, where a real device knows its own
-turns alone. State files outlive a killed process, but not a power cut: one disk cannot sync for
-hundreds of devices in time.
+`run_fleet` runs a `Trial` and returns a `FleetResult`; `Standing` counts participations and
+compares them with their expectation under the scheme; `Watch` notices a coordinator that stops
+answering. `turnout fleet` prints the result.
+
+For trials only: the owner of a fleet holds all records, keys and participations, whereas a real
+device knows its own alone. State files survive a killed process but not a power cut: one disk
+cannot sync for hundreds of devices in time.
 """
 
 from __future__ import annotations
@@ -45,10 +48,10 @@ from turnout.service.device.working import UnfinishedError, Work, Workshop, in_a
 
 _AHEAD = "to come"
 _REASONS = {
-    "late": "they came late: steps are too short for so many devices in one process; more "
-    "--processes, or longer steps",
-    "missed": "their steps went by: the devices were not there, or too busy to look",
-    "unconfirmed": "no receipt came back for them",
+    "late": "their updates arrived late: steps are too short for so many devices in one process; "
+    "use more --processes, or longer steps",
+    "missed": "their steps ended while the devices were not running, or too busy",
+    "unconfirmed": "no receipt arrived for them",
     "passed over": "their steps were closed before the update was sent",
     _AHEAD: "their devices ended early",
 }
@@ -56,12 +59,13 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The states of the turns of some devices.
+    """Counts of the participations of some devices.
 
     Attributes:
-        tally: how many turns ended how, or are to come.
-        taken: those in which a device came and was taken.
-        expected, variance: turns that the law lets expect by now, and its bound.
+        tally: number of participations by outcome, those still to come included.
+        taken: participations that the coordinator counted.
+        expected: expectation of the participations so far, under the scheme's participation.
+        variance: upper bound on the variance of their number.
     """
 
     tally: Counter[str] = field(default_factory=Counter)
@@ -70,7 +74,7 @@ class Standing:
     variance: float = 0.0
 
     def __add__(self, other: Standing) -> Standing:
-        """Both together; clients draw independently."""
+        """Sum of both; variances add because clients draw independently."""
         return Standing(
             self.tally + other.tally,
             self.taken + other.taken,
@@ -79,19 +83,22 @@ class Standing:
         )
 
     def warning(self) -> str:
-        """The warnings of counts far below their expectation; empty where there are none."""
+        """A warning with the main reason if the count is far below its expectation; else empty."""
         if not is_far_below(self.taken, self.expected, self.variance):
             return ""
-        said = f"{self.taken} of {self.expected:.0f} expected turns were taken"
+        counts = f"{self.taken} of {self.expected:.0f} expected turns were taken"
         lost = {what: self.tally[what] for what in _REASONS if self.tally[what]}
         if not lost:
-            return f"{said}; the devices drew {self.tally.total()}"
+            return f"{counts}; the devices drew {self.tally.total()}"
         most = max(lost, key=lambda what: lost[what])
-        return f"{said}; {lost[most]} {most}: {_REASONS[most]}"
+        return f"{counts}; {lost[most]} {most}: {_REASONS[most]}"
 
 
 def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
-    """The states of the turns of devices after that many steps."""
+    """Counts of the participations of devices after the first ``steps`` steps.
+
+    ``asks_one``: of several check-ins one is chosen to send its update; the others count as taken.
+    """
     tally = sum((memory.tally() for memory in memories), Counter[str]())
     taken = tally["accepted"]
     if asks_one:
@@ -101,16 +108,16 @@ def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing
     if not memories:
         return Standing(tally)
     clients = [memory.client for memory in memories]
-    law, population = participation_from_dict(memories[0].law), memories[0].population
-    return Standing(tally, taken, *expected_turns(law, population, clients, steps))
+    participation, population = participation_from_dict(memories[0].law), memories[0].population
+    return Standing(tally, taken, *expected_turns(participation, population, clients, steps))
 
 
 class Watch:
-    """Whether the coordinator answers, as all devices of a process notice it together.
+    """Observes for all devices of a process whether the coordinator still answers.
 
     Attributes:
-        step: the highest step that it said is in progress.
-        finished: whether it said that all steps are over.
+        step: the highest step in progress that the coordinator reported.
+        finished: whether the coordinator reported that all steps are over.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -120,32 +127,32 @@ class Watch:
         self.step, self.finished = 0, False
 
     def heard(self) -> None:
-        """An answer came."""
+        """Note that an answer arrived."""
         self._heard_at, self._failed_at = self._now(), None
 
     def failed(self) -> None:
-        """No answer came."""
+        """Note that a request had no answer."""
         if self._failed_at is None:
             self._failed_at = self._now()
 
     def quiet_seconds(self) -> float:
-        """Since the last answer; nobody may have asked."""
+        """Seconds since the last answer, whether or not there were requests."""
         return self._now() - self._heard_at
 
     def silent_seconds(self) -> float:
-        """Since the first question without an answer after the last answer; 0 without one."""
+        """Seconds since the first unanswered request after the last answer; 0 without one."""
         return 0.0 if self._failed_at is None else self._now() - self._failed_at
 
-    def told(self, status: bytes) -> None:
-        """A status came; devices read it strictly, here a word in it is enough."""
+    def note_status(self, status: bytes) -> None:
+        """Note step and phase of a status; other contents are for the devices to check."""
         with suppress(ValueError, TypeError, KeyError):
-            said = json.loads(status)
-            self.step = max(self.step, int(said["step"]))
-            self.finished = said["phase"] == StepPhase.FINISHED.value
+            fields = json.loads(status)
+            self.step = max(self.step, int(fields["step"]))
+            self.finished = fields["phase"] == StepPhase.FINISHED.value
 
 
 class WatchedLink(Link):
-    """A link that many devices share, and that notices whether anything comes back."""
+    """A link that many devices share; it reports answers and their absence to a `Watch`."""
 
     def __init__(self, watch: Watch, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -159,19 +166,19 @@ class WatchedLink(Link):
             raise
         self._watch.heard()
         if STATUS_PATH in arguments:
-            self._watch.told(answer[-1])
+            self._watch.note_status(answer[-1])
         return answer
 
 
 _TOLD_EVERY_SECONDS = 0.5
 _CONNECTIONS = 32
 _LOOKED_EVERY_SECONDS = 2.0
-"""So often somebody asks for the status: a coordinator that finished may be gone soon."""
+"""Interval of status requests; a finished coordinator may stop soon afterwards."""
 _STATUS_BYTES = 1 << 14
 PATIENCE_SECONDS = 120.0
 
 Tell = Callable[[Standing], None]
-"""Hears now and then how the turns stand."""
+"""Receives the counts of participations every now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +186,15 @@ class Trial:
     """Settings that all processes of a fleet share.
 
     Attributes:
-        data: the data set that the simulation would deal; None takes the plan's.
-        patience_seconds: all devices end once the coordinator gave none of them any answer for
-            so long. Where it said before that all steps are over, they end at once.
+        url: the coordinator's address.
+        tokens: the invitations, one per device.
+        data: name of the data set that is dealt to the devices; None for the plan's.
+        folder: folder of the state files.
+        ca: file of certificates (PEM) to trust.
+        cover: send dummy traffic in the steps that a device did not draw.
+        allow_http: accept ``http://`` to another machine.
+        patience_seconds: all devices end when the coordinator has answered none of them for this
+            time; once it has reported that all steps are over, they end at once.
     """
 
     url: str
@@ -198,9 +211,9 @@ class Trial:
 
     @property
     def limits(self) -> Limits:
-        """The waiting times of a device; the fleet's patience ends before the device's own.
+        """Waiting times of one device; the fleet's patience ends before that of a device.
 
-        A trial may be started before its coordinator is; it should not begin half a minute late.
+        Pauses are short, since a trial is often started before its coordinator.
         """
         own = max(3600.0, 2 * self.patience_seconds)
         return Limits(longest_backoff_seconds=2.0, patience_seconds=own)
@@ -208,14 +221,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """The outcomes of the turns of a fleet's devices.
+    """Outcomes of a fleet's devices.
 
     Attributes:
-        standing: how the turns stand in the end, beside what the law lets expect.
-        failures: error text → how many devices ended with it.
-        error: the kind of a failure, None where all went well; a `TurnoutError` class.
-        gone: devices that ended because the coordinator was gone before all steps were over.
-        left: turns that those had ahead.
+        standing: final counts of participations, with their expectation.
+        failures: error text → number of devices that ended with it.
+        error: class of one failure, a `TurnoutError`; None without failures.
+        gone: devices that ended because the coordinator stopped answering before the last step.
+        left: participations that these devices had left.
     """
 
     standing: Standing
@@ -225,7 +238,7 @@ class FleetResult:
     left: int = 0
 
     def __add__(self, other: FleetResult) -> FleetResult:
-        """Both together."""
+        """Sum of both."""
         return FleetResult(
             self.standing + other.standing,
             self.failures + other.failures,
@@ -236,7 +249,11 @@ class FleetResult:
 
 
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
-    """The first tokens of a file, one a line."""
+    """The first ``devices`` tokens of a file with one token per line; all for None.
+
+    Raises:
+        ParameterError: no such file, no tokens, or fewer than ``devices``.
+    """
     try:
         lines = path.read_text("utf-8-sig").split()
     except (OSError, UnicodeDecodeError):
@@ -250,18 +267,20 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
 
 
 async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
-    """All devices of one process, until each is done."""
+    """Run all devices of one process until each has finished."""
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
+        # Open every state file first: one in use or damaged ends the trial before any request.
         diaries = [
             Diary(opened.enter_context(StateFile(place_in(trial.folder, each), synced=False)), each)
             for each in invitations
         ]
         async with connection(trial.ca, connections=_CONNECTIONS) as http:
             watch = Watch(asyncio.get_running_loop().time)
+            # All devices share one link, one trainer and as many workshops as there are processors.
             link = WatchedLink(watch, http, trial.url, allow_http=trial.allow_http)
-            crowd = _Crowd(diaries, link, watch, trial.patience_seconds)
-            trainer_of = crowd.told_by(trainer_on_dealt(trial.data))
+            group = _DeviceGroup(diaries, link, watch, trial.patience_seconds)
+            trainer_of = group.noting_terms(trainer_on_dealt(trial.data))
             workshop = shared(os.cpu_count() or 1)
             devices = [
                 TaskDevice(
@@ -271,15 +290,15 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
                     cover=trial.cover,
                     pace=Pace(trial.limits),
                     workshop=workshop,
-                    try_out=False,  # of one trainer for all, which was
+                    try_out=False,  # building the one trainer of all devices tried it out
                 )
                 for each in zip(invitations, diaries, strict=True)
             ]
-            return await crowd.run(devices, tell)
+            return await group.run(devices, tell)
 
 
 def shared(places: int) -> Workshop:
-    """A workshop with so many places; who waits for one has less time to compute."""
+    """Workshop that runs at most ``places`` computations at once; waiting counts as computing."""
     free = asyncio.Semaphore(places)
 
     async def workshop(work: Work, seconds: float) -> NDArray[np.floating]:
@@ -287,17 +306,20 @@ def shared(places: int) -> Workshop:
             async with asyncio.timeout(seconds), free:
                 return await in_a_process(work, seconds)
         except TimeoutError:
-            raise UnfinishedError(f"it took more than {seconds:g} seconds", late=True) from None
+            raise UnfinishedError(
+                f"the update took more than {seconds:g} seconds", late=True
+            ) from None
 
     return workshop
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
-    """All devices of a trial, dealt to processes."""
+    """Run all devices of a trial, divided among processes."""
     shares = min(processes, len(trial.tokens))
     parts = [replace(trial, tokens=trial.tokens[i::processes]) for i in range(shares)]
     if len(parts) == 1:
         return asyncio.run(run_devices(trial, tell))
+    # Spawned workers report counts and their result through a queue.
     context = multiprocessing.get_context("spawn")
     queue: SimpleQueue[tuple[int, Standing | FleetResult]] = context.SimpleQueue()
     workers = [
@@ -315,7 +337,7 @@ def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
 
 
 def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
-    """One process of a fleet."""
+    """Run one process of a fleet."""
     import torch
 
     torch.set_num_threads(1)
@@ -330,29 +352,31 @@ def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
 
 
 def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult:
-    """The results of all processes, progress told in between."""
+    """Sum of the results of all processes; ``tell`` receives the counts in the meantime."""
     latest: dict[int, Standing] = {}
     results: dict[int, FleetResult] = {}
     while len(results) < len(workers):
+        # Without news, look for a process that ended without a result.
         if queue.empty():
             alive = [i for i, worker in enumerate(workers) if worker.is_alive()]
             lost = set(range(len(workers))) - set(alive) - set(results)
             if lost and queue.empty():
-                raise StorageError(f"{len(lost)} process(es) of the fleet ended early")
+                raise StorageError(f"{len(lost)} process(es) of the fleet ended without a result")
             workers[alive[0]].join(_TOLD_EVERY_SECONDS) if alive else None
             continue
-        index, said = queue.get()
-        if isinstance(said, FleetResult):
-            results[index] = said
-            latest[index] = said.standing
+        # The sum of each process's newest counts is the fleet's.
+        index, news = queue.get()
+        if isinstance(news, FleetResult):
+            results[index] = news
+            latest[index] = news.standing
         else:
-            latest[index] = said
+            latest[index] = news
         tell(sum(latest.values(), Standing()))
     return sum(results.values(), FleetResult(Standing(), Counter(), None))
 
 
-class _Crowd:
-    """The devices of one process, and what they notice together."""
+class _DeviceGroup:
+    """The devices of one process, with their shared observation of the coordinator."""
 
     def __init__(
         self, diaries: Sequence[Diary], link: Link, watch: Watch, patience_seconds: float
@@ -361,19 +385,23 @@ class _Crowd:
         self._link, self._watch, self._patience = link, watch, patience_seconds
         self._asks_one = False
 
-    def told_by(self, trainer_of: TrainerOf) -> TrainerOf:
-        """The same trainers; whoever asks for one knows the terms."""
+    def noting_terms(self, trainer_of: TrainerOf) -> TrainerOf:
+        """The same trainer builder, which also notes the charter's release rule."""
 
-        def told(charter: Charter) -> UpdateFunction:
+        def build(charter: Charter) -> UpdateFunction:
             self._asks_one = charter.asks_one
             return trainer_of(charter)
 
-        return told
+        return build
 
     async def run(self, devices: Sequence[TaskDevice], tell: Tell) -> FleetResult:
-        """Every device until it is done, or nobody answers; one that fails ends no other."""
+        """Run every device until it ends or the coordinator stops answering.
+
+        A device that fails ends no other device.
+        """
         runs = [asyncio.ensure_future(device.run()) for device in devices]
         looking = asyncio.ensure_future(self._look())
+        # Report counts until all have ended, then cancel the rest.
         try:
             pending: set[asyncio.Future[Counter[str]]] = set(runs)
             while pending and not self._is_over():
@@ -386,12 +414,12 @@ class _Crowd:
         return self._result(runs)
 
     def _is_over(self) -> bool:
-        """Whether nobody will answer any more."""
+        """Whether the coordinator has been silent for longer than the patience."""
         silent = self._watch.silent_seconds()
         return silent > (0.0 if self._watch.finished else self._patience)
 
     async def _look(self) -> None:
-        """Ask for the status while no device does: all of them may sleep until a later step."""
+        """Request the status while no device does: all may sleep until a later step."""
         while True:
             await asyncio.sleep(_LOOKED_EVERY_SECONDS)
             if self._watch.quiet_seconds() >= _LOOKED_EVERY_SECONDS:
@@ -402,14 +430,15 @@ class _Crowd:
         return standing(self._memories, steps, self._asks_one)
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
-        """The outcomes of all runs; those that were cut short are cancelled."""
+        """Outcomes of all runs; those that were cut short are cancelled."""
         cut = [memory for run, memory in zip(runs, self._memories, strict=True) if run.cancelled()]
         errors = [
             error for run in runs if not run.cancelled() and (error := run.exception()) is not None
         ]
-        for error in errors:
+        for error in errors:  # any other error is a defect
             if not isinstance(error, TurnoutError):
                 raise error
+        # Cancelled devices are a failure only if steps were left when the coordinator fell silent.
         gone = 0 if self._watch.finished else len(cut)
         steps = self._watch.step if gone else sys.maxsize
         ahead = ("to come", "checked in")
@@ -420,7 +449,7 @@ class _Crowd:
 
 
 def _kind(error: BaseException) -> type[TurnoutError]:
-    """A kind of error that any process knows."""
+    """Class of an error, as one of three that any process can import."""
     if isinstance(error, StorageError):
         return StorageError
     return RemoteProtocolError if isinstance(error, ProtocolError) else TurnoutError

@@ -1,7 +1,9 @@
-"""One request at a time to the coordinator: signed, bounded, and never trusted to have arrived.
+"""Requests to the coordinator: signed, with answers of bounded size.
 
-A request that brings nothing back raises `UnreachableError`: the caller may send the same bytes
-again, with a new nonce, because the coordinator answers copies alike.
+`Link` sends one request at a time and never repeats it. A request without an answer raises
+`UnreachableError`; it may have arrived or not. The caller may send the same bytes again with a new
+nonce, because the coordinator gives repetitions the same answer. `remote` and `step_actions` send
+through it.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ _LONGEST_RETRY_AFTER = 3600.0
 
 
 class UnreachableError(RemoteProtocolError):
-    """Nothing came back that says what became of a request.
+    """No answer arrived that says whether a request was accepted.
 
     Attributes:
-        retry_after: seconds that the coordinator asked to wait, 0 if it did not.
+        retry_after: seconds to wait that the coordinator asked for; 0 without them.
     """
 
     def __init__(self, reason: str, retry_after: float = 0.0) -> None:
@@ -47,19 +49,20 @@ class UnreachableError(RemoteProtocolError):
 
 
 class GoneError(RemoteProtocolError):
-    """The coordinator does not have, or no longer has, what was asked for."""
+    """The coordinator does not have, or no longer has, the requested resource."""
 
 
 class Link:
-    """The coordinator behind one address.
+    """The coordinator at one address.
 
     Args:
-        http: carries the requests; one may serve many devices.
+        http: the HTTP client; one may serve many devices.
         url: the coordinator's address; paths of the protocol are appended.
-        allow_http: take ``http://`` to another machine, where whoever listens reads updates.
+        allow_http: accept ``http://`` to another machine; an eavesdropper can then read updates.
+        random_bytes: draws nonces; by default the operating system's.
 
     Raises:
-        ParameterError: no such address, or one without encryption.
+        ParameterError: an invalid address, or one without encryption.
     """
 
     def __init__(
@@ -82,9 +85,9 @@ class Link:
         """The body of a public resource, of at most ``limit`` bytes.
 
         Raises:
-            UnreachableError: nothing came back.
-            GoneError: there is no such thing.
-            RemoteProtocolError: anything else that is not a body of that size.
+            UnreachableError: no answer arrived.
+            GoneError: the coordinator does not have this resource.
+            RemoteProtocolError: any other answer than such a body.
         """
         status, body = await self._exchange("GET", path, limit)
         if status in (404, 410):
@@ -96,12 +99,20 @@ class Link:
     async def post(
         self, memory: Memory, path: str, step: int, body: bytes, body_format: str = ""
     ) -> WireReceipt:
-        """The outcome of a signed request; ``body_format`` names that of an update.
+        """The coordinator's receipt for a signed request.
+
+        Args:
+            memory: holds the client's key and its newest ledger head, which the request shows.
+            path: of the request.
+            step: that the receipt must name; −1 for an enrolment.
+            body: the bytes that are sent.
+            body_format: name of the format of an update; empty for other requests.
 
         Raises:
-            UnreachableError: nothing came back; it may have arrived or not.
-            RemoteProtocolError: the answer is none, or about something else.
+            UnreachableError: no answer arrived; the request may have arrived or not.
+            RemoteProtocolError: the answer is no receipt, or one for another request.
         """
+        # The signature covers the body, its format, a fresh nonce and the newest ledger head.
         head = "" if memory.head is None else str(memory.head)
         nonce = self._random_bytes(NONCE_BYTES)
         enrols = path == enrolments_path()
@@ -112,14 +123,18 @@ class Link:
         headers = request.headers(memory.key.sign(request.canonical()))
         headers["Content-Type"] = "application/json" if enrols else "application/octet-stream"
         status, answer = await self._exchange("POST", path, _RECEIPT_BYTES, body, headers)
+        # A receipt counts only for this task, client and step.
         receipt = _receipt(status, answer)
         about = (receipt.task, receipt.client, receipt.step)
         if receipt.answer is WireAnswer.ACCEPTED and about != (memory.task, memory.client, step):
-            raise RemoteProtocolError("the coordinator's receipt is about something else")
+            raise RemoteProtocolError("the coordinator's receipt is for another request")
         return receipt
 
     async def tell(self, head: str) -> bool:
-        """Send a signed head, unsigned by anybody else; whether the coordinator took it."""
+        """Send a ledger head with the coordinator's signature; whether the coordinator accepted it.
+
+        The request names no client and bears no client's signature.
+        """
         headers = {"Content-Type": "text/plain"}
         try:
             status, _ = await self._exchange(
@@ -139,33 +154,40 @@ class Link:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        """Status and bounded body."""
-        # Compression would make lengths depend on contents.
+        """HTTP status and body of an answer, of at most ``limit`` bytes."""
+        # No compression: it would make the length of an answer depend on its contents.
         sent = {"Accept-Encoding": "identity"} | (headers or {})
         try:
             async with self._http.stream(
                 method, self._base + path, content=body, headers=sent
             ) as response:
+                # A status that asks to try again counts as no answer.
                 if response.status_code in _TRY_AGAIN:
                     raise UnreachableError(
                         f"HTTP {response.status_code}", _retry_after(response.headers)
                     )
                 if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise RemoteProtocolError("an answer is compressed, which was not asked for")
+                    raise RemoteProtocolError(
+                        "the coordinator compressed its answer against request"
+                    )
+                # Read the body in parts, and stop at the first byte beyond the limit.
                 received = bytearray()
                 async for part in response.aiter_bytes():
                     received += part
                     if len(received) > limit:
-                        raise RemoteProtocolError(f"an answer of more than {limit} bytes")
+                        raise RemoteProtocolError(
+                            f"the coordinator's answer has more than {limit} bytes"
+                        )
                 return response.status_code, bytes(received)
         except httpx.TransportError as error:
+            # A wrong certificate is final; any other failure of the network may pass.
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
                 raise RemoteProtocolError(f"the certificate is not accepted: {error}") from None
             raise UnreachableError(_reason(error)) from None
 
 
 def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
-    """TLS that trusts the certificates in a file, or the system's."""
+    """TLS context that trusts the certificates of a file, or the system's for None."""
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError):
@@ -173,8 +195,8 @@ def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
 
 
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:
-    """The HTTP client of a device's requests, to be closed by the caller."""
-    # Its log would join a device with a slot.
+    """HTTP client for a device's requests, to be closed by the caller."""
+    # A log of requests would link the device to its slots.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return httpx.AsyncClient(
@@ -186,7 +208,7 @@ def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncCl
 
 
 def _checked_address(url: str, allow_http: bool) -> str:
-    """The address without a slash at its end."""
+    """The address without a final slash, checked for scheme, host and encryption."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
@@ -196,13 +218,13 @@ def _checked_address(url: str, allow_http: bool) -> str:
         raise ParameterError("url", url, "https://HOST[:PORT]")
     if clear and not allow_http and not is_this_machine(parsed.host):
         raise ParameterError(
-            "url", url, "https:// (with http:// whoever listens reads the update; --allow-http)"
+            "url", url, "https://, or --allow-http, which lets an eavesdropper read updates"
         )
     return str(parsed).rstrip("/")
 
 
 def _receipt(status: int, body: bytes) -> WireReceipt:
-    """The receipt in an answer, or one that says that something in between refused."""
+    """The receipt in an answer; for a refusal by a proxy, a receipt of that refusal."""
     answer = _ANSWERS.get(status)
     if answer is None and 400 <= status < 500:
         return WireReceipt(WireAnswer.REFUSED, detail=f"HTTP {status}")
@@ -212,7 +234,7 @@ def _receipt(status: int, body: bytes) -> WireReceipt:
         receipt = WireReceipt.decoded(body)
     except ValueError as error:
         if answer is WireAnswer.ACCEPTED:
-            raise RemoteProtocolError(f"the coordinator's receipt is none: {error}") from None
+            raise RemoteProtocolError(f"the coordinator's receipt is invalid: {error}") from None
         return WireReceipt(answer, detail=f"HTTP {status}")
     if receipt.answer is not answer:
         raise RemoteProtocolError(f"HTTP {status} and '{receipt.answer}' contradict each other")
@@ -220,25 +242,25 @@ def _receipt(status: int, body: bytes) -> WireReceipt:
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    """The seconds of a Retry-After header; 0 without one, or where it is a date."""
+    """Seconds of the Retry-After header; 0 without one, or where it is a date."""
     text = headers.get("Retry-After", "")
     return min(float(text), _LONGEST_RETRY_AFTER) if text.isdecimal() else 0.0
 
 
 def _reason(error: httpx.TransportError) -> str:
-    """Why nothing came back, in a line."""
-    said = str(error).partition("\n")[0] or type(error).__name__
+    """Why no answer arrived, in one line."""
+    text = str(error).partition("\n")[0] or type(error).__name__
     if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
-        return f"what listens there does not speak TLS as it should ({said})"
+        return f"TLS to this address failed ({text})"
     if isinstance(error, httpx.RemoteProtocolError):
-        return f"what listens there does not answer in HTTP ({said})"
+        return f"this address does not answer in HTTP ({text})"
     if isinstance(error, httpx.ConnectError):
-        return f"nothing listens there, or it cannot be reached ({said})"
-    return said
+        return f"no connection to this address ({text})"
+    return text
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from."""
+    """The error and its chain of causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

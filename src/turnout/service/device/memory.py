@@ -1,10 +1,10 @@
-"""The persistent memory of a device: its key, its drawn slots and their states.
+"""Durable state of a device: its key, its drawn slots (the steps in which it participates).
 
-`Memory` is the content, `StateFile` the durable file, `Diary` the file with the lock that keeps it
-to one process. The slots are drawn once for the whole run. Drawing again would double the device's
-chances of a step, so a memory is either whole or refused. A file is written beside its place,
-synced and renamed, and the folder synced: after a kill or a power cut the old contents are there or
-the new ones, whole.
+`Memory` is the content, `StateFile` the durable file with its lock, and `Diary` both together;
+`device.TaskDevice` works on a `Diary`. `drawn_slots` draws the slots, once for the whole run. A
+second draw would double the device's chance of a step, so a damaged memory is refused, never
+replaced. The file is written next to its place, synced and renamed, and its folder is synced: after
+a kill or a power cut it has either the old contents or the new ones, complete.
 """
 
 from __future__ import annotations
@@ -33,35 +33,40 @@ from turnout.service.contract.wire import KEY_BYTES, Invitation, SignedHead, Wir
 FORMAT = "turnout-device-1"
 _DIGEST_BYTES = 32
 
-Law = dict[str, Any]
-"""A participation law as `spec.codec` writes it."""
+ParticipationFields = dict[str, Any]
+"""A participation as `schemes.codec` writes it."""
 
 
 @shows_shapes("task")
 @dataclass(slots=True, eq=False)
 class Memory:
-    """All that a device keeps between two starts.
+    """State of a device between two starts.
 
     Attributes:
-        coordinator_key: Ed25519 public key that signs heads.
-        population, law: what its slots were drawn by.
-        turns: its slots and where each stands.
-        enrolled: whether the coordinator knows its key.
-        head: the highest signed head that it saw; None before the first.
-        digests: slot → SHA-256 of the one update that it may send for it.
-        moments: slot → when the update leaves, in seconds before the end of the phase that takes
-            it; drawn before it is computed, and kept until it is answered.
-        messages: slot → the one update itself; kept until it is answered.
-        answers: slot → what became of what it sent.
+        task: digest of the charter, hexadecimal.
+        coordinator_key: Ed25519 public key that verifies ledger heads.
+        population: number of clients of the task.
+        law: the participation from which the slots were drawn.
+        client: the client's id.
+        key: the client's signing key.
+        participant: the client's slots and their states, as the protocol moves them.
+        enrolled: whether the coordinator has the client's public key.
+        head: the highest signed ledger head that the device saw; None before the first.
+        digests: slot → SHA-256 of the only update that the device may send for it.
+        moments: slot → moment of sending, in seconds before the end of the phase that accepts
+            updates; drawn before the update is computed, and kept until the answer arrives.
+        messages: slot → the update's bytes; kept until the answer arrives.
+        answers: slot → the coordinator's answer.
+        receipt: the newest receipt.
     """
 
     task: str
     coordinator_key: bytes
     population: int
-    law: Law
+    law: ParticipationFields
     client: int
     key: SigningKey
-    turns: Client
+    participant: Client
     enrolled: bool = False
     head: SignedHead | None = None
     digests: dict[int, bytes] = field(default_factory=dict)
@@ -74,29 +79,29 @@ class Memory:
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
         """A new memory: a new key, and slots drawn for the whole run."""
         slots = drawn_slots(invitation, OSRandomness() if source is None else source)
-        turns = Client(invitation.client, slots)
-        return cls(*_BEGUN(invitation), key=SigningKey.new(), turns=turns)
+        participant = Client(invitation.client, slots)
+        return cls(*_BEGUN(invitation), key=SigningKey.new(), participant=participant)
 
     def require(self, invitation: Invitation) -> None:
-        """Nothing where this memory began with the invitation."""
+        """Check that this memory was made from the invitation."""
         if _BEGUN(self) != _BEGUN(invitation):
             raise StorageError("the state file belongs to another task or another client")
 
     def forget_before(self, step: int) -> None:
-        """Give up what was not answered in earlier steps."""
+        """Delete moments and bytes of earlier steps, whose answers never arrived."""
         for held in (self.moments, self.messages):
             for slot in [slot for slot in held if slot < step]:
                 del held[slot]
 
     def tally(self) -> Counter[str]:
-        """The number of turns by outcome; no slots."""
+        """The number of participations by outcome; it reveals no slots."""
         return Counter(
             self.answers[slot].value if slot in self.answers else _WORDS.get(state, state.value)
-            for slot, state in self.turns.slots.items()
+            for slot, state in self.participant.slots.items()
         )
 
     def encoded(self) -> bytes:
-        """As bytes, with a digest by which damage is noticed: JSON, ASCII."""
+        """ASCII JSON of the memory, with a digest that reveals damage."""
         state = {
             "task": self.task,
             "coordinator_key": self.coordinator_key.hex(),
@@ -110,13 +115,13 @@ class Memory:
             "turns": [
                 {
                     "slot": slot,
-                    "state": stands.value,
+                    "state": slot_state.value,
                     "digest": self.digests[slot].hex() if slot in self.digests else None,
                     "answer": self.answers[slot].value if slot in self.answers else None,
                 }
                 | ({"moment": self.moments[slot]} if slot in self.moments else {})
                 | ({"message": self.messages[slot].hex()} if slot in self.messages else {})
-                for slot, stands in self.turns.slots.items()
+                for slot, slot_state in self.participant.slots.items()
             ],
         }
         document = {"format": FORMAT, "sha256": _digest(state), "state": state}
@@ -127,14 +132,14 @@ class Memory:
         """The memory that `encoded` wrote.
 
         Raises:
-            StorageError: anything else. The slots are then lost, and never drawn anew.
+            StorageError: any other contents; the slots are lost, and must not be drawn again.
         """
         try:
             document = json.loads(data)
             state, turns = document["state"], document["state"]["turns"]
             whole = (document["format"], document["sha256"]) == (FORMAT, _digest(state))
             if not whole:
-                raise ValueError("its digest is another one")
+                raise ValueError("its digest differs")
             memory = cls(
                 state["task"],
                 bytes.fromhex(state["coordinator_key"]),
@@ -155,41 +160,42 @@ class Memory:
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             raise StorageError(
-                "the state file is damaged. Its slots cannot be drawn anew, which would cost "
-                "privacy: this device does not take part any more"
+                "the state file is damaged: this client cannot participate any more, since drawing "
+                "its slots a second time would cost privacy"
             ) from None
         if len(memory.key.private) != KEY_BYTES or memory.encoded() != data:
-            raise StorageError("the state file is damaged: it does not read back as written")
+            raise StorageError("the state file is damaged: its contents are not canonical")
         return memory
 
 
 _BEGUN = attrgetter("task", "coordinator_key", "population", "law", "client")
-"""The fields that a memory takes over from its invitation, in their order."""
+"""The fields that a memory copies from its invitation, in their order."""
 _WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
 
 
 def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
-    """The steps of the whole run in which this client comes, rising.
+    """The steps of the whole run in which this client participates, ascending.
 
     Guarantees:
-        Exactly the law of the invitation, given that ``source`` is; nothing else goes in.
+        The steps are distributed exactly by the invitation's participation, if ``source`` is
+        uniform; they depend on nothing else.
 
     Raises:
-        ParameterError: an invitation that no law fits, or draws that can be foretold.
-        UnsupportedError: no device can draw its own slots under this law.
+        ParameterError: the invitation fits no participation, or ``source`` is predictable.
+        UnsupportedError: a client cannot draw its own slots under this participation.
     """
     if not source.secure:
-        raise ParameterError("source", type(source).__name__, "draws that nobody can foretell")
-    law, client = participation_from_dict(invitation.law), invitation.client
+        raise ParameterError("source", type(source).__name__, "an unpredictable source")
+    participation, client = participation_from_dict(invitation.law), invitation.client
     slots: list[int] = []
-    for block in blocks(law):
-        schedule = draw(law, invitation.population, block, source, client=client)
+    for block in blocks(participation):
+        schedule = draw(participation, invitation.population, block, source, client=client)
         slots += schedule.slots().tolist()
     return slots
 
 
 def _digest(state: Any) -> str:
-    """SHA-256 of the state, hexadecimal."""
+    """SHA-256 of the state's canonical JSON, hexadecimal."""
     text = json.dumps(state, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -198,17 +204,17 @@ _MODE = 0o600
 
 
 class StateFile:
-    """One file that is replaced as a whole, and a lock file beside it.
+    """One file that is replaced as a whole, with a lock file next to it.
 
-    The lock is the operating system's: it goes with the process, however that ends.
+    The operating system holds the lock and releases it when the process ends, also by a kill.
 
     Args:
-        path: of the file.
-        synced: whether contents outlive a power cut. Without, they outlive the process only: for
-            trials in which one disk stands for those of many devices.
+        path: path of the file.
+        synced: whether contents survive a power cut. Otherwise they survive the process alone:
+            for trials in which one disk serves many devices.
 
     Raises:
-        StorageError: (on entering) another process uses it, or the folder cannot be written.
+        StorageError: (on entering) another process holds the lock, or the folder is not writable.
     """
 
     def __init__(self, path: Path, *, synced: bool = True) -> None:
@@ -232,7 +238,7 @@ class StateFile:
             self._lock = None
 
     def load(self) -> bytes | None:
-        """The state that was stored last; None where nothing ever was."""
+        """The contents that were stored last; None before the first."""
         self._require_lock()
         try:
             return self._path.read_bytes()
@@ -242,10 +248,11 @@ class StateFile:
             raise StorageError(f"state file {self._path}: {_reason(error)}") from None
 
     def store(self, data: bytes) -> None:
-        """Replace the contents; on return they are durable.
+        """Replace the contents; they are durable on return.
 
         Raises:
-            StorageError: they may not be; the caller must not act on them.
+            StorageError: they may not be durable; the caller must not send anything that needs
+                them.
         """
         self._require_lock()
         partial = self._path.with_name(self._path.name + ".partial")
@@ -263,15 +270,15 @@ class StateFile:
 
 
 class Diary:
-    """A device's memory together with the file that holds it.
+    """A device's memory and its file.
 
     Guarantees:
-        There is a memory only once it is durable: slots are drawn and stored before this is
-        built, and never drawn a second time.
+        A diary exists only once its memory is durable: slots are drawn and stored before the
+        constructor returns, and never drawn a second time.
 
     Raises:
-        StorageError: the file is damaged, or of another task or client.
-        ParameterError: the invitation's law or id is none.
+        StorageError: the file is damaged, or belongs to another task or client.
+        ParameterError: the invitation has an invalid participation or client id.
     """
 
     def __init__(
@@ -287,12 +294,12 @@ class Diary:
             self.memory.require(invitation)
 
     def keep(self) -> None:
-        """Make the memory durable as it is now."""
+        """Write the memory to the file; it is durable on return."""
         self._file.store(self.memory.encoded())
 
 
 def default_place(invitation: Invitation) -> Path:
-    """The default file of a device's state: one for each user, task and client.
+    """Default path of a device's state file: one file for each user, task and client.
 
     ``$XDG_STATE_HOME/turnout/``, else ``~/.local/state/turnout/``.
     """
@@ -302,12 +309,12 @@ def default_place(invitation: Invitation) -> Path:
 
 
 def place_in(folder: Path, invitation: Invitation) -> Path:
-    """The state file of one device in a folder of many."""
+    """Path of one device's state file in a folder of many."""
     return folder / f"{invitation.task[:16]}-{invitation.client}.json"
 
 
 def _write(path: Path, data: bytes, synced: bool) -> None:
-    """A new file of its owner's alone."""
+    """Write a file that its owner alone can read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with open(os.open(path, flags, _MODE), "wb") as file:
         os.fchmod(file.fileno(), _MODE)
@@ -318,5 +325,5 @@ def _write(path: Path, data: bytes, synced: bool) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Why, as the end of a sentence."""
+    """The system's reason of an error, in lower case."""
     return (error.strerror or type(error).__name__).lower()

@@ -1,7 +1,8 @@
-"""When a device does what it does: pauses by chance, and the moments at which its bytes leave.
+"""Times of a device: random pauses, and the moments at which updates are sent.
 
-All of it follows from the schedule, the coordinator's answers and chance, and nothing from the
-client's records. Times are the event loop's; no clock of the machine is read.
+`Pace` computes and awaits them, `Limits` bounds them; `device` and `step_actions` use it. All times
+follow from the schedule, the coordinator's answers and random draws, never from the client's
+records. They are the event loop's, in seconds; the machine's clock is not read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from turnout.service.device.link import UnreachableError
 from turnout.service.device.remote import CoordinatorStatus
 
 Sleep = Callable[[float], Awaitable[None]]
-"""``await sleep(seconds)`` returns when so many seconds are over."""
+"""``await sleep(seconds)`` returns after that many seconds."""
 
 _LEAST_PREPARATION_SECONDS = 1.0
 _LONGEST_GAP_SECONDS, _LAST_PART = 1.0, 1 / 8
@@ -27,13 +28,13 @@ _LONGEST_GAP_SECONDS, _LAST_PART = 1.0, 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The waiting times of a device.
+    """Waiting times of a device, in seconds.
 
     Attributes:
-        recheck_seconds: the longest it sleeps before it asks again how far the run is.
-        first_backoff_seconds: the first pause after a request that brought nothing back.
-        longest_backoff_seconds: the longest such pause; they double.
-        patience_seconds: it gives up after so long without any answer.
+        recheck_seconds: the longest sleep before the next request for the status.
+        first_backoff_seconds: the first pause after a request without an answer.
+        longest_backoff_seconds: the longest such pause; pauses double up to it.
+        patience_seconds: the device ends after this time without any answer.
     """
 
     recheck_seconds: float = 600.0
@@ -51,15 +52,16 @@ class Limits:
 
 
 class Pace:
-    """Sleeps, and says for how long.
+    """Computes the times of a device and waits for them.
 
-    Guarantee: a moment leaves time for all that is computed before it, and comes before the end of
-    its phase; between the two it is uniform, by the operating system's randomness.
+    Guarantee: a moment of sending is uniform between two limits: the time at which computing ends
+        at
+    the latest, plus a gap, and the last eighth of the phase.
 
     Args:
-        limits: of waiting.
-        sleep: waits.
-        random_bytes: what chance is made of.
+        limits: bounds on waiting.
+        sleep: waits for a number of seconds.
+        random_bytes: source of all random times; by default the operating system's.
     """
 
     def __init__(
@@ -79,97 +81,99 @@ class Pace:
         self._failures, self._waited = 0, 0.0
 
     def follow(self, charter: Charter) -> None:
-        """Keep to a charter's schedule: short steps leave no time for long pauses."""
+        """Adopt a charter's schedule: short steps shorten the pauses."""
         self._timing = timing = charter.timing
         self._phase_seconds = timing.update_seconds(asks_one=charter.asks_one)
         self._compute_seconds = timing.compute_seconds or 0.0
-        # It looks within the first half of a phase, and so that there is room for a moment.
+        # A status request falls into the first half of the phase's time that is left for it.
         room = self._phase_seconds * (1 - _LAST_PART) - self._compute_seconds - self._gap()
         self._look_seconds = timing.check_in_seconds / 2 if charter.asks_one else room / 2
         self._shortest = min(self._shortest, timing.step_seconds / 20)
         self._longest = min(self._longest, timing.step_seconds / 4)
 
     def heard(self) -> None:
-        """The coordinator answered."""
+        """Note an answer of the coordinator: the patience begins anew."""
         self._waited = 0.0
 
     def succeeded(self) -> None:
-        """Resets the pause, for what had to be done is done."""
+        """Reset the pause after an action that is complete."""
         self._failures = 0
 
     async def after_failure(self, error: UnreachableError | None = None) -> None:
-        """A pause before the same is tried again, longer every time.
+        """Pause before a repetition; the pause doubles with each failure.
 
         Raises:
-            RemoteProtocolError: there was no answer for too long.
+            RemoteProtocolError: the pauses without an answer exceed the patience.
         """
         longest = min(self._longest, self._shortest * 2.0 ** min(self._failures, 30))
         self._failures += 1
         pause = self.spread(longest / 2, longest)
-        if error is not None:
+        if (
+            error is not None
+        ):  # at least the time that the coordinator asked for, up to a quarter more
             pause = max(pause, error.retry_after * self.spread(1.0, 1.25))
             self._waited += pause
             if self._waited > self._limits.patience_seconds:
-                raise RemoteProtocolError(f"given up: {error}")
+                raise RemoteProtocolError(f"no answer within the patience: {error}")
         await self._sleep(pause)
 
     def now(self) -> float:
-        """Seconds since some moment, by the event loop's clock."""
+        """The event loop's time in seconds."""
         return asyncio.get_running_loop().time()
 
     def has_room(self, phase_ends: float) -> bool:
-        """Whether an update can still be computed and sent in the phase."""
+        """Whether the phase leaves time to compute and send an update from now on."""
         return self._first_moment() <= self._last_moment(phase_ends)
 
     def moment(self, phase_ends: float) -> float | None:
-        """When an update leaves whose computing begins now; None where there is no room for it."""
+        """Random moment of sending an update whose computation begins now; None without time."""
         first, last = self._first_moment(), self._last_moment(phase_ends)
         return self.spread(first, last) if first <= last else None
 
     def late_moment(self, phase_ends: float) -> float:
-        """When an update leaves whose moment passed while nobody was there."""
+        """New random moment of sending, if the old one passed while the device was not running."""
         now = self.now()
         return self.spread(now, max(now, self._last_moment(phase_ends)))
 
     async def until(self, moment: float) -> None:
-        """Wait for a moment."""
+        """Wait until a moment of the event loop's time."""
         await self._sleep(max(0.0, moment - self.now()))
 
     async def until_ready(self, since: float) -> None:
-        """Wait until a whole number of fixed times since a moment are over, at least one.
+        """Wait until a whole number of time units has passed since a moment, at least one.
 
-        What is prepared of the records takes a time that depends on them, and that must not show.
-        The fixed time is the bound on computing, and no charter makes it shorter than a second.
+        Preparing the records takes a time that depends on them. Rounding it up to whole units hides
+        it, unless it exceeds a unit: the time limit of computing, or a second where that is longer.
         """
         unit = max(self._compute_seconds, _LEAST_PREPARATION_SECONDS)
         times = ceil((self.now() - since) / unit) or 1
         await self.until(since + times * unit)
 
     def _first_moment(self) -> float:
-        """The end of all that is computed if that begins now; then nothing else runs."""
+        """The earliest moment of sending if the computation begins now."""
         return self.now() + self._compute_seconds + self._gap()
 
     def _gap(self) -> float:
-        """From the end of computing to the first moment."""
+        """Seconds from the time limit of computing to the earliest moment of sending."""
         return min(_LONGEST_GAP_SECONDS, self._phase_seconds / 16)
 
     def _last_moment(self, phase_ends: float) -> float:
-        """So late that bytes still arrive, over a slow network too."""
+        """The latest moment of sending: the rest of the phase is for slow networks."""
         return phase_ends - self._phase_seconds * _LAST_PART
 
     async def until_answers(self, status: CoordinatorStatus) -> None:
-        """A pause until those who checked in are told who is asked."""
+        """Sleep until the coordinator tells checked-in clients which one was chosen."""
         await self._sleep(status.seconds_left + self.spread(0, self._timing.answer_seconds / 8))
 
     async def until_step(self, status: CoordinatorStatus, step: int) -> None:
-        """A pause until a later step is open, or until it is time to ask again."""
+        """Sleep until a later step is open, or until the next status request is due."""
         ahead = max(0, step - status.step - 1) * self._timing.step_seconds
         pause = status.seconds_to_next_step + ahead
         pause += self.spread(0, self._look_seconds)
-        if pause > self._limits.recheck_seconds:
+        if pause > self._limits.recheck_seconds:  # spread as well: devices must not return together
             pause = self._limits.recheck_seconds * self.spread(0.5, 1.0)
         await self._sleep(max(pause, self._shortest))
 
     def spread(self, low: float, high: float) -> float:
-        """A number between the two, by chance."""
+        """A uniform random number between ``low`` and ``high``."""
         return low + (high - low) * int.from_bytes(self._random_bytes(8), "little") / 2**64

@@ -1,8 +1,9 @@
-"""The coordinator as a device sees it: its status, its records, its charter and its models.
+"""The coordinator's status, charter, ledger records and models, checked by the device.
 
-Nothing here is believed because it was sent: a charter has the digest that the invitation names,
-a head the coordinator's signature, a record the digest that a head leads to, a model the digest
-that a record names.
+`Remote` fetches and checks them for `device` and `step_actions`; `CoordinatorStatus` is the parsed
+status. Each answer is checked against an earlier one: a charter against the digest in the
+invitation, a ledger head against the coordinator's signature, a record against the hash chain that
+ends in a head, a model against the digest in a record.
 """
 
 from __future__ import annotations
@@ -41,20 +42,22 @@ _CHARTER_BYTES, _STATUS_BYTES, _RECORDS_BYTES = 1 << 26, 1 << 14, 1 << 24
 
 
 class CoordinatorSetBackError(RemoteProtocolError):
-    """The coordinator's ledger is behind the one that this device saw, or is another one."""
+    """The coordinator's ledger does not extend the ledger that this device saw before."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorStatus:
-    """The coordinator's answer to "how far are you?".
+    """Progress of the run, as the coordinator reports it.
 
     Attributes:
         step: the step in progress; the number of steps when all are over.
-        seconds_left: to the end of the phase, by the coordinator's clock.
-        seconds_to_next_step: to the beginning of the next step.
-        head: how far its ledger is, signed.
-        model_steps: releases that went into the model that is handed out.
-        phase_ends: when the phase is over by the event loop's clock, or a little earlier.
+        phase: the phase of that step.
+        seconds_left: time to the end of the phase, by the coordinator's clock.
+        seconds_to_next_step: time to the beginning of the next step.
+        head: the signed ledger head.
+        model_steps: number of releases in the model that the coordinator serves.
+        phase_ends: end of the phase by the event loop's clock, never later than by the
+            coordinator's.
     """
 
     step: int
@@ -67,15 +70,15 @@ class CoordinatorStatus:
 
     @property
     def settled(self) -> bool:
-        """Whether model and ledger are those that the step in progress begins with."""
+        """Whether model and ledger are those at the beginning of the step in progress."""
         return self.head.head.steps == self.step == self.model_steps
 
     @classmethod
     def parsed(cls, data: bytes, task: str, steps: int) -> Self:
-        """The content of a body.
+        """The status in an answer's body.
 
         Raises:
-            RemoteProtocolError: another task, or not a status.
+            RemoteProtocolError: the body is no status, or names another task.
         """
         try:
             fields = json.loads(data)
@@ -89,7 +92,7 @@ class CoordinatorStatus:
                 _count(fields["model_steps"], steps),
             )
         except NOT_SO as error:
-            raise RemoteProtocolError(f"the coordinator's status is none: {error}") from None
+            raise RemoteProtocolError(f"the coordinator's status is invalid: {error}") from None
         if named != task:
             raise RemoteProtocolError("the coordinator serves another task")
         return status
@@ -97,13 +100,13 @@ class CoordinatorStatus:
 
 @dataclass(slots=True)
 class Remote:
-    """The charter, how far the run is, and the models.
+    """Fetches charter, status and models from the coordinator, and checks each.
 
     Guarantees:
-        A head that is behind what this device ever saw, or does not follow on it, is refused,
-        and the highest one is durable before anything is sent. A coordinator that shows one is
-        told the head that it is behind, so that it stops.
-        A model is one whose digest the charter or a record under a signed head names.
+        A ledger head that is behind the highest one that this device saw, or does not extend it,
+        is refused. The highest head is durable before anything is sent. The device then sends this
+        head to the coordinator, which stops when it sees it.
+        A model has the digest that the charter names, or a record under a signed ledger head.
     """
 
     link: Link
@@ -112,28 +115,29 @@ class Remote:
     _record: Record | None = None
 
     async def charter(self) -> Charter:
-        """The frozen terms, as the invitation names them."""
+        """The charter whose digest is in the invitation."""
         if self._charter is None:
             data = await self.link.get(CHARTER_PATH, _CHARTER_BYTES)
             self._charter = charter_of(data, self.diary.memory)
         return self._charter
 
     async def artefact(self, named: Artefact) -> bytes:
-        """The content that the charter names by digest.
+        """Bytes of an artefact, checked against the digest in the charter.
 
         Raises:
-            UnreachableError: nothing came back.
-            RemoteProtocolError: it is something else, or the coordinator has it not.
+            UnreachableError: no answer arrived.
+            RemoteProtocolError: other bytes, or the coordinator does not have the artefact.
         """
         return named.checked(await self.link.get(artefact_path(named.digest.hex()), named.size))
 
     async def status(self) -> CoordinatorStatus:
-        """The progress of the run; the ledger's head is remembered.
+        """Progress of the run; its ledger head is durable on return.
 
         Raises:
-            UnreachableError: nothing came back.
-            RemoteProtocolError: not a status.
-            SetBackError: the coordinator was set back; it was told, if it could be reached.
+            UnreachableError: no answer arrived.
+            RemoteProtocolError: the answer is no status.
+            CoordinatorSetBackError: the coordinator restored an old ledger; the newest ledger head
+                was sent to it, if it could be reached.
         """
         try:
             return await self._status()
@@ -142,9 +146,9 @@ class Remote:
             raise
 
     async def tell(self) -> bool:
-        """Show the coordinator the newest head that this device saw; whether it was heard.
+        """Send the coordinator the newest ledger head that this device saw; whether it accepted.
 
-        It may be done at any time. The message says nothing else, and not from whom it comes.
+        This is safe at any time: the message contains nothing else, and no client id.
         """
         head = self.diary.memory.head
         for pause in (*_TELLING_PAUSES, None):
@@ -152,19 +156,21 @@ class Remote:
                 break
             try:
                 return await self.link.tell(str(head))
-            except UnreachableError:  # which a coordinator that stops is, too
+            except UnreachableError:  # a coordinator that stops because of the head does not answer
                 if pause is not None:
                     await asyncio.sleep(pause)
         return False
 
     async def _status(self) -> CoordinatorStatus:
-        """See `status`."""
+        """The status, checked; `status` adds what follows a refusal."""
         charter, memory = await self.charter(), self.diary.memory
+        # The phase is timed from before the request: its end is never dated too late.
         asked = asyncio.get_running_loop().time()
         data = await self.link.get(STATUS_PATH, _STATUS_BYTES)
         status = CoordinatorStatus.parsed(data, memory.task, charter.steps)
         longest = charter.timing.update_seconds(asks_one=charter.asks_one)
         status = replace(status, phase_ends=asked + min(status.seconds_left, longest))
+        # A new ledger head must extend the one that the device saw; it is stored before use.
         seen, new = memory.head, status.head
         require_newer(seen, new, memory.task, memory.coordinator_key)
         if seen is None or new.head != seen.head:
@@ -175,7 +181,7 @@ class Remote:
         return status
 
     async def model(self, status: CoordinatorStatus) -> NDArray[np.float32]:
-        """The parameters that the step in progress begins with, shape ``(d,)``."""
+        """Parameters at the beginning of the step in progress, float32 ``(d,)``."""
         charter = await self.charter()
         digest = await self._model_digest(status.head.head, charter)
         size = 4 * charter.encoding.dimension
@@ -187,41 +193,41 @@ class Remote:
         return np.frombuffer(data, dtype="<f4").astype(np.float32)
 
     async def _model_digest(self, head: Head, charter: Charter) -> bytes:
-        """SHA-256 of the model at a head that was checked."""
+        """SHA-256 of the model at a checked ledger head."""
         if head.steps == 0:
             return charter.initial_model
         if self._record is None or self._record.head != head:
             records = await self._records(head.steps - 1)
             if not records or records[0].head != head:
-                raise RemoteProtocolError("the ledger's last record is not the one of its head")
+                raise RemoteProtocolError("the ledger's last record does not match the ledger head")
             self._record = records[0]
         return self._record.model_digest
 
     async def _follow(self, seen: Head, new: SignedHead) -> None:
-        """Nothing where the ledger goes on from ``seen`` to ``new``."""
+        """Check that the ledger's records lead from the head ``seen`` to the head ``new``."""
         at, until = seen, new.head.steps
         while at.steps < until:
             records = await self._records(at.steps)
             after = followed(self.diary.memory.task, at, records, until)
             if after == at:
-                raise RemoteProtocolError("the coordinator does not show its ledger's records")
+                raise RemoteProtocolError("the coordinator does not return its ledger's records")
             self._record = records[after.steps - at.steps - 1]
             at = after
         if at != new.head:
             raise CoordinatorSetBackError(
-                "the coordinator was set back: its records do not lead to its head"
+                "the coordinator was set back: its records do not lead to its ledger head"
             )
 
     async def _records(self, first: int) -> list[Record]:
-        """The ledger's records from a step on; maybe not all."""
+        """Ledger records from a step on; the coordinator may return fewer than exist."""
         return records_of(await self.link.get(f"{RECORDS_PATH}?from={first}", _RECORDS_BYTES))
 
 
 def charter_of(data: bytes, memory: Memory) -> Charter:
-    """The charter in a body, if it is the one that it was invited to.
+    """The charter in a body, checked against the invitation in the device's memory.
 
     Raises:
-        RemoteProtocolError: another task, participation, population or coordinator.
+        RemoteProtocolError: it has another digest, participation, population or coordinator key.
     """
     if hashlib.sha256(data).hexdigest() != memory.task:
         raise RemoteProtocolError("the charter is not the one that the invitation names")
@@ -229,8 +235,9 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
         charter = Charter.from_canonical(data)
     except StorageError as error:
         raise RemoteProtocolError(str(error)) from None
+    # The digest fixes the charter; its terms must also be those from which the slots were drawn.
     for what, held, named in (
-        ("participation law", participation_to_dict(charter.scheme.participation), memory.law),
+        ("participation", participation_to_dict(charter.scheme.participation), memory.law),
         ("population", charter.population, memory.population),
         ("coordinator key", charter.coordinator_key, memory.coordinator_key),
     ):
@@ -240,15 +247,15 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
 
 
 def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: bytes) -> None:
-    """Nothing where ``new`` is signed and not behind what the device saw.
+    """Check that the ledger head ``new`` is signed and not behind ``seen``.
 
     Raises:
-        RemoteProtocolError: a wrong signature.
-        SetBackError: the coordinator was set back.
+        RemoteProtocolError: the signature is wrong.
+        CoordinatorSetBackError: the ledger is shorter than before, or differs at the same length.
     """
     head = new.head
     if not verified(key, new.signature, head_bytes(task, head)):
-        raise RemoteProtocolError("the ledger's head does not bear the coordinator's signature")
+        raise RemoteProtocolError("the ledger head does not bear the coordinator's signature")
     if head.steps == 0 and head.digest.hex() != task:
         raise RemoteProtocolError("the ledger does not begin with the charter")
     if seen is None:
@@ -256,8 +263,8 @@ def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: byte
     forked = head.steps == seen.head.steps and head.digest != seen.head.digest
     if forked or head.steps < seen.head.steps:
         raise CoordinatorSetBackError(
-            f"the coordinator was set back: its ledger was seen at {seen.head.steps} releases, "
-            f"and is at {head.steps}{' other ones' if forked else ''} now"
+            f"the coordinator was set back: its ledger had {seen.head.steps} releases before, "
+            f"and has {head.steps}{' other ones' if forked else ''} now"
         )
 
 
@@ -266,33 +273,33 @@ def records_of(data: bytes) -> list[Record]:
     try:
         return [Record.from_document(fields) for fields in json.loads(data)["records"]]
     except NOT_SO as error:
-        raise RemoteProtocolError(f"the ledger's records are none: {error}") from None
+        raise RemoteProtocolError(f"the ledger's records are invalid: {error}") from None
 
 
 def followed(task: str, before: Head, records: list[Record], until: int) -> Head:
-    """The head after the records that follow on ``before``, up to ``until`` releases."""
+    """The ledger head after the records that follow ``before``, up to ``until`` releases."""
     try:
         for record in records:
             if before.steps < until:
                 before = require_chain(task, before, record)
     except StorageError:
         raise CoordinatorSetBackError(
-            "the coordinator was set back: its ledger does not go on from where it was seen"
+            "the coordinator was set back: its ledger does not extend the one seen before"
         ) from None
     return before
 
 
 def _count(value: object, limit: int) -> int:
-    """A whole number from 0 to ``limit``."""
+    """A JSON value, if it is a whole number from 0 to ``limit``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise ValueError(f"a whole number from 0 to {limit} was expected")
+        raise ValueError(f"expected a whole number from 0 to {limit}")
     return value
 
 
 def _seconds(value: object) -> float:
-    """A finite number of seconds of at least 0."""
+    """A JSON value, if it is a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("a number of seconds was expected")
+        raise ValueError("expected a number of seconds")
     if not 0.0 <= value < math.inf:
-        raise ValueError("a finite number of seconds of at least 0 was expected")
+        raise ValueError("expected a finite number of seconds of at least 0")
     return float(value)

@@ -1,4 +1,10 @@
-"""The computation of a device: the update of the charter's model on its own records."""
+"""Updates of the charter's model on a client's own records.
+
+`trainer_on`, `trainer_on_file` and `trainer_on_dealt` build the `UpdateFunction` of
+`turnout.service.device.step_actions`, once the charter is known: a `Trainer` (PyTorch), or
+`turnout.service.graphs.updates.GraphUpdates` where the charter names a graph. A charter whose plan
+contradicts its terms, or names code, is refused.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +22,30 @@ from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.computation import UPDATE_GRAPHS, Computation, checked_labels
-from turnout.service.device.turns import TrainerOf, UpdateFunction
+from turnout.service.device.step_actions import TrainerOf, UpdateFunction
 
-if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
+if TYPE_CHECKING:  # PyTorch and its users are imported when training begins.
     from turnout.learning.algorithm import FedSGD
     from turnout.plans import Plan
     from turnout.runs.workload import Workload
 
 
 OwnRecords = tuple[NDArray[Any], NDArray[Any]]
-"""Inputs and labels of one client, as `turnout.data.Records` has them."""
+"""Inputs and labels of one client, in the form of `turnout.data.Records`."""
 
 
 class Trainer:
-    """Updates by the learning package, one client at a time, for the devices of one process.
+    """Updates by `turnout.learning`, one client at a time, for the devices of one process.
 
-    Guarantee: an update depends on the parameters and on that client's own records alone, and
-    the same two give the same bits.
+    Guarantee: an update is a deterministic function of the parameters and of the client's own
+    records, bit for bit.
 
     Args:
         task: model and records.
-        only: whose records ``task`` holds as its client 0; None where it holds everybody's, each
-            under its own id.
-        clips: whether updates are clipped in ℓ2; a message clips its own in its own norm.
+        only: id of the only client, whose records are client 0 of ``task``; None where ``task``
+            holds the records of all clients under their own ids.
+        clips: whether updates are clipped in ℓ2; False under local trust, where the randomizer
+            clips in its own norm.
     """
 
     def __init__(self, task: FedSGD, only: int | None = None, *, clips: bool = True) -> None:
@@ -47,7 +54,7 @@ class Trainer:
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
         """The client's update, shape ``(d,)``; zero for a client without records."""
         if self._only is not None and client != self._only:
-            raise ParameterError("client", client, f"{self._only}, whose records are at hand")
+            raise ParameterError("client", client, f"{self._only}, the client with these records")
         position = client if self._only is None else 0
         chosen = np.array([position])
         if self._clips:
@@ -58,15 +65,15 @@ class Trainer:
 
 
 def npz_records(path: Path) -> OwnRecords:
-    """One client's records in an .npz file.
+    """One client's records from an .npz file.
 
     Args:
-        path: holds ``inputs``, uint8 (fractions of 255), float16 or float32, shape
-            ``(records, …)``, and ``labels``, a number or a row of numbers a record.
+        path: file with the arrays ``inputs``, shape ``(records, …)``, uint8 (fractions of 255),
+            float16 or float32, and ``labels``, a number or a row of numbers for each record.
 
     Raises:
-        ParameterError: no such file, or other arrays.
-        StorageError: it cannot be read.
+        ParameterError: the file does not exist, or has other arrays.
+        StorageError: the file cannot be read.
     """
     expected = "an .npz file with the arrays inputs and labels"
     try:
@@ -82,15 +89,15 @@ def npz_records(path: Path) -> OwnRecords:
 
 
 def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
-    """One client's records, if they are some.
+    """One client's records as arrays, checked.
 
     Raises:
-        ParameterError: no records, labels that are not a number or a row of numbers a record, or a
-            number that is not finite, which says its record.
+        ParameterError: there are no records, the labels are not a number or a row of numbers for
+            each record, or a number is not finite; the error names its record.
     """
     inputs, labels = np.asarray(inputs), np.asarray(labels)
     if labels.ndim not in {1, 2} or labels.dtype.kind not in "fiub" or labels.size == 0:
-        expected = "a number, or a row of numbers, a record"
+        expected = "a number or a row of numbers for each record"
         raise ParameterError("labels", (labels.dtype, labels.shape), expected)
     if inputs.ndim < 2:
         raise ParameterError("inputs", inputs.shape, "a shape (records, …)")
@@ -102,7 +109,7 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
 
 
 def _require_finite(name: str, numbers: NDArray[Any]) -> None:
-    """Refuse numbers of records that are missing or infinite: no update can be made of them."""
+    """Check that all numbers are finite; the error names the first record with another one."""
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
     record = int(np.argmin(np.isfinite(numbers).reshape(len(numbers), -1).all(1)))
@@ -111,9 +118,10 @@ def _require_finite(name: str, numbers: NDArray[Any]) -> None:
 
 
 def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
-    """A trainer for one client who holds all of ``records``.
+    """Builder of the update function of one client, which holds all of ``records``.
 
-    Where the charter names a graph, that is what computes; else the plan's model, in PyTorch.
+    If the charter names a graph, the graph computes the update; otherwise the plan's model does,
+    in PyTorch.
     """
 
     def build(charter: Charter) -> UpdateFunction:
@@ -137,10 +145,10 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
 
 def trainer_on_file(path: Path, client: int) -> TrainerOf:
-    """A trainer for one client whose records are in a file.
+    """Builder of the update function of one client with its records in a file.
 
-    An .npz file has the arrays inputs and labels (`npz_records`); of any other the charter's plan
-    says what the columns are.
+    An .npz file has the arrays inputs and labels (`npz_records`). For any other file the charter's
+    plan names the columns.
     """
     if path.suffix == ".npz":
         return trainer_on(npz_records(path), client)
@@ -161,9 +169,10 @@ def trainer_on_file(path: Path, client: int) -> TrainerOf:
 
 
 def trainer_on_dealt(name: str | None = None) -> TrainerOf:
-    """A trainer for many clients of a trial, who hold what the simulation's clients hold.
+    """Builder of one trainer for all clients of a trial, with the records of a simulation.
 
-    ``name`` is the data set's; None takes the plan's own.
+    Args:
+        name: of the data set, which must be the plan's; None accepts the plan's.
     """
     built: dict[str, Trainer] = {}
 
@@ -181,8 +190,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
                 raise ParameterError(
                     "population", charter.population, f"at most the {len(data.train)} records"
                 )
-            law = charter.scheme.participation
-            workload = Workload(plan, data, charter.population, law)
+            workload = Workload(plan, data, charter.population, charter.scheme.participation)
             built[charter.task] = _trainer(workload, charter)
         return built[charter.task]
 
@@ -190,18 +198,23 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
 
 
 def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> Trainer:
-    """The plan's model over these records, if it is the one of the charter."""
+    """Trainer of the plan's model on these records, checked against the charter."""
     trainer = Trainer(task_of_charter(workload, charter), only, clips=not charter.randomized)
-    # The first update of a process takes longest; let it not be one that is waited for.
+    # The first update of a process takes longest, so it is computed here and thrown away.
     trainer.update(np.zeros(charter.encoding.dimension, np.float32), only or 0)
     return trainer
 
 
 def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
-    """The model, which is that of the charter, on the processor: no GPU outlives a fork."""
+    """The charter's model on the CPU: a GPU cannot be used after a fork.
+
+    Raises:
+        ParameterError: the plan names code, contradicts the charter, or does not fit the records.
+    """
     from turnout.learning.algorithm import FedSGD
     from turnout.runs.building import build_algorithm
 
+    # The plan is the coordinator's: refuse it before anything is built from it.
     plan = workload.plan
     _require_no_code(plan)
     _require_agreement(plan, charter)
@@ -211,6 +224,7 @@ def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
     if not isinstance(task, FedSGD):
         rule = workload.plan.client.rule
         raise ParameterError("client.rule", rule, "'fedsgd': devices keep no personal models yet")
+    # The model over these records must have the charter's sizes and clip norm.
     shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
     if task.dimension != encoding.dimension:
         expected = f"records for a model of {encoding.dimension} parameters, not {task.dimension}"
@@ -223,7 +237,7 @@ def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
 
 
 def _require_no_code(plan: Plan) -> None:
-    """Refuses a charter's plan that names code: a coordinator runs none on a device."""
+    """Check that a charter's plan names no code: a coordinator must not run code on a device."""
     model = plan.model
     for key, names in (
         ("module", (model.module,)),
@@ -233,16 +247,17 @@ def _require_no_code(plan: Plan) -> None:
     ):
         for name in names:
             if name is not None and (key == "module" or ":" in name):
-                expected = "no code that a coordinator names: such a model is sent as a graph"
+                expected = "no code, which a coordinator must not run on a device: send a graph"
                 raise ParameterError(f"model.{key}", name, expected)
 
 
 def _require_agreement(plan: Plan, charter: Charter) -> None:
-    """Refuses a charter whose plan, which people read, says another thing than its terms do."""
+    """Check that a charter's plan, the text that people read, agrees with the charter's terms."""
     from turnout.plans import AvailabilitySection
 
+    # Pairs of a setting in the plan and in the charter: first privacy and protocol.
     privacy, scheme = plan.privacy, charter.scheme
-    said_and_held: list[tuple[str, object, object]] = [
+    pairs: list[tuple[str, object, object]] = [
         ("privacy.relation", privacy.relation.value, scheme.relation.value),
         ("privacy.unit", privacy.unit.value, scheme.unit.value),
         ("privacy.trust", privacy.trust.value, scheme.trust.value),
@@ -250,29 +265,31 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
         ("protocol.release", plan.protocol.release.value, scheme.release.value),
         ("protocol.minibatch", plan.protocol.minibatch, charter.minibatch),
     ]
+    # Then the computation, and settings that the plan may leave open.
     held = charter.computation
-    said = Computation.of(plan, held.input_shape, held.classes)
-    said_and_held += [
-        *_named_alike(said, held),
-        ("client.steps", said.steps, held.steps),
-        ("client.learning_rate", said.learning_rate, held.learning_rate),
+    planned = Computation.of(plan, held.input_shape, held.classes)
+    pairs += [
+        *_names_in_both(planned, held),
+        ("client.steps", planned.steps, held.steps),
+        ("client.learning_rate", planned.learning_rate, held.learning_rate),
     ]
     if privacy.epsilon is not None:
-        said_and_held.append(("privacy.epsilon", privacy.epsilon, charter.target))
+        pairs.append(("privacy.epsilon", privacy.epsilon, charter.target))
     if privacy.noise_multiplier is not None:
         noise = GaussianNoise(privacy.noise_multiplier)
-        said_and_held.append(("privacy.noise_multiplier", noise, scheme.randomizer))
-    said_and_held += _message_alike(plan, charter)
-    if not isinstance(plan.participation, AvailabilitySection):  # whose law is in a trace
-        law = plan.participation_for(charter.population)
-        said_and_held.append(("participation", law, scheme.participation))
-    for name, in_plan, in_charter in said_and_held:
+        pairs.append(("privacy.noise_multiplier", noise, scheme.randomizer))
+    pairs += _message_in_both(plan, charter)
+    if not isinstance(plan.participation, AvailabilitySection):  # it is drawn from a trace
+        participation = plan.participation_for(charter.population)
+        pairs.append(("participation", participation, scheme.participation))
+    # The first pair that differs is the error.
+    for name, in_plan, in_charter in pairs:
         if in_plan != in_charter:
             raise ParameterError(name, in_plan, f"the charter's, {in_charter!r}")
 
 
-def _message_alike(plan: Plan, charter: Charter) -> list[tuple[str, object, object]]:
-    """The randomizer that the plan asks for at the charter's ε₀, and the charter's."""
+def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, object]]:
+    """The plan's randomizer at the charter's ε₀ and the charter's; empty for other tasks."""
     held, section = charter.scheme.randomizer, plan.messages
     if section is None or not isinstance(held, NonAdaptiveRandomizer):
         return []
@@ -280,15 +297,14 @@ def _message_alike(plan: Plan, charter: Charter) -> list[tuple[str, object, obje
     made = section.build(encoding.dimension, held.epsilon0, encoding.clip_norm)
     pairs: list[tuple[str, object, object]] = [("randomizer", MessageEncoding(made), encoding)]
     if section.epsilon0 is not None:
-        law = section.priced_as(section.epsilon0)
-        pairs.append(("randomizer.epsilon0", law, held))
+        pairs.append(("randomizer.epsilon0", section.priced_as(section.epsilon0), held))
     return pairs
 
 
-def _named_alike(said: Computation, held: Computation) -> list[tuple[str, object, object]]:
-    """Model and features that both sides name; a graph has no name to compare."""
+def _names_in_both(planned: Computation, held: Computation) -> list[tuple[str, object, object]]:
+    """Names of model and features in plan and charter, without those that are graphs."""
     pairs = (
-        ("model.name", said.architecture, held.architecture, held.update),
-        ("model.features", said.features, held.features, held.feature_map),
+        ("model.name", planned.architecture, held.architecture, held.update),
+        ("model.features", planned.features, held.features, held.feature_map),
     )
     return [(name, one, other) for name, one, other, graph in pairs if graph is None]

@@ -1,9 +1,9 @@
-"""Computing in a process of its own, which is ended when its time is over.
+"""Computation of one update in a forked process, which is killed at a time limit.
 
-A device sends at a moment that was drawn before its records are opened. What computes an update
-must not reach the process that sends: neither by the time it takes, nor by what it holds or
-breaks. So it is forked for one update, with all that was loaded before, and nothing of it is left
-when the moment comes.
+`in_a_process` is the `Workshop` of `step_actions` and `fleet`: it runs a `Work` function and
+returns its array or raises `UnfinishedError`. The computation must not affect the process that
+sends, neither by its time nor by its memory or its errors. So a process is forked for each update,
+with everything that is already loaded, and it has ended before the moment of sending.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ Work = Callable[[], NDArray[np.floating]]
 """Computes an update."""
 
 Workshop = Callable[[Work, float], Awaitable[NDArray[np.floating]]]
-"""``await workshop(work, seconds)`` is what ``work`` gives.
+"""``await workshop(work, seconds)`` returns the result of ``work``.
 
-It raises `UnfinishedError` where that fails, or takes longer; what the work does leaves no trace.
+It raises `UnfinishedError` if the work fails or takes longer than ``seconds``. The work leaves no
+trace in the calling process.
 """
 
 
 class UnfinishedError(Exception):
-    """There is no update: computing failed, or took longer than it may.
+    """There is no update: the computation failed or exceeded its time limit.
 
     Attributes:
-        late: whether it took longer.
+        late: whether it exceeded the time limit.
     """
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
@@ -50,11 +51,12 @@ class UnfinishedError(Exception):
 
 
 async def in_a_process(work: Work, seconds: float) -> NDArray[np.floating]:
-    """What ``work`` gives in a forked process, which is killed after so many seconds.
+    """Result of ``work``, run in a forked process that is killed after ``seconds``.
 
     Raises:
-        UnfinishedError: it failed, was killed, or took longer.
+        UnfinishedError: the work failed, was killed, or took longer.
     """
+    # The child answers through a pipe, and is dead on return whatever happened.
     read, write = os.pipe()
     child = _forked(work, write)
     os.close(write)
@@ -62,31 +64,31 @@ async def in_a_process(work: Work, seconds: float) -> NDArray[np.floating]:
         async with asyncio.timeout(seconds):
             answer = await _read(read)
     except TimeoutError:
-        raise UnfinishedError(f"it took more than {seconds:g} seconds", late=True) from None
+        raise UnfinishedError(f"the update took more than {seconds:g} seconds", late=True) from None
     finally:
         os.close(read)
         await _end(child)
     if not answer.startswith(_MADE):
-        raise UnfinishedError(answer[1:].decode(errors="replace") or "its process ended early")
+        raise UnfinishedError(answer[1:].decode(errors="replace") or "the process ended early")
     return np.load(io.BytesIO(answer[1:]), allow_pickle=False)
 
 
 def _forked(work: Work, write: int) -> int:
-    """The id of a process that computes, and writes what it has to a pipe."""
+    """Id of a forked process that runs the work and writes its result to a pipe."""
     parent = os.getpid()
     with warnings.catch_warnings():
-        # Threads of the parent are not in the child, which takes no lock that they may hold.
+        # Python warns of threads: the child has none of them, and takes no lock that they hold.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         _compute(work, write, parent)
-    with suppress(OSError):  # so that all that it starts can be ended with it
+    with suppress(OSError):  # a process group: its own children can be killed with it
         os.setpgid(child, child)
     return child
 
 
 def _compute(work: Work, write: int, parent: int) -> NoReturn:
-    """In the forked process: compute, answer, and end without another word."""
+    """Run in the forked process: compute, write the result or the error, and exit."""
     try:
         _leave(parent)
         update, data = np.asarray(work()), io.BytesIO()
@@ -100,7 +102,7 @@ def _compute(work: Work, write: int, parent: int) -> NoReturn:
 
 
 def _leave(parent: int) -> None:
-    """Give up what the forked process shares with its parent, but for memory."""
+    """Detach the forked process from its parent's signals, threads and process group."""
     with suppress(OSError):
         os.setpgid(0, 0)
     end_with(parent)
@@ -108,12 +110,12 @@ def _leave(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.freeze()
     torch = sys.modules.get("torch")
-    if torch is not None:  # its other threads are not here
+    if torch is not None:  # PyTorch's other threads do not exist after a fork
         torch.set_num_threads(1)
 
 
 async def _read(descriptor: int) -> bytes:
-    """All that comes through a pipe until its other end is closed."""
+    """All bytes of a pipe until its other end is closed."""
     loop, parts = asyncio.get_running_loop(), []
     closed: asyncio.Future[None] = loop.create_future()
 
@@ -132,7 +134,7 @@ async def _read(descriptor: int) -> bytes:
 
 
 async def _end(child: int) -> None:
-    """Kill a process and all that it started, and wait until it is gone."""
+    """Kill a process and its children, and wait until it has ended."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(child, signal.SIGKILL)

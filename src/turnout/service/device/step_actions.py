@@ -1,8 +1,11 @@
-"""A device's action in a step: its turn, cover for it, or nothing.
+"""A device's action in a step: its participation, dummy traffic, or nothing.
 
-When an update leaves must tell nothing of the records that it is computed from. So the moment is
-drawn first; then the update is computed, in a process that is ended at the charter's bound, and
-stored; and at the moment the bytes leave, those of the zero vector where there is no update.
+`StepActions` decides and acts; `device.TaskDevice` calls it once for each status. `UpdateFunction`
+is what computes an update: `trainer`, `turnout.service.graphs.updates` or a user's function.
+
+The time at which an update leaves must not depend on the client's records. So a participation has
+four steps: draw the moment of sending; compute the update, in a process that is killed at the
+charter's time limit; store it; send it at the drawn moment. Without an update, zeros are sent.
 """
 
 from __future__ import annotations
@@ -38,28 +41,30 @@ from turnout.service.device.working import Workshop
 
 
 class UpdateFunction(Protocol):
-    """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch.
+    """A device's update function: `Trainer`, a graph, or a user's own; needs no PyTorch.
 
-    It is called in a forked process, once a turn; an error there is an update of zeros.
+    It runs in a forked process, once per participation. If it raises, the device sends zeros.
     """
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The client's update, shape ``(d,)``: clipped to the charter's norm where it is sent as
-        whole numbers, as it is where a message is made of it, which clips it.
+        """The client's update, shape ``(d,)``.
+
+        It is clipped to the charter's norm, except under local trust: there the randomizer clips
+        it.
         """
         ...
 
 
 @runtime_checkable
 class FetchingUpdates(UpdateFunction, Protocol):
-    """An update function that first needs what the charter names by digest."""
+    """An update function that first fetches contents that the charter names by digest."""
 
     async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
-        """Get it, and refuse what cannot be trusted; before anything is sent."""
+        """Fetch and check the contents, before the device sends anything."""
         ...
 
     def close(self) -> None:
-        """Give up what it holds; also after a failed update, and it may be used again."""
+        """Release held resources; the function can be used again afterwards."""
         ...
 
 
@@ -68,41 +73,42 @@ TrainerOf = Callable[[Charter], UpdateFunction]
 
 
 class After(Enum):
-    """The action after a step was looked at."""
+    """The outcome of an action, which says what the device does next."""
 
     DONE = auto()
-    """Nothing is to be done in this step."""
+    """Nothing is left to do in this step: sleep until the next own step."""
     SPOKEN = auto()
-    """Something was sent, which took time: ask again how far the run is."""
+    """Something was sent, which took time: read the status again."""
     TRY_AGAIN = auto()
-    """The same again, soon."""
+    """Too early or not possible yet: repeat the action after a short pause."""
     AWAIT_ANSWERS = auto()
-    """It checked in, and hears later whether it is asked."""
+    """The device checked in: the coordinator names the chosen client later."""
 
 
-class Turns:
-    """Moves the slots of a device by the protocol's own table, durably before anything is sent.
+class StepActions:
+    """Moves the slots of a device through the protocol's states, durably before anything is sent.
 
     Guarantees:
-        Nothing is sent for a slot that is not its own, and for each of its own one update at most:
-        copies of it are the same bytes, also after a restart.
-        An update leaves at a moment that was drawn, and stored, before it was computed: not
-        earlier, later or not at all because of how long that took, or how it ended.
-        A message is randomized once, from ``source``, and durable before its first byte leaves.
+        No update is sent in a step that the device did not draw, and at most one in a drawn step:
+        repetitions are the same bytes, also after a restart.
+        An update leaves at a moment that was drawn and stored before the update was computed.
+        Neither the time nor the success of the computation changes that moment.
+        A message is randomized once, from ``source``, and is durable before its first byte leaves.
 
     Args:
-        remote: the coordinator.
-        charter: the terms.
+        remote: the coordinator's checked answers.
+        charter: the terms of the task.
         trainer: computes updates.
-        pace: draws moments, and waits for them.
-        workshop: where updates are computed, for so long at most.
-        cover: in every step that is not its own, do as much as if it were.
-        random_bytes: what is sent as cover.
-        source: what messages are drawn from; the operating system's.
+        pace: draws moments of sending and waits for them.
+        workshop: runs the update function for at most the charter's time limit.
+        cover: send dummy traffic in every step that the device did not draw.
+        random_bytes: bytes of the dummy traffic.
+        source: randomness of messages; by default the operating system's.
 
     Raises:
-        ParameterError: messages, and draws that can be foretold.
-        UnsupportedError: cover where one of many is asked; it would hide nothing.
+        ParameterError: local trust with a predictable ``source``.
+        UnsupportedError: dummy traffic with the release rule ``one-client``, where it would hide
+            nothing.
     """
 
     def __init__(
@@ -119,12 +125,12 @@ class Turns:
     ) -> None:
         self._asks_one, self._source = charter.asks_one, source or OSRandomness()
         if charter.randomized and not self._source.secure:
-            expected = "draws that nobody can foretell"
+            expected = "an unpredictable source"
             raise ParameterError("source", type(self._source).__name__, expected)
         if cover and self._asks_one:
             raise UnsupportedError(
-                "cover traffic looks like an update of release = 'aggregated'; with 'one-client' "
-                "check-ins and requests would still tell"
+                "dummy traffic (cover) exists for release = 'aggregated' alone; with 'one-client', "
+                "check-ins and requests would still reveal who participates"
             )
         self._remote, self._charter, self._trainer = remote, charter, trainer
         self._pace, self._workshop = pace, workshop
@@ -132,114 +138,125 @@ class Turns:
         self._diary: Diary = remote.diary
         self._cover, self._random_bytes = cover, random_bytes
         self._fetched: tuple[int, NDArray[np.float32]] | None = None
-        self._covering: tuple[int, bytes] | None = None
-        self._covered_until = -1
-        self._checked_in = -1
-        self._due = -1  # the last step whose moment this process waited for
+        self._dummy: tuple[int, bytes] | None = None  # step and bytes of the dummy update
+        self._dummy_sent_until = -1  # the last step with complete dummy traffic
+        self._checked_in = -1  # the last step with an accepted check-in of this process
+        self._due = -1  # the last step whose moment of sending this process waited for
 
     def next_after(self, step: int) -> int | None:
-        """The next step in which there is something to do; None when it may leave."""
+        """The next step in which the device acts, or None when no such step is left."""
         if self._cover:
             return step + 1 if step + 1 < self._charter.steps else None
-        slots = self._diary.memory.turns.slots.items()
+        slots = self._diary.memory.participant.slots.items()
         ahead = (slot for slot, state in slots if slot > step and state is ClientState.WAITING)
         return min(ahead, default=None)
 
     def over(self) -> None:
-        """The run is finished: what lay ahead is missed."""
-        self._diary.memory.turns.on_step(StepOpened(self._charter.steps))
+        """Mark all remaining slots as missed: the run is finished."""
+        self._diary.memory.participant.on_step(StepOpened(self._charter.steps))
         self._diary.keep()
 
     async def at(self, status: CoordinatorStatus) -> After:
-        """Do what is to be done in the step in progress.
+        """Act on the step in progress: participate, send dummy traffic, or do nothing.
 
         Raises:
-            UnreachableError, GoneError: nothing came back; the same may be tried again.
+            UnreachableError, GoneError: no answer arrived; the same action may be repeated.
             RemoteProtocolError: the coordinator broke the protocol.
             StorageError: the state may not be durable; nothing was sent.
         """
         self._move(status)
         step = status.step
-        if self._has_turn(step):
-            return await self._take(status) if status.settled else After.TRY_AGAIN
-        if self._cover and self._takes_updates(status) and self._is_bare(step):
-            return await self._pretend(status) if status.settled else After.TRY_AGAIN
+        if self._participates(step):
+            return await self._participate(status) if status.settled else After.TRY_AGAIN
+        if self._cover and self._takes_updates(status) and self._needs_dummy(step):
+            return await self._send_dummy(status) if status.settled else After.TRY_AGAIN
         return After.DONE
 
     def _move(self, status: CoordinatorStatus) -> None:
-        """Let every slot hear of the step; a turn that begins is durable before it speaks."""
-        turns, step = self._diary.memory.turns, status.step
-        before = turns.slots
-        stands = before.get(step)
+        """Move all slots to the step in progress, durably if any state changed.
+
+        A check-in or an update is sent only after this, so its state is always on disk before.
+        """
+        participant, step = self._diary.memory.participant, status.step
+        before = participant.slots
+        state = before.get(step)
+        # Close the step's own slot where it is too late to begin, or to continue after a restart.
         begins = self._takes_check_ins(status)
         goes_on = begins or (self._asks_one and status.phase is StepPhase.ANSWERS)
-        if (stands is ClientState.WAITING and not begins) or (
-            stands is ClientState.CHECKED_IN and not goes_on
+        if (state is ClientState.WAITING and not begins) or (
+            state is ClientState.CHECKED_IN and not goes_on
         ):
-            turns.on_close(step)
-        turns.on_step(StepOpened(step))
-        if self._cover or turns.slots != before:
+            participant.on_close(step)
+        # The opened step misses earlier slots and begins this one. With dummy traffic every step
+        # writes to the disk, so that writing does not distinguish drawn steps.
+        participant.on_step(StepOpened(step))
+        if self._cover or participant.slots != before:
             self._diary.memory.forget_before(step)
             self._diary.keep()
 
     def _takes_check_ins(self, status: CoordinatorStatus) -> bool:
-        """Whether a turn can begin now; one with an update needs time to compute it."""
+        """Whether a participation can begin now; an update also needs time for its computation."""
         if self._asks_one:
             return status.phase is StepPhase.CHECK_INS
         return self._takes_updates(status) and self._pace.has_room(status.phase_ends)
 
     def _takes_updates(self, status: CoordinatorStatus) -> bool:
-        """Whether the phase is that of updates."""
+        """Whether the coordinator accepts updates in this phase."""
         return status.phase is (StepPhase.ANSWERS if self._asks_one else StepPhase.CHECK_INS)
 
-    def _has_turn(self, step: int) -> bool:
-        """Whether the step is its own and nothing final was said about it."""
+    def _participates(self, step: int) -> bool:
+        """Whether the device drew the step and has no final answer for it yet."""
         memory = self._diary.memory
-        stands = memory.turns.slots.get(step)
-        unconfirmed = stands is ClientState.ANSWERED and step not in memory.answers
-        return stands is ClientState.CHECKED_IN or unconfirmed
+        state = memory.participant.slots.get(step)
+        unconfirmed = state is ClientState.ANSWERED and step not in memory.answers
+        return state is ClientState.CHECKED_IN or unconfirmed
 
-    def _is_bare(self, step: int) -> bool:
-        """Whether the step is not its own, and nothing covers that yet."""
-        return self._covered_until < step and step not in self._diary.memory.turns.slots
+    def _needs_dummy(self, step: int) -> bool:
+        """Whether the device did not draw the step and has not sent its dummy traffic yet."""
+        return self._dummy_sent_until < step and step not in self._diary.memory.participant.slots
 
-    async def _take(self, status: CoordinatorStatus) -> After:
-        """Its turn, or what is left of it."""
+    async def _participate(self, status: CoordinatorStatus) -> After:
+        """Participate in the step, or complete a participation that began before."""
         step = status.step
-        if self._diary.memory.turns.slots[step] is ClientState.CHECKED_IN:
+        if self._diary.memory.participant.slots[step] is ClientState.CHECKED_IN:
             parameters = await self._parameters(status)
-            if self._asks_one:
+            if self._asks_one:  # check in, then learn whether this client was chosen
                 after = await self._check_in(status)
                 if after is not None:
                     return after
+            # Draw the moment of sending before the update is computed.
             moment = self._pace.moment(status.phase_ends)
-            if moment is None:  # for the network was slow
+            if moment is None:  # a slow network left no time to compute
                 return self._closed(step)
             await self._prepare(step, status.phase_ends - moment, parameters)
         await self._await_moment(status)
         return await self._send(step)
 
     async def _parameters(self, status: CoordinatorStatus) -> NDArray[np.float32]:
-        """The model of the step in progress; fetched once."""
+        """The model at the beginning of the step, shape ``(d,)``; fetched once per step."""
         if self._fetched is None or self._fetched[0] != status.step:
             self._fetched = status.step, await self._remote.model(status)
         return self._fetched[1]
 
     async def _prepare(self, step: int, before_end: float, parameters: NDArray[np.float32]) -> None:
-        """Store the moment, then compute the update, then store it; it counts as answered."""
+        """Store the moment of sending, then compute the update and store it.
+
+        The slot counts as answered from the first write on: a restart never computes again.
+        """
         memory = self._diary.memory
         asked, encoding = UpdateRequests(step, np.array([memory.client])), self._charter.encoding
-        # From here on it counts as answered; what is answered is not known yet.
-        memory.turns.on_request(asked, lambda: encoding.summed([bytes(encoding.encoded_size)]))
+        # The protocol's state needs an update; the real one is not known yet, zeros stand for it.
+        zeros = [bytes(encoding.encoded_size)]
+        memory.participant.on_request(asked, lambda: encoding.summed(zeros))
         memory.moments[step] = before_end
         self._diary.keep()
         self._store(step, await self._message(parameters))
 
     async def _message(self, parameters: NDArray[np.float32]) -> bytes:
-        """The bytes of the client's update, and of zeros where it cannot be computed.
+        """The bytes of the client's update, or of zeros where it cannot be computed in time.
 
-        It returns when the bound on computing is over, however long computing took, so that
-        nothing that follows begins at a time that depends on the records.
+        It returns when the time limit of computing is over, however long computing took, so that
+        the next action begins at a time that does not depend on the records.
         """
         seconds = self._charter.timing.compute_seconds
         assert seconds is not None
@@ -248,7 +265,7 @@ class Turns:
         try:
             update = await self._workshop(compute, seconds)
             body = self._charter.encoding.packed(update, self._source)
-        except Exception:  # whatever it is, it may follow from the records, and is not to be seen
+        except Exception:  # any error may depend on the records, so it must not show
             if isinstance(self._trainer, FetchingUpdates):
                 self._trainer.close()
             body = self._zeros()
@@ -256,26 +273,26 @@ class Turns:
         return body
 
     def _zeros(self) -> bytes:
-        """The bytes of an update of zeros, randomized as any other."""
+        """The bytes of an update of zeros, randomized like any other update."""
         return self._charter.encoding.packed(
             np.zeros(self._charter.encoding.dimension), self._source
         )
 
     def _store(self, step: int, body: bytes) -> None:
-        """Make durable what leaves in a step."""
+        """Make the bytes that a step sends durable."""
         memory = self._diary.memory
         memory.messages[step], memory.digests[step] = body, hashlib.sha256(body).digest()
         self._diary.keep()
 
     async def _await_moment(self, status: CoordinatorStatus) -> None:
-        """Return when the update is to leave.
+        """Wait for the moment of sending.
 
-        A process that was ended goes on with what it stored. Where there is no update, none is
-        computed: that may be what ended it. Where the moment has passed meanwhile, one is drawn
-        from what is left of the phase.
+        After a restart the stored update and moment are used. If no update was stored, zeros are
+        sent and nothing is computed again, since the computation may have ended the process. If the
+        moment has passed, a new one is drawn from the rest of the phase.
         """
         step, memory = status.step, self._diary.memory
-        if self._due == step:  # what is sent now is a copy
+        if self._due == step:  # a repetition of bytes that were sent already
             return
         if step not in memory.messages:
             self._store(step, self._zeros())
@@ -288,47 +305,47 @@ class Turns:
         self._due = step
 
     async def _check_in(self, status: CoordinatorStatus) -> After | None:
-        """Say "I am here", or hear whether it is asked; None once it is."""
+        """Check in, or ask whether this client was chosen; None once it was chosen."""
         memory, step = self._diary.memory, status.step
         if status.phase is not StepPhase.CHECK_INS:
-            return await self._hear(step)
+            return await self._await_choice(step)
         if self._checked_in == step:
             return After.AWAIT_ANSWERS
         receipt = await self._link.post(memory, check_ins_path(step), step, b"")
         if receipt.answer is not WireAnswer.ACCEPTED:
-            return self._turned_down(step, receipt)
+            return self._rejected(step, receipt)
         self._checked_in = step
         return After.SPOKEN
 
-    async def _hear(self, step: int) -> After | None:
-        """Whether it is asked; None if so."""
+    async def _await_choice(self, step: int) -> After | None:
+        """Ask whether this client was chosen to send its update; None if it was."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
         if receipt.answer is not WireAnswer.ACCEPTED:
-            return self._turned_down(step, receipt)
+            return self._rejected(step, receipt)
         if receipt.asked is None:
             return After.TRY_AGAIN
         return None if receipt.asked else self._closed(step)
 
     def _closed(self, step: int) -> After:
-        """The step is over for it, though it checked in."""
-        self._diary.memory.turns.on_close(step)
+        """Close the slot: no update can be sent for it any more."""
+        self._diary.memory.participant.on_close(step)
         self._diary.keep()
         return After.SPOKEN
 
-    def _turned_down(self, step: int, receipt: WireReceipt) -> After:
-        """Its check-in did not count; early ones are tried again."""
+    def _rejected(self, step: int, receipt: WireReceipt) -> After:
+        """Record a check-in that did not count; an early one is repeated later."""
         if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
-        turns = self._diary.memory.turns
+        participant = self._diary.memory.participant
         if receipt.answer is WireAnswer.LATE:
-            turns.on_close(step)
+            participant.on_close(step)
         else:
-            turns.on_refusal(step)
+            participant.on_refusal(step)
         return self._noted(step, receipt)
 
     async def _send(self, step: int) -> After:
-        """The update that is stored."""
+        """Send the stored update and record the coordinator's answer."""
         memory = self._diary.memory
         body, digest = memory.messages[step], memory.digests[step]
         receipt = await self._link.post(
@@ -341,7 +358,7 @@ class Turns:
         return self._noted(step, receipt)
 
     def _noted(self, step: int, receipt: WireReceipt) -> After:
-        """Remember what became of a turn."""
+        """Store the outcome of a participation and delete its bytes."""
         memory = self._diary.memory
         memory.answers[step], memory.receipt = receipt.answer, receipt
         memory.messages.pop(step, None)
@@ -349,29 +366,34 @@ class Turns:
         self._diary.keep()
         return After.SPOKEN
 
-    async def _pretend(self, status: CoordinatorStatus) -> After:
-        """All that a turn does, with random bytes; also the work, though its time shows nowhere."""
+    async def _send_dummy(self, status: CoordinatorStatus) -> After:
+        """Send dummy traffic: requests, work and disk writes of a participation, on random bytes.
+
+        The update is computed as well and thrown away, so that the load of the machine is alike.
+        """
         step = status.step
-        if self._covering is None or self._covering[0] != step:
+        # Fetch, compute and write once per step, in the order of a participation.
+        if self._dummy is None or self._dummy[0] != step:
             parameters = await self._parameters(status)
             moment = self._pace.moment(status.phase_ends)
             if moment is None:
-                self._covered_until = step
+                self._dummy_sent_until = step
                 return After.SPOKEN
-            self._covering = step, self._random_bytes(self._charter.encoding.encoded_size)
+            self._dummy = step, self._random_bytes(self._charter.encoding.encoded_size)
             self._diary.keep()
             await self._message(parameters)
             self._diary.keep()
             await self._pace.until(moment)
+        # Send the random bytes; the coordinator answers and drops them.
         receipt = await self._link.post(
             self._diary.memory,
             covers_path(step),
             step,
-            self._covering[1],
+            self._dummy[1],
             self._charter.update_format,
         )
         if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
-        self._covered_until = step
+        self._dummy_sent_until = step
         self._diary.keep()
         return After.SPOKEN
