@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from turnout.service.contract.charter import Charter
     from turnout.service.device import Diary
-    from turnout.service.device.turns import TrainerOf, UpdateFunction
+    from turnout.service.device.step_actions import TrainerOf, UpdateFunction
 
 __all__ = ["Device"]
 
