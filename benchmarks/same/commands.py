@@ -116,6 +116,8 @@ decode release/public --json
 decode release/public --key release/key-4 --json
 encode items.npy --size 12 --mechanism k-ary --epsilon 1 inf --out exact
 decode exact/public --key exact/key-inf --values values.npy
+limited items.npy --size 12 --epsilon 1 --randomness 0.5 --json
+limited items.npy --size 12 --epsilon 1 --randomness 0.5 --top 3
 """
 
 BUDGET = f"""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from turnout.accounting import PrivacyCurve as PrivacyCurve
     from turnout.api.audits import Audit as Audit
     from turnout.api.audits import audit as audit
+    from turnout.api.bandit import bandit as bandit
     from turnout.api.calibrations import calibrate as calibrate
     from turnout.api.comparisons import Comparison as Comparison
     from turnout.api.comparisons import compare as compare
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from turnout.api.prices import Price as Price
     from turnout.api.prices import explain as explain
     from turnout.api.prices import price as price
+    from turnout.api.refine import Refinement as Refinement
+    from turnout.api.refine import limited_frequencies as limited_frequencies
+    from turnout.api.refine import refine as refine
     from turnout.api.trained import TrainedModel as TrainedModel
     from turnout.api.trained import load as load
     from turnout.api.training import simulate as simulate
@@ -63,11 +67,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "accounting": "Guarantee PrivacyCurve",
     "api.audits": "Audit audit",
+    "api.bandit": "bandit",
     "api.calibrations": "calibrate",
     "api.comparisons": "Comparison compare",
     "api.data": "client_data",
     "api.estimates": "estimate_frequencies estimate_mean",
     "api.prices": "Price explain price",
+    "api.refine": "Refinement limited_frequencies refine",
     "api.trained": "TrainedModel load",
     "api.training": "simulate train",
     "api.tuning": "tune",

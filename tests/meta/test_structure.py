@@ -32,8 +32,8 @@ PUBLIC = {
     "bandits": "BareSums Batch BatchedThompson CentralSums Channels ContextualEnvironment CoreSet "
     "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment BatchMechanism Policy "
     "PrivateLinUCB Problem BatchRelease Run ShuffledBits best_features contextual_environment "
-    "core_set parameter_net phased_elimination read_log rounded_rewards simulate_bandit "
-    "sphere_environment two_best_environment",
+    "contextual_log core_set parameter_net phased_elimination read_log rounded_rewards "
+    "simulate_bandit sphere_environment two_best_environment",
     "data": "ClientData DataFile MissingFileError Records PredictionTarget cache_folder contents "
     "deal digits fashion_mnist flash_phones load_images mnist own_data own_records "
     "parse_intervals trace_from",

@@ -290,10 +290,10 @@ def estimate_frequencies(
     EstimatedFrequencies(3 values, 2,000 clients (public); local, ε₀ = 2, replace-one, client)
     """
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
-    names = () if isinstance(categories, Integral) else _distinct(categories)
+    size, names = categories_of(categories)
     found = estimates.frequencies(
         rows_of(values),
-        int(categories) if isinstance(categories, Integral) else len(names),
+        size,
         privacy,
         OSRandomness() if source is None else source,
         labels=names,
@@ -369,18 +369,20 @@ def estimate_mean(
     return EstimatedMean.of(found, names)
 
 
-def _distinct(categories: object) -> tuple[str, ...]:
-    """The categories by name.
+def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
+    """Number of the categories and their names, which are empty where categories are numbers.
 
     Raises:
-        ParameterError: fewer than two, or one of them twice.
+        ParameterError: fewer than two names, or one of them twice.
     """
+    if isinstance(categories, Integral):
+        return int(categories), ()
     if isinstance(categories, str) or not isinstance(categories, Iterable):
         raise ParameterError("categories", categories, "a whole number, or all values by name")
     names = tuple(canonical(str(one)) for one in categories)
     if len(names) < 2 or len(set(names)) != len(names) or "" in names:
         raise ParameterError("categories", names, "at least two names, all different, none empty")
-    return names
+    return len(names), names
 
 
 def _described(found: Frequencies | Mean, what: str) -> str:

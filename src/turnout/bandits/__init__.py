@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LoggedEnvironment,
         best_features,
         contextual_environment,
+        contextual_log,
         parameter_net,
         read_log,
         rounded_rewards,
@@ -47,8 +48,8 @@ __getattr__ = loaded_on_demand(
         "elimination": "CoreSet Elimination LinUCB core_set phased_elimination",
         "environment": (
             "ContextualEnvironment LinearEnvironment LoggedEnvironment best_features "
-            "contextual_environment parameter_net read_log rounded_rewards sphere_environment "
-            "two_best_environment"
+            "contextual_environment contextual_log parameter_net read_log rounded_rewards "
+            "sphere_environment two_best_environment"
         ),
         "mechanisms": "BareSums CentralSums Channels LocalBits BatchMechanism ShuffledBits",
         "policy": "Batch Policy Problem BatchRelease",
@@ -80,6 +81,7 @@ __all__ = [
     "ShuffledBits",
     "best_features",
     "contextual_environment",
+    "contextual_log",
     "core_set",
     "parameter_net",
     "phased_elimination",

@@ -2,7 +2,8 @@
 
 `LinearEnvironment` draws rewards of actions, `ContextualEnvironment` turns contexts into actions,
 `LoggedEnvironment` replays a log. `sphere_environment`, `two_best_environment` and
-`contextual_environment` build instances, `read_log` reads one.
+`contextual_environment` build instances, `contextual_log` replays rewards of clients with contexts,
+`read_log` reads a file.
 
 Notation: a ∈ ℝᵈ an action, ‖a‖ ≤ 1; θ the hidden parameter, ‖θ‖ ≤ 1; a pull of a has a reward of
 mean ⟨a, θ⟩ in [−1, 1]; the regret of a pull is max ⟨b, θ⟩ − ⟨a, θ⟩. φ(a, c) the features of action
@@ -225,14 +226,36 @@ def contextual_environment(
     Raises:
         ParameterError: features that are not finite, or of norm above 1.
     """
-    array = checks.real_array(features=features)
-    if array.ndim != 3 or array.size == 0:
-        raise ParameterError("features", array.shape, "an array of shape (N, A, d)")
-    if not np.all(np.linalg.norm(array, axis=2) <= 1.0 + 1e-9):
-        raise ParameterError("features", "a norm above 1, or NaN", "norms of at most 1")
+    array = checked_contexts(features=features)
+    held = _checked_candidates(candidates, array.shape[2])
     optimum = float((array @ parameter).max(axis=1).mean())
-    pulls = best_features(array, candidates)
-    return ContextualEnvironment(pulls, parameter, candidates, optimum)
+    return ContextualEnvironment(best_features(array, held), parameter, held, optimum)
+
+
+def checked_contexts(**named: ArrayLike) -> FloatArray:
+    """φ(a, c) under its argument's name, as floats of shape (N, A, d).
+
+    Raises:
+        ParameterError: another shape, a norm above 1, or numbers that are not finite.
+    """
+    ((name, given),) = named.items()
+    array = checks.real_array(**{name: given})
+    if array.ndim != 3 or array.size == 0:
+        raise ParameterError(name, array.shape, "an array of shape (N, A, d)")
+    if not np.all(np.linalg.norm(array, axis=2) <= _BALL):
+        raise ParameterError(name, "a norm above 1, or NaN", "norms of at most 1")
+    return array
+
+
+def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
+    """The candidates as floats, shape (K, d)."""
+    array = checks.real_array(candidates=candidates)
+    if array.ndim != 2 or array.size == 0 or array.shape[1] != dimension:
+        expected = f"shape (K, {dimension}): a row of {dimension} numbers each, as features have"
+        raise ParameterError("candidates", array.shape, expected)
+    if not np.isfinite(array).all():
+        raise ParameterError("candidates", "infinite, or NaN", "finite numbers")
+    return array
 
 
 def parameter_net(dimension: int, fineness: float) -> FloatArray:
@@ -332,6 +355,36 @@ class LoggedEnvironment:
             totals.append(int(mechanism.messages(rewards, pulls, source).sum()))
             begin += pulls
         return mechanism.release(np.array(totals, np.int64), source)
+
+
+def contextual_log(
+    features: ArrayLike, candidates: ArrayLike, clients: ArrayLike, rewards: ArrayLike
+) -> LoggedEnvironment:
+    """Log in which client i reports the reward of the action that each candidate chooses for it.
+
+    Args:
+        features: φ(a, c) of N public contexts, each of norm at most 1, shape (N, A, d); the
+            published g of a candidate is their mean and reads nothing of the clients.
+        candidates: parameters that may be pulled, shape (K, d).
+        clients: φ(a, c) in each client's own context, shape (n, A, d).
+        rewards: of each action to each client, in [−1, 1], shape (n, A).
+
+    Raises:
+        ParameterError: an array of another shape, numbers that are not finite, a norm above 1, or a
+            reward outside [−1, 1].
+    """
+    public = checked_contexts(features=features)
+    parameters = _checked_candidates(candidates, public.shape[2])
+    held, given = checked_contexts(client_contexts=clients), checks.real_array(rewards=rewards)
+    if held.shape[1:] != public.shape[1:]:
+        expected = f"shape (n, {public.shape[1]}, {public.shape[2]}), as the public contexts have"
+        raise ParameterError("client_contexts", held.shape, expected)
+    if given.shape != held.shape[:2]:
+        expected = f"shape {held.shape[:2]}: a reward of each action to each client"
+        raise ParameterError("rewards", given.shape, expected)
+    everyone = np.arange(len(held))
+    chosen = [given[everyone, np.argmax(held @ theta, axis=1)] for theta in parameters]
+    return LoggedEnvironment(best_features(public, parameters), np.column_stack(chosen))
 
 
 def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:

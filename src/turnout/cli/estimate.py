@@ -77,7 +77,7 @@ def print_table(table: RenderableType) -> None:
     """Prints a table."""
     from rich.console import Console
 
-    Console().print(table, highlight=False)
+    Console().print(table, highlight=False, crop=False)
 
 
 def print_record(record: dict[str, Any]) -> None:

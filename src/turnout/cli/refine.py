@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from turnout.cli.estimate import CONFIDENCE, JSON, names_of, values_options
+from turnout.cli.estimate import (
+    CONFIDENCE,
+    JSON,
+    names_of,
+    print_record,
+    print_table,
+    values_options,
+)
 from turnout.cli.options import FILE, PATH, Command, Group, all_of
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from turnout.refinement import Key, LayeredRelease
+    from turnout.api.refine import RefinedFrequencies, Refinement
     from turnout.refinement.multilevel import Mechanism
 
 _ENCODE_EXAMPLES = """\b
@@ -110,42 +114,18 @@ def encode(
     DATA is a .npy, .csv or .parquet file with one value a client. Which values there can be is
     public and must not come from the data, so --size or --labels is needed.
     """
-    from turnout.refinement import least_key_bits, multi_level
-    from turnout.refinement import refine as refined
-    from turnout.refinement.release import write_release
+    from turnout.api import refine as refining
 
     names = names_of(size, labels)
-    levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
-    values = _values(data, levels.size, names, column, missing)
-    release, keys = refined(levels, values, labels=names)
-    paths = write_release(out, release, keys)
-    click.echo(
-        f"{len(values):,} clients, {levels.size:,} values, {levels.design.family}, "
-        f"{levels.message_bits} bits a client"
+    found = refining.refine(
+        data,
+        categories=names or size or 0,
+        epsilons=epsilons,
+        mechanism=cast("Mechanism | None", mechanism),
+        column=column,
+        missing=missing,
     )
-    shown = [("everybody", levels.epsilons[-1]), *(("its holder", key.epsilon) for key in keys)]
-    for path, (who, epsilon) in zip(paths, shown, strict=True):
-        seen = "sees every value" if epsilon == float("inf") else f"sees epsilon = {epsilon:g}"
-        click.echo(f"  {path}: {who} {seen}")
-    if mechanism == "minimal":
-        least = least_key_bits(levels.size, levels.epsilons[-1])
-        click.echo(
-            f"The largest key has {levels.cascade.key_bits(0):.3f} bits of randomness a client; "
-            f"{least:.3f} is the least that gives every value back."
-        )
-    click.echo("Each epsilon is of one client's value, replace-one, local model. Several keys")
-    click.echo("together show what the largest shows. Give each key to its analyst, and keep none.")
-
-
-def _values(
-    data: Path, size: int, names: tuple[str, ...], column: str | None, missing: str | None
-) -> NDArray[Any]:
-    """The clients' values."""
-    import numpy as np
-
-    from turnout.estimation.private.columns import item_blocks
-
-    return np.concatenate(list(item_blocks(data, size, names, column, missing)))
+    print_table(found.write(out).table())
 
 
 @refine.command(epilog=_LIMITED_EXAMPLES)
@@ -182,34 +162,19 @@ def limited(
     Each client answers one public yes-no question, privately on its own (local model,
     replace-one). Which values there can be is public, so --size or --labels is needed.
     """
-    from turnout.randomness import OSRandomness
-    from turnout.refinement import LimitedAnswers, enough_randomness
-    from turnout.refinement.hadamard import public_seed
-    from turnout.reporting import estimates
+    from turnout.api.refine import limited_frequencies
 
-    names, source = names_of(size, labels), OSRandomness()
-    answers = LimitedAnswers(size or len(names), epsilon, randomness, public_seed(source))
-    values = _values(data, answers.size, names, column, missing)
-    found = answers.answered(answers.totals(answers.encode(values, source)))
-    names = names or tuple(map(str, range(answers.size)))
-    rows = estimates.level_rows(names, found, confidence)
-    if out is not None:
-        estimates.write_rows(out, rows)
-    limits = {
-        "randomness_bits": answers.entropy_bits,
-        "enough_randomness_bits": enough_randomness(epsilon),
-        "share_asked": answers.share,
-    }
-    if as_json:
-        record = estimates.level_record(found, confidence, rows)
-        click.echo(json.dumps({**record, **limits}, indent=2))
-        return
-    estimates.show_level(found, confidence, rows, top)
-    click.echo(
-        f"{answers.entropy_bits:.3g} bits of randomness a client on average, of "
-        f"{limits['enough_randomness_bits']:.3g} that help; {answers.share:.1%} of "
-        f"{len(values):,} clients were asked"
+    names = names_of(size, labels)
+    found = limited_frequencies(
+        data,
+        categories=names or size or 0,
+        epsilon=epsilon,
+        randomness=randomness,
+        column=column,
+        missing=missing,
+        confidence=confidence,
     )
+    _show(found, top, as_json, out)
 
 
 @refine.command(epilog=_DECODE_EXAMPLES)
@@ -237,43 +202,45 @@ def decode(
 
     PUBLIC is the public file. Without a key it is read at the level that everybody has.
     """
-    from turnout.refinement.release import read_key, read_release
-    from turnout.reporting import estimates
+    from turnout.api.refine import Refinement
 
-    release = read_release(public)
-    key = None if key_file is None else read_key(key_file)
+    held = Refinement.read(public, *([] if key_file is None else [key_file]))
     if epsilon is not None:
-        _check_level(release, key, epsilon)
-    estimate = release.at(key)
-    names = release.labels or tuple(map(str, range(release.levels.size)))
-    rows = estimates.level_rows(names, estimate, confidence)
+        _check_level(held, epsilon)
+    found = held.at(confidence=confidence)
     if values is not None:
-        _write_values(release, key, values)
-    if out is not None:
-        estimates.write_rows(out, rows)
-    if as_json:
-        click.echo(json.dumps(estimates.level_record(estimate, confidence, rows), indent=2))
-    else:
-        estimates.show_level(estimate, confidence, rows, top)
+        _write_values(held, values)
+    _show(found, top, as_json, out)
 
 
-def _check_level(release: LayeredRelease, key: Key | None, epsilon: float) -> None:
+def _check_level(held: Refinement, epsilon: float) -> None:
     """The level that is meant is the one that there is a key for."""
-    level = release.levels.level_of(epsilon)
-    if key is None and level != len(release.levels.epsilons) - 1:
+    level = held.release.levels.level_of(epsilon)
+    if not held.keys and level != len(held.epsilons) - 1:
         raise click.UsageError(f"epsilon = {epsilon:g} needs its key: --key FILE")
-    if key is not None and key.epsilon != epsilon:
-        raise ParameterError("key", key.epsilon, f"the key for epsilon = {epsilon:g}")
+    for key in held.keys:
+        if key.epsilon != epsilon:
+            raise ParameterError("key", key.epsilon, f"the key for epsilon = {epsilon:g}")
 
 
-def _write_values(release: LayeredRelease, key: Key | None, path: Path) -> None:
+def _write_values(held: Refinement, path: Path) -> None:
+    """The value of each client into a .npy file."""
     import numpy as np
 
     from turnout.core.files import write
 
-    if key is None:
+    if not held.keys:
         raise click.UsageError("--values needs the key for epsilon = inf: --key FILE")
-    recovered = release.recovered(key)
     file = io.BytesIO()
-    np.save(file, np.array(release.labels)[recovered] if release.labels else recovered)
+    np.save(file, held.recovered())
     write(path if path.suffix == ".npy" else path.with_name(f"{path.name}.npy"), file.getvalue())
+
+
+def _show(found: RefinedFrequencies, top: int, as_json: bool, out: Path | None) -> None:
+    """Prints an estimate, after writing all its rows into a file that was asked for."""
+    if out is not None:
+        found.write_csv(out)
+    if as_json:
+        print_record(found.to_dict())
+    else:
+        print_table(found.table(top))

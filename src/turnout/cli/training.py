@@ -195,28 +195,18 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     """
     _require_start_or_resume(plan, out, resume)
     require("train", what="turnout bandit")
-    from rich.console import Console
-
-    from turnout.reporting.bandits import bandit_table
-    from turnout.reporting.progress import progress_bar
+    from turnout.api import bandit as bandits
     from turnout.reporting.training_report import PAGE
     from turnout.runs import InterruptedRunError
-    from turnout.runs.bandit import resume_bandit, run_bandit
 
-    folder = out or resume
-    assert folder is not None
     try:
-        with progress_bar("runs") as tell:
-            if plan is not None:
-                summary = run_bandit(plan, folder, tell)
-            else:
-                summary = resume_bandit(folder, tell)
+        found = bandits.bandit(plan, out, resume=resume, progress=True)
     except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130
-    console = Console()
-    console.print(bandit_table(summary))
-    console.print(f"  report: {folder / PAGE}", soft_wrap=True, highlight=False)
+    show(found, as_json=False)
+    assert found.folder is not None
+    click.echo(f"  report: {found.folder / PAGE}")
     return 0
 
 

@@ -293,11 +293,19 @@ class TomlPlan(Section):
         Raises:
             ParameterError: no TOML, or a key, named with its value and what is allowed.
         """
+        return cls.from_mapping(cls.tables_from_toml(text, name))
+
+    @staticmethod
+    def tables_from_toml(text: str, name: str = "plan") -> dict[str, Any]:
+        """Tables of a TOML text, unchecked.
+
+        Raises:
+            ParameterError: no TOML.
+        """
         try:
-            tables = tomllib.loads(text)
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ParameterError("plan", name, f"a TOML file, but {_lowered(error)}") from None
-        return cls.from_mapping(tables)
 
     def to_toml(self) -> str:
         """The plan as a TOML text, defaults written out; `from_toml` gives it back."""

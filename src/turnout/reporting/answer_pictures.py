@@ -1,8 +1,9 @@
 """Pictures of answers: comparisons, what an ε means, and private estimates.
 
-`comparison_picture`, `trade_off_picture`, `frequency_picture` and `mean_picture` draw what the
-tables of `turnout.reporting.comparison`, `explanation` and `estimates` print. Matplotlib is
-imported here and in `drawing` alone, so that tables need no extra.
+`comparison_picture`, `trade_off_picture`, `frequency_picture`, `level_picture` and `mean_picture`
+draw what the tables of `turnout.api.refine` and of `turnout.reporting.comparison`, `explanation`
+and `estimates` print. Matplotlib is imported here and in `drawing` alone, so that tables need no
+extra.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from turnout.accounting.meaning.membership import TradeOff, gaussian_trade_off
 from turnout.accounting.published import Status
 from turnout.estimation.private.answers import Frequencies, Mean
 from turnout.plans.sweeps import ComparisonCurve, ShuffleSweep, SweepComparison
+from turnout.refinement import LevelEstimate
 from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Picture
 from turnout.reporting.estimates import order
-from turnout.reporting.words import (
-    rounded_up,
-)
+from turnout.reporting.words import rounded_up
 
 _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multiplier σ"}
 
@@ -200,6 +200,7 @@ _READABLE = 40  # names that fit under an axis
 
 
 _LONGEST = 14
+_LEVELS = 8  # of a release, with a look each; more levels begin again
 
 
 def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
@@ -211,6 +212,32 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
     values, names = found.values[chosen], [labels[i] for i in chosen]
     titles = f"Frequencies, {_guarantee(found)}", "item", "share of the clients"
     return _picture(titles, values, (wide, own), names, said)
+
+
+def level_picture(
+    levels: Sequence[LevelEstimate], labels: Sequence[str], confidence: float, top: int
+) -> Picture:
+    """The most frequent items' shares at each level, with their intervals, side by side."""
+    chosen = np.argsort(-levels[0].raw, kind="stable")[:top].tolist()
+    names = [labels[int(item)] for item in chosen]
+    said = f"{100 * confidence:g} % interval"
+    shift = 0.6 / len(levels)
+
+    def draw(axes: list[Axes], _: str) -> None:
+        (axis,), places = axes, np.arange(len(chosen))
+        for number, level in enumerate(levels):
+            at = places + (number - (len(levels) - 1) / 2) * shift
+            low, high = level.interval(confidence)[:, chosen]
+            look = LOOKS[f"level {1 + number % _LEVELS}"]
+            axis.vlines(at, low, high, color=look.colour, linewidth=1.6)
+            label = f"ε = {level.epsilon:g}, {said}"
+            shares = level.frequencies[chosen]
+            axis.plot(at, shares, look.marker, color=look.colour, markersize=4, label=label)
+        axis.set(xlabel="item", ylabel="share of the clients")
+        _name_places(axis, places, names)
+
+    text = f"Shares of {len(chosen)} items at {len(levels)} levels, {said}, replace-one, local."
+    return Picture("levels", "Frequencies by privacy level", text, draw)
 
 
 def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
@@ -255,10 +282,7 @@ def _picture(
             axis.vlines(places, low, high, color=colour, linewidth=width, label=label)
         axis.plot(places, values, look.marker, color=look.colour, markersize=4, label=look.words)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
-        if len(names) <= _READABLE:
-            # A dollar sign would begin a formula.
-            short = [name[:_LONGEST].replace("$", r"\$") for name in names]
-            axis.set_xticks(places, short, rotation=90, fontsize=8)
+        _name_places(axis, places, names)
 
     return Picture(
         "estimate",
@@ -266,3 +290,11 @@ def _picture(
         f"{title}; {values.size} values, {said}",
         draw,
     )
+
+
+def _name_places(axis: Axes, places: np.ndarray, names: Sequence[str]) -> None:
+    """Writes names under an axis, where there is room for them."""
+    if len(names) <= _READABLE:
+        # A dollar sign would begin a formula.
+        short = [name[:_LONGEST].replace("$", r"\$") for name in names]
+        axis.set_xticks(places, short, rotation=90, fontsize=8)

@@ -53,6 +53,7 @@ class BanditSummary:
         uniform: regret of uniform play, shape (runs,).
         batches: of each run, shape (runs,).
         seconds: that all runs took.
+        contexts: numbers of public contexts and of candidate parameters; None without contexts.
     """
 
     plan: BanditPlan
@@ -62,6 +63,7 @@ class BanditSummary:
     uniform: FloatArray
     batches: FloatArray
     seconds: float
+    contexts: tuple[int, int] | None = None
 
     @property
     def title(self) -> str:
@@ -84,6 +86,7 @@ class BanditSummary:
             "runs": len(final),
             "batches": float(self.batches.mean()),
             "seconds": self.seconds,
+            **({} if self.contexts is None else {"contexts": self.contexts[0]}),
             "versions": versions(),
             "machine": machine(),
             "plan": self.plan.model_dump(mode="json", exclude_none=True),
@@ -92,12 +95,18 @@ class BanditSummary:
     def rows(self) -> dict[str, str]:
         """Regret and settings, name and value."""
         record, environment = self.record(), self.plan.environment
+        contexts = {}
+        if self.contexts is not None:
+            known, candidates = self.contexts
+            text = f"{known:,} public contexts, {candidates:,} parameters to choose from"
+            contexts = {"contexts": f"{text}; ε covers a client's own context and reward together"}
         return {
             "regret": f"{record['regret']:,.0f}, 95 % of runs below {record['regret_95']:,.0f}",
             "uniform play": f"{record['regret_of_uniform_play']:,.0f}",
             "runs": f"{record['runs']} of {environment.horizon:,} pulls, "
             f"{record['batches']:.1f} batches each",
             "policy": POLICIES[self.plan.policy.name],
+            **contexts,
             "seconds": f"{self.seconds:.1f} s",
         }
 

@@ -159,6 +159,15 @@ LOOKS = {
     "estimate": Look(_VERMILION, "o", "estimate"),
     "population": Look(_BLUE, "_"),
     "these clients": Look(_SKY, "|"),
+    # Privacy levels of one release, the largest ε first
+    "level 1": Look(_VERMILION, "o"),
+    "level 2": Look(_BLUE, "s"),
+    "level 3": Look(_GREEN, "^"),
+    "level 4": Look(_VIOLET, "D"),
+    "level 5": Look(_ORANGE, "v"),
+    "level 6": Look(_SLATE, "P"),
+    "level 7": Look(_PINK, "X"),
+    "level 8": Look(_BROWN, "h"),
     # Settings and grids of the accounting
     "setting 1": Look(_BLUE, "s"),
     "setting 2": Look(_VERMILION, "o"),

@@ -1,14 +1,20 @@
-"""Running a bandit plan from its file to its report, or going on where it was stopped."""
+"""Runs of a bandit plan, from its text to its report, with resumption.
+
+`run_bandit` and `resume_bandit` run a plan, one run a seed; `BanditArrays` holds contexts and
+rewards that a user gives in memory in place of a plan's own environment. `turnout.api.bandit` calls
+both functions.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from turnout.accounting import Guarantee
 from turnout.bandits import (
@@ -16,6 +22,7 @@ from turnout.bandits import (
     BatchedThompson,
     BatchMechanism,
     CentralSums,
+    ContextualEnvironment,
     Elimination,
     LinearEnvironment,
     LinUCB,
@@ -24,17 +31,22 @@ from turnout.bandits import (
     Policy,
     PrivateLinUCB,
     ShuffledBits,
+    contextual_environment,
+    contextual_log,
+    parameter_net,
     phased_elimination,
     read_log,
     simulate_bandit,
     sphere_environment,
     two_best_environment,
 )
+from turnout.bandits.environment import checked_contexts
 from turnout.bandits.private_ucb import StatisticsOfPolicy
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.identity import identity_of
+from turnout.core.showing import shows_shapes
 from turnout.plans.bandit import BanditPlan
 from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
@@ -51,6 +63,8 @@ CHECKPOINT = "checkpoint.npz"
 POINTS = 100
 """Points of a regret curve, evenly over the horizon."""
 _SAVE_SECONDS = 2.0
+_FINENESS = 0.2
+_IN_MEMORY = "(in memory)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,33 +97,144 @@ class Results:
         return Results(**{name: np.concatenate([mine[name], theirs[name]]) for name in mine})
 
 
-def run_bandit(source: Path, folder: Path, tell: Tell) -> BanditSummary:
-    """The runs of a plan, reported into a new folder.
+@shows_shapes()
+@dataclass(frozen=True, eq=False)
+class BanditArrays:
+    """Contexts and rewards in memory, in place of what a plan's [environment] would have.
+
+    Attributes:
+        contexts: φ(a, c) of N public contexts, all equally likely, shape (N, A, d).
+        candidates: parameters that may be pulled, shape (K, d); None: a `parameter_net`.
+        client_contexts: φ(a, c) in each client's own context, shape (n, A, d); with rewards.
+        rewards: in [−1, 1]: without contexts of each of the plan's actions to each client, shape
+            (n, K); with contexts of each action to each client, shape (n, A).
+    """
+
+    contexts: ArrayLike | None = None
+    candidates: ArrayLike | None = None
+    client_contexts: ArrayLike | None = None
+    rewards: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        if self.contexts is None:
+            for name in ("candidates", "client_contexts"):
+                if getattr(self, name) is not None:
+                    raise ParameterError(name, "an array", "none without contexts")
+            return
+        held = checked_contexts(contexts=self.contexts)
+        object.__setattr__(self, "contexts", held)
+        if self.candidates is None:
+            object.__setattr__(self, "candidates", parameter_net(held.shape[2], _FINENESS))
+        if (self.client_contexts is None) != (self.rewards is None):
+            expected = "client_contexts and rewards, both or none of them, beside contexts"
+            name = "rewards" if self.rewards is None else "client_contexts"
+            raise ParameterError(name, None, expected)
+
+    def plan(self, tables: Mapping[str, Any]) -> BanditPlan:
+        """The plan whose environment is completed by what the arrays say.
+
+        Raises:
+            ParameterError: the plan is refused, or names what the arrays are in place of.
+        """
+        environment = tables.get("environment")
+        if not isinstance(environment, Mapping) or (self.contexts is None and self.rewards is None):
+            return BanditPlan.from_mapping(dict(tables))
+        names, completed = ["log", "actions", "gap"], dict(environment)
+        # Pulls of a contextual problem are candidates; their features are the published g.
+        if self.contexts is not None:
+            names += ["features", "dimension"]
+            pulls = self._contextual(np.zeros(np.shape(self.contexts)[2])).actions
+            completed["features"] = pulls.tolist()
+        if self.rewards is not None:
+            names.append("parameter")
+            completed["log"] = _IN_MEMORY
+        for name in names:
+            if name in environment:
+                given = "rewards" if self.contexts is None else "contexts"
+                raise ParameterError(f"environment.{name}", environment[name], f"none with {given}")
+        return BanditPlan.from_mapping({**tables, "environment": completed})
+
+    def environment(self, plan: BanditPlan) -> LinearEnvironment | LoggedEnvironment | None:
+        """The environment of all runs; None if no array is given.
+
+        Raises:
+            ParameterError: an array of another shape, or fewer clients than pulls.
+        """
+        features, parameter = plan.environment.features, plan.environment.parameter
+        if self.rewards is None:
+            return None if self.contexts is None else self._contextual(np.array(parameter))
+        if self.contexts is None:
+            found = LoggedEnvironment(np.array(features), np.asarray(self.rewards))
+        else:
+            assert self.candidates is not None
+            assert self.client_contexts is not None
+            found = contextual_log(
+                self.contexts, self.candidates, self.client_contexts, self.rewards
+            )
+        return _long_enough(plan, found)
+
+    def _contextual(self, parameter: FloatArray) -> ContextualEnvironment:
+        assert self.contexts is not None
+        assert self.candidates is not None
+        return contextual_environment(
+            np.asarray(self.contexts), parameter, np.asarray(self.candidates)
+        )
+
+    @property
+    def counts(self) -> tuple[int, int] | None:
+        """Numbers of public contexts and of candidates; None without contexts."""
+        if self.contexts is None or self.candidates is None:
+            return None
+        return len(np.asarray(self.contexts)), len(np.asarray(self.candidates))
+
+
+def run_bandit(
+    source: Path | Mapping[str, Any],
+    folder: Path | None,
+    tell: Tell,
+    arrays: BanditArrays | None = None,
+) -> BanditSummary:
+    """The runs of a plan, reported into a new folder if there is one.
 
     Raises:
         ParameterError: the plan is refused, or the folder already holds something.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
-    text = read_plan(source)
-    plan = BanditPlan.from_toml(text, str(source))
+    given = arrays or BanditArrays()
+    if isinstance(source, Path):
+        text, place = read_plan(source), source.parent
+        plan = given.plan(BanditPlan.tables_from_toml(text, str(source)))
+    else:
+        plan, place = given.plan(source), Path()
+        text = BanditPlan.tables_to_toml(dict(source))
     mechanism_of(plan)
     require_new(folder)
-    log = logged(plan, source.parent)
-    RunFolder(folder).begin(text, None if log is None else source.parent)
-    return _finished(plan, text, log, folder, tell)
+    environment = _given_or_logged(plan, given, place)
+    if folder is not None:
+        RunFolder(folder).begin(text, None if environment is None else place)
+    return _finished(plan, text, environment, folder, tell, contexts=given.counts)
 
 
-def resume_bandit(folder: Path, tell: Tell) -> BanditSummary:
+def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) -> BanditSummary:
     """The report of runs that were stopped or killed, after those that are left.
 
     Raises:
-        ParameterError: the folder holds no runs, or those of another plan.
+        ParameterError: the folder holds no runs, or those of another plan, log or arrays.
         StorageError: the checkpoint is damaged.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
-    text = RunFolder(folder).plan_text()
-    plan = BanditPlan.from_toml(text, str(folder / PLAN))
-    return _finished(plan, text, logged(plan, RunFolder(folder).place), folder, tell)
+    given, text = arrays or BanditArrays(), RunFolder(folder).plan_text()
+    plan = given.plan(BanditPlan.tables_from_toml(text, str(folder / PLAN)))
+    environment = _given_or_logged(plan, given, RunFolder(folder).place)
+    return _finished(plan, text, environment, folder, tell, contexts=given.counts)
+
+
+def _given_or_logged(
+    plan: BanditPlan, given: BanditArrays, place: Path
+) -> LinearEnvironment | LoggedEnvironment | None:
+    """The environment of the arrays, or of the log that the plan names; None: a drawn one."""
+    found = given.environment(plan)
+    return logged(plan, place) if found is None else found
 
 
 def mechanism_of(plan: BanditPlan) -> BatchMechanism:
@@ -163,12 +288,14 @@ def private_linucb(plan: BanditPlan) -> PrivateLinUCB:
 
 
 def environment_of(
-    plan: BanditPlan, streams: SimulationStreams, log: LoggedEnvironment | None = None
+    plan: BanditPlan,
+    streams: SimulationStreams,
+    environment: LinearEnvironment | LoggedEnvironment | None = None,
 ) -> LinearEnvironment | LoggedEnvironment:
-    """The environment of one run."""
+    """The environment of one run: the one that all runs share, if there is one."""
     asked = plan.environment
-    if log is not None:
-        return log
+    if environment is not None:
+        return environment
     if asked.features is not None:
         return LinearEnvironment(np.array(asked.features), np.array(asked.parameter))
     assert asked.actions is not None
@@ -192,46 +319,57 @@ def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
         found = read_log(place / asked.log, np.array(asked.features))
     except ParameterError as error:
         raise ParameterError(f"environment.{error.name}", error.value, error.expected) from None
-    if asked.horizon > len(found.outcomes):
-        expected = f"at most the clients of the log, {len(found.outcomes)}"
-        raise ParameterError("environment.horizon", asked.horizon, expected)
-    return found
+    return _long_enough(plan, found)
+
+
+def _long_enough(plan: BanditPlan, log: LoggedEnvironment) -> LoggedEnvironment:
+    """The log, which has a client for each pull."""
+    if plan.environment.horizon > len(log.outcomes):
+        expected = f"at most the clients of the log, {len(log.outcomes)}"
+        raise ParameterError("environment.horizon", plan.environment.horizon, expected)
+    return log
 
 
 def _finished(
-    plan: BanditPlan, text: str, log: LoggedEnvironment | None, folder: Path, tell: Tell
+    plan: BanditPlan,
+    text: str,
+    environment: LinearEnvironment | LoggedEnvironment | None,
+    folder: Path | None,
+    tell: Tell,
+    *,
+    contexts: tuple[int, int] | None,
 ) -> BanditSummary:
     """All runs, then the report."""
-    run = _Seeds(plan, log, FileCheckpoints(RunFolder(folder).checkpoint(CHECKPOINT)), folder)
+    run = _Seeds(plan, environment, folder)
     told = Every[None](seconds=_SAVE_SECONDS)
     if not drive(run, run.save, told, lambda _: tell(run.done, run.total, run.so_far)):
         raise InterruptedRunError(folder, run.done, run.total, unit="run", command="bandit")
     results, seconds = run.results, run.seconds
     places = np.linspace(0, plan.environment.horizon, POINTS + 1)[1:]
     guarantee = _guarantee(mechanism_of(plan), results)
-    summary = BanditSummary(
-        plan, guarantee, places, results.regret, results.uniform, results.batches, seconds
-    )
-    (folder / REPORT).unlink(missing_ok=True)
-    write_bandit_report(folder, summary, text)
+    curves = (places, results.regret, results.uniform, results.batches)
+    summary = BanditSummary(plan, guarantee, *curves, seconds, contexts)
+    if folder is not None:
+        (folder / REPORT).unlink(missing_ok=True)
+        write_bandit_report(folder, summary, text)
     return summary
 
 
 class _Seeds:
-    """Runs of a bandit plan, one a seed, from the checkpoint on."""
+    """Runs of a bandit plan, one a seed, from the folder's checkpoint on if there is a folder."""
 
     def __init__(
         self,
         plan: BanditPlan,
-        log: LoggedEnvironment | None,
-        store: FileCheckpoints,
-        folder: Path,
+        environment: LinearEnvironment | LoggedEnvironment | None,
+        folder: Path | None,
     ) -> None:
-        self._plan, self._log, self._store = plan, log, store
+        self._plan, self._environment = plan, environment
+        place = None if folder is None else RunFolder(folder).checkpoint(CHECKPOINT)
+        self._store = None if place is None else FileCheckpoints(place)
         self.total = plan.run.seeds
-        outcomes = None if log is None else log.outcomes
-        identity = identity_of({"bandit": plan.to_toml(), "log": outcomes})
-        saved = store.load()
+        identity = identity_of(_identifying(plan, environment))
+        saved = None if self._store is None else self._store.load()
         self._run = RunIdentity.new(identity) if saved is None else saved.run
         self.results, self._before = Results.none(), 0.0
         if saved is not None:
@@ -267,21 +405,36 @@ class _Seeds:
         yield None
         while self.done < self.total:
             streams = SimulationStreams(self._plan.run.seed + self.done)
-            self.results += _one_run(self._plan, self._log, streams)
+            self.results += _one_run(self._plan, self._environment, streams)
             yield None
 
     def save(self) -> None:
-        """Writes the finished runs into the checkpoint."""
+        """Writes the finished runs into the checkpoint, if there is a folder."""
+        if self._store is None:
+            return
         history = Recorder(0, 0).until(0, 0)
         columns = self.results.columns()
         self._store.save(Checkpoint(self._run, self.done, columns, {}, None, history, self.seconds))
 
 
+def _identifying(
+    plan: BanditPlan, environment: LinearEnvironment | LoggedEnvironment | None
+) -> dict[str, object]:
+    """What decides the outcome of the runs, for their checkpoint."""
+    log = environment.outcomes if isinstance(environment, LoggedEnvironment) else None
+    parts: dict[str, object] = {"bandit": plan.to_toml(), "log": log}
+    if isinstance(environment, ContextualEnvironment):
+        parts |= {"optimum": environment.optimum, "candidates": environment.candidates}
+    return parts
+
+
 def _one_run(
-    plan: BanditPlan, log: LoggedEnvironment | None, streams: SimulationStreams
+    plan: BanditPlan,
+    shared: LinearEnvironment | LoggedEnvironment | None,
+    streams: SimulationStreams,
 ) -> Results:
     """One run: its regret curve and what it costs in privacy."""
-    environment, mechanism = environment_of(plan, streams, log), mechanism_of(plan)
+    environment, mechanism = environment_of(plan, streams, shared), mechanism_of(plan)
     horizon = plan.environment.horizon
     run = simulate_bandit(policy_of(plan), environment, mechanism, horizon, streams)
     places = np.linspace(0, horizon, POINTS + 1)[1:]

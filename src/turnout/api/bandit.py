@@ -1,0 +1,180 @@
+"""`bandit`: simulated runs of a private linear bandit, of a plan's environment or a user's arrays.
+
+`BanditRun` is the answer: regret over the pulls, and the bracket on ε of one client's reward.
+`turnout.runs.bandit` plays the runs, `turnout.reporting.bandits` has the table and the picture that
+the command ``turnout bandit`` prints and writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.api.prices import Result
+from turnout.core.errors import ParameterError
+from turnout.core.optional import require
+from turnout.reporting.words import rounded_up
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from rich.console import RenderableType
+
+    from turnout.accounting import Guarantee
+    from turnout.core.arrays import FloatArray
+    from turnout.plans.bandit import BanditPlan
+    from turnout.reporting.bandits import BanditSummary
+    from turnout.reporting.drawing import Picture
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BanditRun(Result):
+    """Finished runs of a bandit plan, one a seed.
+
+    Attributes:
+        summary: everything that a report says.
+        folder: where the report is; None where none was written.
+    """
+
+    summary: BanditSummary
+    folder: Path | None
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """The guarantee of the costliest run to each client; None under trust "none"."""
+        return self.summary.guarantee
+
+    @property
+    def pulls(self) -> FloatArray:
+        """Numbers of pulls at which `regret` is known, shape (points,)."""
+        return self.summary.pulls
+
+    @property
+    def regret(self) -> FloatArray:
+        """Regret of each run up to each of `pulls`, shape (runs, points); not covered by ε."""
+        return self.summary.regret
+
+    @property
+    def uniform(self) -> FloatArray:
+        """Regret of uniform play over the whole horizon, shape (runs,)."""
+        return self.summary.uniform
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of report.json; ``epsilon`` is the upper bound, None without privacy."""
+        return self.summary.record()
+
+    def table(self) -> RenderableType:
+        """The table that the command line prints, for rich to print."""
+        from turnout.reporting.bandits import bandit_table
+
+        return bandit_table(self.summary)
+
+    def plot(self) -> Picture:
+        """Mean regret over the pulls, with the band that holds 90 % of runs."""
+        require("plots", what="plot")
+        from turnout.reporting.bandits import bandit_picture
+
+        return bandit_picture(self.summary)
+
+    def __repr__(self) -> str:
+        final = self.regret[:, -1]
+        said = f"regret {final.mean():,.0f} over {self.pulls[-1]:,.0f} pulls, {len(final)} runs"
+        if self.guarantee is None:
+            return f"BanditRun({said}; no privacy)"
+        found = self.guarantee
+        delta = f", δ = {found.delta:g}" if found.delta else ""
+        return (
+            f"BanditRun({said}; {found.trust.value}, ε = {rounded_up(found.epsilon.upper)}{delta}, "
+            f"{found.relation.value}, {found.unit.value})"
+        )
+
+
+def bandit(
+    plan: str | os.PathLike[str] | BanditPlan | Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    contexts: ArrayLike | None = None,
+    candidates: ArrayLike | None = None,
+    client_contexts: ArrayLike | None = None,
+    rewards: ArrayLike | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> BanditRun:
+    """Simulated runs of a private bandit: regret, and ε of one client's reward from both sides.
+
+    Each client has one reward and takes part once. Without arrays the plan's [environment] draws
+    actions and rewards, or names a log. With ``contexts`` a pull is a parameter θᵢ: each client
+    takes the action that is best by θᵢ in its own context and reports its reward; ε then covers
+    context and reward together (joint differential privacy). With ``rewards`` real clients are
+    replayed, in the order of their rows.
+
+    Clients and their randomness are simulated: draws follow from the plan's seed, which protects
+    nobody. The guarantee is that of a deployment of the same plan with the system's randomness.
+    Regret is computed from the hidden parameter or from all rewards; no ε covers it.
+
+    Args:
+        plan: the path of a TOML file, a TOML text (with a line break in it), its tables as a
+            mapping, or a `turnout.plans.bandit.BanditPlan`; docs/bandits.md lists its keys. With
+            ``contexts`` its [environment] has ``horizon`` and, without rewards, the hidden
+            ``parameter`` of d numbers; with ``rewards`` alone, ``horizon`` and ``features``.
+        out: a new or empty folder for a checkpoint and the report; None writes nothing.
+        contexts: features φ(a, c) of A actions in N contexts, all equally likely, each of ℓ2 norm
+            at most 1, shape (N, A, d). Public: g, their mean under each candidate, is published.
+        candidates: parameters θᵢ that may be pulled, shape (K, d), of which directions alone
+            matter; by default `turnout.bandits.parameter_net` of fineness 0.2.
+        client_contexts: φ(a, c) in the context of each of n clients, shape (n, A, d), with
+            ``contexts`` and ``rewards``. Private.
+        rewards: rewards in [−1, 1]; of each action to each client, shape (n, A) with
+            ``client_contexts``, or of the plan's K actions, shape (n, K). Private.
+        resume: a folder with runs that were stopped or killed, in place of plan and out; arrays
+            that they were given are given again.
+        progress: whether a terminal shows how many runs are done.
+
+    Returns:
+        The runs; ``guarantee.epsilon.upper`` is never below the true ε of the costliest run, its
+        lower bound never above.
+
+    Raises:
+        ParameterError: the plan, the folder or an array is refused.
+        UnsupportedError: a net of candidates would be too large to hold.
+        StorageError: a file cannot be written, or a checkpoint is damaged.
+        turnout.runs.InterruptedRunError: Ctrl-C; a folder holds a checkpoint.
+
+    Source: thesis, §6.2 and §6.3.1; docs/design/bandits.md, "One batch a client".
+
+    >>> plan = {
+    ...     "environment": {"horizon": 2_000, "actions": 5},
+    ...     "privacy": {"trust": "central", "epsilon": 1.0},
+    ...     "run": {"seeds": 2},
+    ... }
+    >>> bandit(plan).guarantee.epsilon.upper
+    1.0
+    """
+    require("train", what="turnout.bandit")
+    from turnout.reporting.progress import progress_bar
+    from turnout.runs import bandit as runs
+
+    if (plan is None) == (resume is None) or (resume is not None and out is not None):
+        raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
+    arrays = runs.BanditArrays(contexts, candidates, client_contexts, rewards)
+    silent = nullcontext(lambda done, of, named="": None)
+    with progress_bar("runs") if progress else silent as tell:
+        if resume is not None:
+            folder = Path(resume)
+            return BanditRun(runs.resume_bandit(folder, tell, arrays), folder)
+        folder = None if out is None else Path(out)
+        return BanditRun(runs.run_bandit(_source(plan), folder, tell, arrays), folder)
+
+
+def _source(plan: Any) -> Path | Mapping[str, Any]:
+    """The plan's file, or its tables."""
+    from turnout.plans.bandit import BanditPlan
+
+    if isinstance(plan, BanditPlan):
+        return plan.model_dump(mode="json", exclude_none=True)
+    if isinstance(plan, str) and "\n" in plan:
+        return BanditPlan.tables_from_toml(plan)
+    return plan if isinstance(plan, Mapping) else Path(plan)

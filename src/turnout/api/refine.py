@@ -1,0 +1,476 @@
+"""`refine`: one public release of clients' values, and a key for each higher privacy level.
+
+`Refinement` is the release with the keys at hand: of whoever made it, or of an analyst who reads it
+from files. `RefinedFrequencies` is the estimate at one level, `limited_frequencies` an estimate
+from answers of few random bits. `turnout.refinement` has the mechanisms and the files' format; the
+commands of ``turnout refine`` call these functions and print their tables.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.api.estimates import categories_of, rows_of
+from turnout.api.prices import Result
+from turnout.core.errors import ParameterError
+from turnout.core.files import write
+from turnout.core.optional import require
+from turnout.estimation.private.columns import item_blocks
+from turnout.randomness import OSRandomness, Source
+from turnout.refinement import (
+    Key,
+    LayeredRelease,
+    LevelEstimate,
+    LimitedAnswers,
+    enough_randomness,
+    least_key_bits,
+    multi_level,
+)
+from turnout.refinement import refine as released
+from turnout.refinement.hadamard import public_seed
+from turnout.refinement.release import key_name, read_key, read_release, write_release
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from turnout.refinement.multilevel import Mechanism
+    from turnout.reporting.drawing import Picture
+
+_TOP = 20
+_COST = (
+    "Each epsilon is of one client's value, replace-one, local model. Several keys\n"
+    "together show what the largest shows. Give each key to its analyst, and keep none."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RefinedFrequencies(Result):
+    """Estimated shares of the clients at one privacy level.
+
+    Attributes:
+        estimate: unbiased and projected frequencies with their standard errors.
+        categories: the values that there can be, shape (k,), in the order of the estimate.
+        confidence: of each interval.
+    """
+
+    estimate: LevelEstimate
+    categories: tuple[str, ...]
+    confidence: float
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the level; infinite for the key that gives every value back."""
+        return self.estimate.epsilon
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Estimated shares, at least 0 and with sum 1, shape (k,)."""
+        return self.estimate.frequencies
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """One row for each category as JSON-ready values, the most frequent first."""
+        estimate = self.estimate
+        low, high = estimate.interval(self.confidence)
+        order = sorted(range(len(self.categories)), key=lambda value: -estimate.raw[value])
+        return [
+            {
+                "value": self.categories[value],
+                "frequency": float(estimate.frequencies[value]),
+                "low": float(low[value]),
+                "high": float(high[value]),
+                "raw": float(estimate.raw[value]),
+                "population_standard_error": float(estimate.standard_errors[value]),
+            }
+            for value in order
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready values; ``epsilon`` is None where nothing is protected."""
+        exact = math.isinf(self.epsilon)
+        return {
+            "epsilon": None if exact else self.epsilon,
+            "guarantee": self.estimate.guarantee,
+            "clients": self.estimate.clients,
+            "confidence": self.confidence,
+            "frequencies": self.rows(),
+        }
+
+    def table(self, top: int = _TOP) -> RenderableType:
+        """The most frequent categories and the guarantee, as something that rich prints."""
+        from rich.console import Group
+        from rich.table import Table
+
+        clients = f"{self.estimate.clients:,} clients"
+        table = Table("value", title=clients, box=None, title_justify="left")
+        interval = f"{100 * self.confidence:g} % interval"
+        for column in ("frequency", interval, "± noise and sampling"):
+            table.add_column(column, justify="right")
+        rows = self.rows()
+        for row in rows[:top]:
+            table.add_row(
+                str(row["value"]),
+                f"{row['frequency']:.4f}",
+                f"{row['low']:.4f} to {row['high']:.4f}",
+                f"{row['population_standard_error']:.4f}",
+            )
+        lines = self._lines()
+        if len(rows) > top:
+            lines = [f"and {len(rows) - top:,} values more (--top, --out)", *lines]
+        return Group(table, *map(_unwrapped, lines))
+
+    def _lines(self) -> list[str]:
+        return [self.estimate.guarantee]
+
+    def plot(self, top: int = _TOP) -> Picture:
+        """The most frequent categories with their intervals."""
+        require("plots", what="plot")
+        from turnout.reporting.answer_pictures import level_picture
+
+        return level_picture([self.estimate], self.categories, self.confidence, top)
+
+    def write_csv(self, path: str | os.PathLike[str]) -> None:
+        """Writes all rows into a CSV file.
+
+        Raises:
+            StorageError: the file system refuses.
+        """
+        rows, file = self.rows(), io.StringIO()
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        write(Path(path), file.getvalue().encode())
+
+    def __repr__(self) -> str:
+        estimate, size = self.estimate, len(self.categories)
+        return (
+            f"{type(self).__name__}({size:,} values, {estimate.clients:,} clients; "
+            f"{estimate.guarantee})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Refinement(Result):
+    """A public release, and the keys that are at hand.
+
+    Attributes:
+        release: the public part: mechanism, one message a client, names of the values.
+        keys: secrets, each of one level.
+        mechanism: the mechanism that was requested by name; None for the default.
+        paths: files of the release and of `keys`, in this order; None where none were written.
+    """
+
+    release: LayeredRelease
+    keys: tuple[Key, ...] = ()
+    mechanism: str | None = None
+    paths: tuple[Path, ...] | None = None
+
+    @classmethod
+    def read(cls, public: str | os.PathLike[str], *keys: str | os.PathLike[str]) -> Refinement:
+        """The release in a public file, or in the folder that holds it, with keys from files.
+
+        Raises:
+            StorageError: a file that cannot be read, is damaged, or is of another kind.
+        """
+        release, place = read_release(Path(public)), Path(public)
+        held = tuple(read_key(Path(key)) for key in keys)
+        return cls(release, held, paths=(place, *map(Path, keys)))
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """ε of all levels, the largest first; the last one is that of the public file alone."""
+        return self.release.levels.epsilons
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The values that there can be; their numbers where they have no names."""
+        return self.release.labels or tuple(map(str, range(self.release.levels.size)))
+
+    def key(self, epsilon: float) -> Key:
+        """The key at hand of one level.
+
+        Raises:
+            ParameterError: no such level, or its key is not at hand.
+        """
+        self.release.levels.level_of(epsilon)
+        for key in self.keys:
+            if key.epsilon == epsilon:
+                return key
+        raise ParameterError("epsilon", epsilon, "a level whose key is at hand")
+
+    def at(self, epsilon: float | None = None, *, confidence: float = 0.95) -> RefinedFrequencies:
+        """Estimated shares at one level.
+
+        Args:
+            epsilon: ε of the level; by default the largest whose key is at hand, without keys that
+                of the public file.
+            confidence: of each interval, strictly between 0 and 1.
+
+        Raises:
+            ParameterError: no such level, or its key is not at hand.
+            KeyMismatchError: the key belongs to another release.
+        """
+        key = self._largest if epsilon is None else None
+        if epsilon is not None and self.release.levels.level_of(epsilon) != len(self.epsilons) - 1:
+            key = self.key(epsilon)
+        return RefinedFrequencies(self.release.at(key), self.categories, confidence)
+
+    @property
+    def _largest(self) -> Key | None:
+        return max(self.keys, key=lambda key: key.epsilon, default=None)
+
+    def recovered(self) -> NDArray[Any]:
+        """Value of each client, shape (clients,): its name, or its number; with the key of inf.
+
+        Raises:
+            ParameterError: that key is not at hand.
+            KeyMismatchError: the key belongs to another release.
+        """
+        largest = self._largest
+        values = self.release.recovered(self.key(math.inf) if largest is None else largest)
+        return np.array(self.release.labels)[values] if self.release.labels else values
+
+    def write(self, folder: str | os.PathLike[str]) -> Refinement:
+        """Writes the public file and one secret file for each key; returns it with their paths.
+
+        Raises:
+            StorageError: one of the files exists, or the folder cannot be written to.
+        """
+        paths = write_release(Path(folder), self.release, self.keys)
+        return Refinement(self.release, self.keys, self.mechanism, tuple(paths))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Mechanism, levels and which keys are at hand, as JSON-ready values; no secret."""
+        levels, held = self.release.levels, {key.epsilon for key in self.keys}
+        rows = [
+            {
+                "epsilon": None if math.isinf(epsilon) else epsilon,
+                "key": None if epsilon == self.epsilons[-1] else key_name(epsilon),
+                "at_hand": epsilon == self.epsilons[-1] or epsilon in held,
+            }
+            for epsilon in self.epsilons
+        ]
+        return {
+            "release": self.release.digest,
+            "clients": len(self.release.messages),
+            "values": levels.size,
+            "mechanism": levels.design.family,
+            "message_bits": levels.message_bits,
+            "levels": rows,
+            "delta": 0.0,
+            "relation": "replace-one",
+            "unit": "client",
+            "trust_model": "local",
+        }
+
+    def table(self) -> RenderableType:
+        """Who sees which level, as something that rich prints."""
+        from rich.console import Group
+
+        levels, clients = self.release.levels, len(self.release.messages)
+        lines = [
+            f"{clients:,} clients, {levels.size:,} values, {levels.design.family}, "
+            f"{levels.message_bits} bits a client"
+        ]
+        names = ["public", *(key_name(key.epsilon) for key in self.keys)]
+        shown = [("everybody", self.epsilons[-1])]
+        shown += [("its holder", key.epsilon) for key in self.keys]
+        for path, (who, epsilon) in zip(self.paths or names, shown, strict=True):
+            seen = "sees every value" if math.isinf(epsilon) else f"sees epsilon = {epsilon:g}"
+            lines.append(f"  {path}: {who} {seen}")
+        if self.mechanism == "minimal":
+            least = least_key_bits(levels.size, self.epsilons[-1])
+            lines.append(
+                f"The largest key has {levels.cascade.key_bits(0):.3f} bits of randomness a "
+                f"client; {least:.3f} is the least that gives every value back."
+            )
+        return Group(*map(_unwrapped, [*lines, *_COST.split("\n")]))
+
+    def plot(self, top: int = 10) -> Picture:
+        """The most frequent categories with 95 % intervals at each level whose key is at hand."""
+        require("plots", what="plot")
+        from turnout.reporting.answer_pictures import level_picture
+
+        found = [self.at(key.epsilon).estimate for key in self.keys]
+        found.append(self.at(self.epsilons[-1]).estimate)
+        return level_picture(found, self.categories, 0.95, top)
+
+    def __repr__(self) -> str:
+        levels = ", ".join(f"{epsilon:g}" for epsilon in self.epsilons)
+        return (
+            f"Refinement({len(self.release.messages):,} clients, {self.release.levels.size:,} "
+            f"values; local, ε = {levels}, replace-one, client; {len(self.keys)} keys)"
+        )
+
+
+def refine(
+    values: Any,
+    *,
+    categories: int | Iterable[object],
+    epsilons: Sequence[float],
+    mechanism: Mechanism | None = None,
+    column: str | None = None,
+    missing: object = None,
+    source: Source | None = None,
+) -> Refinement:
+    """One public release of clients' values, with a key for each privacy level but the smallest.
+
+    The smallest ε is what everybody sees. The holder of a key takes a part of the noise off and
+    sees exactly the mechanism at the key's ε; several keys together show what the largest shows.
+    Randomness is the operating system's; whoever calls this sees all values and all keys.
+
+    Args:
+        values: one value a client, as of `estimate_frequencies`: an array, a list, a series or a
+            frame, or the path of a .npy, .csv or .parquet file.
+        categories: which values there can be: k for 0 to k − 1, or all of them by name. Public, not
+            taken from the data.
+        epsilons: ε of each level, positive and each once, in any order; inf: its key gives every
+            value back. Pure, of one client's value, replace-one, local model.
+        mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal" (the key of inf with
+            the least randomness, for two levels); by default the one whose largest loss on any
+            level is smallest, as `turnout.refinement.multi_level` says.
+        column: which column of a frame or a file with several.
+        missing: the category, public, that a missing value counts as; by default it is refused.
+        source: other randomness, for tests and simulations: it protects nobody.
+
+    Returns:
+        The release with all its keys. The exact ratio of likelihoods of each level is at most its
+        e^ε.
+
+    Raises:
+        ParameterError: a value that is none of the categories, a missing value, or a level or a
+            mechanism outside its domain.
+        InputFileError: a file that cannot be read.
+
+    Source: thesis, §7.4 and §7.5; docs/refinement.md, "What holds".
+
+    >>> from turnout.randomness import SimulationStreams
+    >>> source = SimulationStreams(1).source("doctest")
+    >>> found = refine([0, 1, 1, 2] * 500, categories=3, epsilons=(0.5, 4), source=source)
+    >>> found
+    Refinement(2,000 clients, 3 values; local, ε = 4, 0.5, replace-one, client; 1 keys)
+    >>> found.at(4).epsilon, found.at(0.5).epsilon
+    (4.0, 0.5)
+    """
+    size, names = categories_of(categories)
+    levels = multi_level(size, epsilons, mechanism, source=source)
+    held = _items(values, size, names, column, missing)
+    release, keys = released(levels, held, labels=names, source=source)
+    return Refinement(release, tuple(keys), mechanism)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LimitedFrequencies(RefinedFrequencies):
+    """Estimated shares of the clients from answers of few random bits.
+
+    Attributes:
+        all_clients: clients, those included who are not asked.
+        randomness_bits: random bits a client on average.
+        enough_bits: random bits beyond which more do not help.
+        share_asked: share of the clients who are asked.
+    """
+
+    all_clients: int
+    randomness_bits: float
+    enough_bits: float
+    share_asked: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready values."""
+        return {
+            **super().to_dict(),
+            "randomness_bits": self.randomness_bits,
+            "enough_randomness_bits": self.enough_bits,
+            "share_asked": self.share_asked,
+        }
+
+    def _lines(self) -> list[str]:
+        return [
+            *super()._lines(),
+            f"{self.randomness_bits:.3g} bits of randomness a client on average, of "
+            f"{self.enough_bits:.3g} that help; {self.share_asked:.1%} of "
+            f"{self.all_clients:,} clients were asked",
+        ]
+
+
+def limited_frequencies(
+    values: Any,
+    *,
+    categories: int | Iterable[object],
+    epsilon: float,
+    randomness: float,
+    column: str | None = None,
+    missing: object = None,
+    confidence: float = 0.95,
+    source: Source | None = None,
+) -> LimitedFrequencies:
+    """Estimated shares of the clients, from answers that use few random bits.
+
+    Each client answers one public yes-no question, privately, in the local model under replace-one;
+    where it has fewer bits than an answer takes, a public coin decides whether it is asked.
+
+    Args:
+        values: one value a client, as of `refine`.
+        categories: which values there can be, as of `refine`.
+        epsilon: ε of a client's one answer, above 0 and at most 30; pure.
+        randomness: random bits that a client has on average, above 0.
+        column: which column of a frame or a file with several.
+        missing: the category, public, that a missing value counts as; by default it is refused.
+        confidence: of each interval, strictly between 0 and 1.
+        source: other randomness, for tests and simulations: it protects nobody.
+
+    Returns:
+        Unbiased estimates, projected on the simplex, with intervals. The exact ratio of likelihoods
+        of an answer is at most e^ε.
+
+    Raises:
+        ParameterError: a value that is none of the categories, a missing value, or an argument
+            outside its domain.
+        InputFileError: a file that cannot be read.
+
+    Source: thesis, (7.27) and Theorem 7.3.2, with fewer clients asked in place of a rare "yes".
+
+    >>> from turnout.randomness import SimulationStreams
+    >>> limited_frequencies([0, 1, 1, 2] * 500, categories=3, epsilon=1, randomness=2,
+    ...     source=SimulationStreams(1).source("doctest"))
+    LimitedFrequencies(3 values, 2,000 clients; epsilon = 1, pure, of one client's message, \
+replace-one, local model)
+    """
+    size, names = categories_of(categories)
+    drawn = OSRandomness() if source is None else source
+    answers = LimitedAnswers(size, epsilon, randomness, public_seed(drawn))
+    held = _items(values, size, names, column, missing)
+    found = answers.answered(answers.totals(answers.encode(held, drawn)))
+    return LimitedFrequencies(
+        found,
+        names or tuple(map(str, range(size))),
+        confidence,
+        len(held),
+        answers.entropy_bits,
+        enough_randomness(epsilon),
+        answers.share,
+    )
+
+
+def _items(
+    values: Any, size: int, names: tuple[str, ...], column: str | None, missing: object
+) -> NDArray[np.int64]:
+    """The clients' values as whole numbers below ``size``, shape (clients,)."""
+    return np.concatenate(list(item_blocks(rows_of(values), size, names, column, missing)))
+
+
+def _unwrapped(line: str) -> Text:
+    """A line that no width breaks."""
+    from rich.text import Text
+
+    return Text(line, no_wrap=True, overflow="ignore")

@@ -1,0 +1,189 @@
+"""`tn.bandit`: the command's answer, and runs on contexts and rewards in memory."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import turnout as tn
+from turnout.bandits import (
+    CentralSums,
+    Elimination,
+    contextual_environment,
+    parameter_net,
+    simulate_bandit,
+)
+from turnout.randomness import SimulationStreams
+from turnout.runs import InterruptedRunError
+
+PARAMETER = [0.6, 0.8]
+TEXT = """
+[environment]
+horizon = 2000
+actions = 5
+[privacy]
+trust = "central"
+epsilon = 1.0
+[run]
+seeds = 2
+"""
+PRIVACY = {"privacy": {"trust": "central", "epsilon": 1.0}, "run": {"seeds": 2}}
+SIMULATED = {"environment": {"horizon": 4000, "parameter": PARAMETER}, **PRIVACY}
+REPLAYED = {"environment": {"horizon": 3000}, **PRIVACY}
+
+
+def features(count, seed):
+    drawn = np.random.default_rng(seed).standard_normal((count, 3, 2))
+    return drawn / np.maximum(np.linalg.norm(drawn, axis=2, keepdims=True), 1)
+
+
+CONTEXTS = features(200, 1)
+
+
+def clients_and_rewards():
+    own = features(3000, 2)
+    likely = np.random.default_rng(3).random(own.shape[:2]) < (1 + own @ PARAMETER) / 2
+    return {"client_contexts": own, "rewards": np.where(likely, 1.0, -1.0)}
+
+
+def lasting(record):
+    return {key: value for key, value in record.items() if key != "seconds"}
+
+
+def test_record_is_the_report_that_the_command_writes(tmp_path):
+    (tmp_path / "plan.toml").write_text(TEXT)
+    run = tn.bandit(tmp_path / "plan.toml", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == run.to_dict()
+    for same in (TEXT, tn.bandit(TEXT).summary.plan):
+        other = tn.bandit(same)
+        assert other == run
+        assert (other.folder, run.folder) == (None, tmp_path / "out")
+    assert tn.bandit(resume=tmp_path / "out") == run
+    assert run != tn.bandit(TEXT.replace("epsilon = 1.0", "epsilon = 2.0"))
+
+
+def test_answer_has_text_a_table_and_a_picture():
+    run = tn.bandit(TEXT)
+    assert repr(run).endswith("2 runs; central, ε = 1, replace-one, client)")
+    assert "regret" in run._repr_html_()
+    assert run.plot().svg().startswith("<?xml")
+    assert run.guarantee.epsilon.lower <= 1.0 == run.guarantee.epsilon.upper
+    bare = tn.bandit(TEXT.replace('"central"\nepsilon = 1.0', '"none"'))
+    assert bare.guarantee is None
+    assert repr(bare).endswith("no privacy)")
+
+
+def test_contexts_are_simulated_as_by_the_parts():
+    net = parameter_net(2, 0.2)
+    run = tn.bandit(SIMULATED, contexts=CONTEXTS)
+    environment = contextual_environment(CONTEXTS, np.array(PARAMETER), net)
+    parts = simulate_bandit(
+        Elimination(), environment, CentralSums(1.0), 4000, SimulationStreams(0)
+    )
+    assert run.regret[0, -1] == parts.regret[-1]
+    assert run.to_dict()["contexts"] == len(CONTEXTS)
+    assert "context and reward together" in run.summary.rows()["contexts"]
+    assert run == tn.bandit(SIMULATED, contexts=CONTEXTS, candidates=net)
+
+
+def test_rewards_of_clients_decide_what_is_learned():
+    given = clients_and_rewards()
+    run = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
+    assert run.regret[:, -1].max() < 0.5 * run.uniform.min()
+    # Negative control: rewards that do not depend on the context leave nothing to learn.
+    shuffled = np.random.default_rng(4).permutation(given["rewards"].ravel()).reshape(-1, 3)
+    given["rewards"] = shuffled
+    other = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
+    assert not other.regret[:, -1].max() < 0.5 * other.uniform.min()
+    assert other.guarantee.epsilon == run.guarantee.epsilon
+
+
+def test_published_features_read_public_contexts_alone():
+    given = clients_and_rewards()
+    first = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
+    given["client_contexts"] = given["client_contexts"][::-1]
+    second = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
+    assert first.summary.plan == second.summary.plan
+    assert not np.array_equal(first.regret, second.regret)
+    # Negative control: other public contexts are other features.
+    other = tn.bandit(REPLAYED, contexts=features(200, 9), **given)
+    assert first.summary.plan != other.summary.plan
+
+
+def test_rewards_in_memory_are_those_of_a_log(tmp_path):
+    actions = [[1.0, 0.0], [0.0, 1.0]]
+    rewards = np.random.default_rng(5).choice([-1.0, 0.5], (1000, 2))
+    lines = [f"client-{i},{a},{b}" for i, (a, b) in enumerate(rewards.tolist())]
+    (tmp_path / "log.csv").write_text("\n".join(["client,reward_0,reward_1", *lines]))
+    environment = {"horizon": 900, "features": actions}
+    run = tn.bandit({"environment": environment, **PRIVACY}, rewards=rewards)
+    plan = {"environment": {**environment, "log": str(tmp_path / "log.csv")}, **PRIVACY}
+    assert np.array_equal(tn.bandit(plan).regret, run.regret)
+
+
+def test_resumed_runs_need_the_same_arrays(tmp_path, monkeypatch):
+    given, out = clients_and_rewards(), tmp_path / "out"
+    run = tn.bandit(REPLAYED, out, contexts=CONTEXTS, **given)
+    assert tn.bandit(resume=out, contexts=CONTEXTS, **given) == run
+    given["rewards"] = -given["rewards"]
+    with pytest.raises(tn.ParameterError, match="resume"):
+        tn.bandit(resume=out, contexts=CONTEXTS, **given)
+    with pytest.raises(tn.ParameterError, match="environment"):
+        tn.bandit(resume=out)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turnout.runs.bandit._one_run", interrupt)
+    with pytest.raises(InterruptedRunError, match=r"stopped after run 0 of 2$"):
+        tn.bandit(REPLAYED, contexts=CONTEXTS, **clients_and_rewards())
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "line"),
+    [
+        ({}, {"candidates": [[1.0, 0.0]]}, "candidates = 'an array': expected none without"),
+        ({}, {"contexts": CONTEXTS, "rewards": [[1]]}, "client_contexts = None"),
+        ({}, {"contexts": CONTEXTS, "client_contexts": CONTEXTS}, "rewards = None"),
+        ({}, {"contexts": CONTEXTS[0]}, "contexts = (3, 2): expected an array of shape (N, A, d)"),
+        ({}, {"contexts": 9 * CONTEXTS}, "contexts = 'a norm above 1"),
+        ({}, {"contexts": CONTEXTS * np.nan}, "contexts = 'a norm above 1, or NaN'"),
+        ({}, {"contexts": CONTEXTS, "candidates": [[1.0]]}, "candidates = (1, 1): expected shape"),
+        ({}, {"contexts": CONTEXTS, "candidates": [[np.inf, 0]]}, "candidates = 'infinite"),
+        ({}, {"contexts": CONTEXTS}, "environment.parameter = (missing)"),
+        ({"actions": 5}, {"contexts": CONTEXTS}, "environment.actions = 5: expected none with"),
+        ({"parameter": [1.0]}, {"contexts": CONTEXTS}, "environment.parameter = [1.0]"),
+        ({"features": [[1.0]], "log": "x"}, {"rewards": [[1]]}, "environment.log = 'x': expected"),
+        ({"features": [[1.0]]}, {"rewards": [[1.5]]}, "rewards[0][0] = 1.5"),
+        ({"features": [[1.0]]}, {"rewards": [[1.0]]}, "environment.horizon = 100: expected at"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(environment, given, line):
+    plan = {"environment": {"horizon": 100, **environment}, **PRIVACY}
+    with pytest.raises(tn.ParameterError) as refusal:
+        tn.bandit(plan, **given)
+    assert str(refusal.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"client_contexts": features(3000, 2)[:, :2]}, "client_contexts = (3000, 2, 2)"),
+        ({"rewards": np.ones((3000, 2))}, "rewards = (3000, 2): expected shape (3000, 3)"),
+        ({"rewards": np.full((3000, 3), 2.0)}, "rewards[0][0] = 2.0"),
+    ],
+)
+def test_clients_that_do_not_fit_the_contexts_are_refused(changed, line):
+    with pytest.raises(tn.ParameterError) as refusal:
+        tn.bandit(REPLAYED, contexts=CONTEXTS, **{**clients_and_rewards(), **changed})
+    assert str(refusal.value).startswith(line)
+
+
+def test_a_plan_or_a_folder_is_needed(tmp_path):
+    for given in ({}, {"plan": TEXT, "resume": tmp_path}, {"resume": tmp_path, "out": tmp_path}):
+        with pytest.raises(tn.ParameterError, match="plan = "):
+            tn.bandit(**given)
+    with pytest.raises(tn.ParameterError, match="expected a TOML file that exists"):
+        tn.bandit(tmp_path / "none.toml")
