@@ -1,8 +1,8 @@
 """Draws the picture of docs/convex-order.md and prints the numbers that stand there.
 
-One check-in in a window: σ = 1, t = 100, δ = 1e-5, direction *remove*. The law of the sum of the
-ratios is computed by a plain FFT from four laws on a grid: X rounded up and down, X spread onto its
-neighbours, and the law below X in convex order that the accounting takes.
+One check-in in a window: σ = 1, t = 100, δ = 1e-5, direction *remove*. A plain FFT computes the
+distribution of the sum of the ratios from four distributions on a grid: X rounded up and down, X
+spread onto its neighbours, and the distribution below X in convex order that the accounting takes.
 
     python benchmarks/convex_order_picture.py [--out docs/figures]
 """
@@ -30,23 +30,23 @@ PAIR, WINDOW, DELTA = GaussianPair(1.0), 100, 1e-5
 CAP, REACH = 4096.0, 8192.0  # of one ratio; of the sum
 DRAWN_STEP, DRAWN_TO = 1.0, 4.0  # first two panels
 STEPS = [2.0**-n for n in range(7)]
-FINEST = 2.0**-9  # of the grids that say what ε is
+FINEST = 2.0**-9  # step of the grids that give ε itself
 TAIL = 4  # finest steps that the orders are fitted to
-LAWS = {  # what they mean in pictures
-    "spread (upper)": "upper law",
-    "tangents (lower)": "lower law",
+DISTRIBUTIONS = {  # what they mean in pictures
+    "spread (upper)": "upper distribution",
+    "tangents (lower)": "lower distribution",
     "rounded up": "rounded up",
     "rounded down": "rounded down",
 }
-UPPER, LOWER = LOOKS["upper law"], LOOKS["lower law"]
+UPPER, LOWER = LOOKS["upper distribution"], LOOKS["lower distribution"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """ε from one law on finer and finer grids.
+    """ε from one distribution on finer and finer grids.
 
     Attributes:
-        name: key of `LAWS`.
+        name: key of `DISTRIBUTIONS`.
         epsilons: one a step.
         truth: ε.
     """
@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def errors(self) -> FloatArray:
-        """Relative, without sign."""
+        """Absolute relative errors of ε, one a step."""
         return np.abs(np.array(self.epsilons) / self.truth - 1.0)
 
     @property
@@ -76,7 +76,7 @@ def rounded(step: float, *, up: bool) -> FloatArray:
     return np.append(cells, above)
 
 
-def law(name: str, step: float) -> tuple[convex_order.Grid, FloatArray, float]:
+def distribution(name: str, step: float) -> tuple[convex_order.Grid, FloatArray, float]:
     """Grid, masses on its points, and what X above the cap may add to δ."""
     grid = convex_order.Grid(step, round(CAP / step))
     if name == "rounded up":
@@ -91,7 +91,7 @@ def law(name: str, step: float) -> tuple[convex_order.Grid, FloatArray, float]:
 
 
 def epsilon(grid: convex_order.Grid, masses: FloatArray, beyond: float) -> float:
-    """ε at δ if the ratio has this law: one FFT to the power t."""
+    """ε at δ of a ratio of this distribution: one FFT to the power t."""
     size = round(REACH / grid.step)
     sums = fft.irfft(fft.rfft(masses, size) ** WINDOW, size)
     ratios = grid.origin + grid.step * np.arange(size) / WINDOW
@@ -104,10 +104,10 @@ def epsilon(grid: convex_order.Grid, masses: FloatArray, beyond: float) -> float
 
 
 def measured(truth: float) -> list[Measured]:
-    """All four laws on all grids, printed."""
+    """All four distributions on all grids, printed."""
     found = []
-    for name in LAWS:
-        one = Measured(name, [epsilon(*law(name, step)) for step in STEPS], truth)
+    for name in DISTRIBUTIONS:
+        one = Measured(name, [epsilon(*distribution(name, step)) for step in STEPS], truth)
         errors = " ".join(f"{error:.1e}" for error in one.errors)
         print(f"{name:<17} order {one.order:.2f}; relative errors of ε: {errors}")
         found.append(one)
@@ -121,8 +121,8 @@ def conditional_means(edges: FloatArray) -> tuple[FloatArray, FloatArray]:
     return firsts / masses, masses
 
 
-def draw_law(axis: Axes, ink: str) -> None:
-    """X, spread onto a grid, and gathered in the means of cells."""
+def draw_distribution(axis: Axes, ink: str) -> None:
+    """Draw X, X spread onto a grid, and X gathered in the means of cells."""
     x = np.linspace(1e-3, DRAWN_TO, 800)
     density = np.exp(-0.5 * (np.log(x) + 0.5) ** 2) / (x * math.sqrt(2 * math.pi))
     axis.fill_between(x, density, color=ink, alpha=0.12, linewidth=0)
@@ -143,11 +143,11 @@ def draw_law(axis: Axes, ink: str) -> None:
         axis.plot(points[seen], heights, look.marker, **style)
     axis.set(xlim=(-0.1, DRAWN_TO + 0.1), ylim=(0, None), xlabel="likelihood ratio x")
     axis.set_ylabel("mass over step")
-    axis.set_title(f"Two laws on few points, both of mean 1 (step {DRAWN_STEP:g})")
+    axis.set_title(f"Two distributions on few points, both of mean 1 (step {DRAWN_STEP:g})")
 
 
-def draw_prices(axis: Axes, ink: str) -> None:
-    """Call prices: chords above, tangents below."""
+def draw_hockey_sticks(axis: Axes, ink: str) -> None:
+    """Draw hockey sticks: chords above, tangents below."""
     k = np.linspace(0.0, DRAWN_TO, 400)
     grid = np.arange(0.0, DRAWN_TO + DRAWN_STEP, DRAWN_STEP)
     axis.plot(
@@ -170,13 +170,13 @@ def draw_prices(axis: Axes, ink: str) -> None:
 
 
 def picture(found: list[Measured]) -> Picture:
-    """Laws, prices and errors, one panel each."""
+    """Distributions, hockey sticks and errors, one panel each."""
 
     def draw(axes: list[Axes], ink: str) -> None:
-        draw_law(axes[0], ink)
-        draw_prices(axes[1], ink)
+        draw_distribution(axes[0], ink)
+        draw_hockey_sticks(axes[1], ink)
         for one in found:
-            look = LOOKS[LAWS[one.name]]
+            look = LOOKS[DISTRIBUTIONS[one.name]]
             axes[2].plot(STEPS, one.errors, label=look.words, **look.line())
         orders = ", ".join(f"{one.order:.2f}" for one in found)
         axes[2].set(xscale="log", yscale="log", xlabel="step h of one ratio")
@@ -184,11 +184,11 @@ def picture(found: list[Measured]) -> Picture:
         axes[2].set_title(f"One check-in: errors of order {orders}, as in the legend")
 
     text = (
-        "Spreading a law onto grid points raises its call prices to their chords, gathering it "
-        "in means lowers them to their tangents; the error of ε falls as the square of the step, "
-        "that of rounding as the step."
+        "Spreading a distribution onto grid points raises its hockey sticks to their chords, "
+        "gathering it in means lowers them to their tangents; the error of ε falls as the square of "
+        "the step, that of rounding as the step."
     )
-    title = "Error of ε on a grid: laws in convex order against rounding"
+    title = "Error of ε on a grid: distributions in convex order against rounding"
     return Picture("convex_order", title, text, draw, panels=3)
 
 
@@ -199,7 +199,9 @@ def main() -> None:
     given = parser.parse_args()
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=WINDOW), Relation.ADD_REMOVE)
     bounds = price(scheme, DELTA, tolerance=1e-5).directions["remove"]
-    low, high = (epsilon(*law(name, FINEST)) for name in ("tangents (lower)", "spread (upper)"))
+    low, high = (
+        epsilon(*distribution(name, FINEST)) for name in ("tangents (lower)", "spread (upper)")
+    )
     print(f"price: ε in [{bounds.lower:.7f}, {bounds.upper:.7f}]")
     print(f"finest grid, {CAP / FINEST:,.0f} points: ε in [{low:.8f}, {high:.8f}]")
     print("steps:", " ".join(f"{step:g}" for step in STEPS))

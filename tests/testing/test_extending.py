@@ -48,8 +48,8 @@ def example(marker: str) -> str:
     return found[1]
 
 
-LAW = example("law: rested_check_in.py")
-SUITE = "from rested_check_in import RestedCheckIn\n" + example("test of the law")
+LAW = example("participation: rested_check_in.py")
+SUITE = "from rested_check_in import RestedCheckIn\n" + example("test of the participation")
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def _size(randomizer: FrequencyRandomizer) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a tally says about every item: the input of intervals and tests.
+    """Evidence of a tally on every item: the input of intervals and tests.
 
     Attributes:
         clients: n.

@@ -271,7 +271,7 @@ class TuneSection(Section):
         "plan's own clients, at a price in ε",
     )
     stopping: Literal["geometric", "logarithmic", "poisson"] = Field(
-        "geometric", description="law of the number of runs on private clients"
+        "geometric", description="distribution of the number of runs on private clients"
     )
 
 
