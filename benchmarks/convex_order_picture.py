@@ -185,8 +185,8 @@ def picture(found: list[Measured]) -> Picture:
 
     text = (
         "Spreading a distribution onto grid points raises its hockey sticks to their chords, "
-        "gathering it in means lowers them to their tangents; the error of ε falls as the square of "
-        "the step, that of rounding as the step."
+        "gathering it in means lowers them to their tangents; the error of ε falls as the square "
+        "of the step, that of rounding as the step."
     )
     title = "Error of ε on a grid: distributions in convex order against rounding"
     return Picture("convex_order", title, text, draw, panels=3)

@@ -173,7 +173,9 @@ LOOKS = {
     "setting 2": Look(_VERMILION, "o"),
     "setting 3": Look(_TEAL, "^"),
     "setting 4": Look(_VIOLET, "D"),
-    "upper distribution": Look(_VERMILION, "o", "moved to neighbouring points: larger in convex order"),
+    "upper distribution": Look(
+        _VERMILION, "o", "moved to neighbouring points: larger in convex order"
+    ),
     "lower distribution": Look(_BLUE, "D", "gathered in cell means: smaller in convex order"),
     "rounded up": Look(_GREY, "s", "rounded up"),
     "rounded down": Look(_TEAL, "v", "rounded down"),
