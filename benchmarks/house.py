@@ -1,12 +1,13 @@
 """The structure of the package in figures, of one revision beside this version.
 
-    python benchmarks/house.py --before REV
+    python benchmarks/house.py --before REV [--tests]
 
 Prints a table: files and lines of `src`, the share of import statements, public names with two
 meanings, circles and the longest chain of imports between files, the longest function, the files
 that σ and a bandit plan pass through (traced in a run of each version), and the files that name one
-example of each kind of thing that can be added. The same code measures both. Nothing here gates a
-test: the figures say where to look.
+example of each kind of thing that can be added. With --tests, each version's tests run as well, on
+an otherwise idle machine, and their CPU time is a line. The same code measures both. Nothing here
+gates a test: the figures say where to look.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ast
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).parents[1]
+TESTS = "CPU-seconds of the tests"
 EXAMPLES = {
     "participation": r"\bFixedAssignment\b|[\"']fixed-assignment[\"']",
     "randomizer": r"\bOneBitHadamard\b|[\"']one-bit-hadamard[\"']",
@@ -247,11 +250,29 @@ def figures(tree: Tree) -> dict[str, str]:
     }
 
 
+def tests_of(folder: Path) -> str:
+    """CPU-seconds of the tests of the version in a folder, on two processes, and their outcome."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--numprocesses", "2", "-p", "no:cacheprovider"],
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    outcome = re.findall(r"(\d+) (passed|failed|errors?)\b", done.stdout)
+    return f"{spent:,.0f} ({', '.join(f'{count} {word}' for count, word in outcome)})"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", metavar="REV", help="the revision to compare with")
     parser.add_argument("--names", action="store_true", help="list names with two meanings")
+    parser.add_argument("--tests", action="store_true", help="run the tests of each version too")
     parser.add_argument("--trip", choices=["sigma", "bandit"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.trip:
@@ -259,16 +280,17 @@ def main() -> None:
         return
     now = Tree(ROOT / "src")
     columns = {"now": figures(now)}
+    if options.tests:
+        columns["now"][TESTS] = tests_of(ROOT)
     if options.before:
         with tempfile.TemporaryDirectory() as folder:
             archive = subprocess.run(
-                ["git", "archive", options.before, "src"],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                check=True,
+                ["git", "archive", options.before], cwd=ROOT, stdout=subprocess.PIPE, check=True
             )
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
             columns = {"before": figures(Tree(Path(folder) / "src"))} | columns
+            if options.tests:
+                columns["before"][TESTS] = tests_of(Path(folder))
     print(f"{'':42}" + "".join(f"{name:>24}" for name in columns))
     for row in columns["now"]:
         print(f"{row:42}" + "".join(f"{column[row]:>24}" for column in columns.values()))
