@@ -224,7 +224,7 @@ def test_heads_are_read_strictly(tmp_path):
             (f"{task} {heads.signed_head(task, Head(1, bytes(32)), KEY)}", "old copy"),
             (f"{task} {heads.signed_head(task, Head(0, bytes(32)), KEY)}", "old copy"),
         ):
-            path.write_text(text)
+            path.write_text(f"{text}\n\n")  # the second line is the address
             with pytest.raises(StorageError, match=reason):
                 check()
         path.unlink()
