@@ -24,7 +24,6 @@ UNSEEN = [
     "matplotlib",
     "scipy",
     "pandas",
-    "fastapi",
     "starlette",
     "rich",
     "jinja2",

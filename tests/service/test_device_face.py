@@ -34,7 +34,7 @@ def update(parameters, client):
     return -parameters
 
 print(dict(Device(url, token, update=update, state=state).run()))
-heavy = {"torch", "onnxruntime", "scipy.stats", "pydantic", "fastapi"}
+heavy = {"torch", "onnxruntime", "scipy.stats", "pydantic", "starlette"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
 

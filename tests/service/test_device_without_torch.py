@@ -18,7 +18,7 @@ from pathlib import Path
 
 class WithoutTraining:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "jinja2", "matplotlib", "apsw", "fastapi"):
+        if name.partition(".")[0] in ("torch", "jinja2", "matplotlib", "apsw", "starlette"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, WithoutTraining())

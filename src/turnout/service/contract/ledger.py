@@ -11,12 +11,32 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeAlias, TypedDict
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from turnout.core.errors import StorageError
+
+Document: TypeAlias = dict[str, Any]
+HEX32: Document = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+COUNT: Document = {"type": "integer", "minimum": 0}
+Hex32 = Annotated[str, HEX32]
+"""32 bytes in JSON: 64 hexadecimal digits, lower case."""
+Count = Annotated[int, COUNT]
+"""Whole number, at least 0."""
+
+
+class RecordDocument(TypedDict):
+    """A `Record` in JSON; floats are texts that ``float.hex`` writes."""
+
+    task: Hex32
+    step: Count
+    sum: Hex32
+    model: Hex32
+    epsilon: str
+    delta: str
+    previous: Hex32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,7 @@ class Record:
         """The record as bytes: JSON with sorted keys and no spaces, ASCII; floats by hex."""
         return json.dumps(self.document(), sort_keys=True, separators=(",", ":")).encode("ascii")
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> RecordDocument:
         """The fields as JSON has them."""
         return {
             "task": self.task,

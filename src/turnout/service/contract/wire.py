@@ -18,12 +18,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self, TypedDict
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.showing import shows_shapes
 from turnout.protocol.lattice import Lattice
-from turnout.service.contract.ledger import Head
+from turnout.service.contract.ledger import Count, Document, Head, Hex32, RecordDocument
 
 if TYPE_CHECKING:
     from turnout.protocol.randomized import MessageEncoding, UpdateEncoding
@@ -105,7 +105,7 @@ def covers_path(step: int | str) -> str:
 
 def model_path(steps: int) -> str:
     """GET: parameters after so many steps, little-endian float32."""
-    return f"{PREFIX}/models/{steps}"
+    return f"{MODELS_PATH}/{steps}"
 
 
 def artefact_path(digest: str) -> str:
@@ -123,10 +123,8 @@ def is_this_machine(host: str) -> bool:
 
 HEADS_PATH = f"{PREFIX}/heads"
 """POST: a signed head as text: "this is newer than what you have"."""
-CHARTER_PATH, STATUS_PATH, RECORDS_PATH = (
-    f"{PREFIX}/charter",
-    f"{PREFIX}/status",
-    f"{PREFIX}/records",
+CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
+    f"{PREFIX}/{name}" for name in ("charter", "status", "records", "models")
 )
 
 
@@ -202,6 +200,72 @@ class SignedRequest:
         return {name: value for name, value in headers.items() if value}
 
 
+# -- JSON bodies, whose types the OpenAPI document is derived from -----------------------------
+
+Seconds = Annotated[float, {"minimum": 0}]
+
+
+class CharterDocument(TypedDict):
+    """A charter; `Charter.decoded` reads it."""
+
+
+class StatusDocument(TypedDict):
+    """State of the schedule: the answer to a request for the status."""
+
+    task: Hex32
+    step: Count
+    steps: Count
+    phase: StepPhase
+    seconds_left: Seconds
+    seconds_to_next_step: Seconds
+    head: str
+    model_steps: Count
+
+
+class RecordsDocument(TypedDict):
+    """Published records of the ledger, in order."""
+
+    records: list[RecordDocument]
+
+
+class EnrolmentDocument(TypedDict):
+    """Body of an enrolment: the device's public key and the secret of its invitation."""
+
+    client: Count
+    public_key: Hex32
+    secret: Hex32
+
+
+class ReceiptDocument(TypedDict):
+    """A `WireReceipt` in JSON."""
+
+    answer: WireAnswer
+    task: NotRequired[Hex32]
+    client: NotRequired[Count]
+    step: NotRequired[Annotated[int, {"minimum": -1}]]
+    digest: NotRequired[Hex32]
+    detail: NotRequired[str]
+    asked: NotRequired[bool]
+
+
+class UnknownDocument(TypedDict):
+    """Receipt for a request that no device of the task signed."""
+
+    answer: Literal[WireAnswer.UNKNOWN]
+
+
+class ToldDocument(TypedDict):
+    """Answer to a signed ledger head that the ledger has."""
+
+    answer: Literal[WireAnswer.ACCEPTED]
+
+
+class DetailDocument(TypedDict):
+    """Error, for a person."""
+
+    detail: str
+
+
 def head_bytes(task: str, head: Head) -> bytes:
     """The bytes that the coordinator signs to state its ledger's head."""
     return f"{HEAD_FORMAT}\n{task}\n{head}".encode("ascii")
@@ -249,12 +313,12 @@ class WireReceipt:
     detail: str = ""
     asked: bool | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ReceiptDocument:
         """The receipt as JSON has it."""
-        document: dict[str, Any] = {"answer": self.answer.value}
+        document: ReceiptDocument = {"answer": self.answer}
         if self.answer is WireAnswer.UNKNOWN:
-            return document  # the same bytes whoever asks about whomever
-        document |= {"task": self.task, "client": self.client, "step": self.step}
+            return document  # the same bytes for every client and cause
+        document["task"], document["client"], document["step"] = self.task, self.client, self.step
         if self.digest is not None:
             document["digest"] = self.digest.hex()
         if self.detail:
@@ -352,7 +416,6 @@ class Invitation:
         return invitation
 
 
-Document = dict[str, Any]
 SEEDED_CODE, SAMPLED_BIT, HADAMARD_BIT = "seeded-code-1", "sampled-bit-1", "hadamard-bit-1"
 _CODE = ("directions", "preferred", "seed_bits", "public_seed")
 

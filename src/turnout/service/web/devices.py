@@ -1,26 +1,41 @@
-"""Routes of devices: the engine calls of signed requests, and the public documents.
+"""The device API: the table of its routes, and the handlers of these routes.
 
-`signed_routes` lists the calls; `public_routes` serves charter, status, models and records, all of
-them committed and due.
+`device_routes` is the table: a route that is added there is served and described. `DeviceJobs`
+makes the engine calls of signed requests; `Published` reads charter, status, models and records,
+all of them committed and due.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property, partial
 from urllib.parse import parse_qsl
 
 from turnout.core.errors import RemoteProtocolError
+from turnout.service.contract.charter import Charter
+from turnout.service.contract.ledger import COUNT, Document
 from turnout.service.contract.wire import (
     CHARTER_PATH,
     ENROLMENT_FORMAT,
-    PREFIX,
+    HEADS_PATH,
+    MODELS_PATH,
     RECORDS_PATH,
+    STATUS_CODES,
     STATUS_PATH,
+    CharterDocument,
+    DetailDocument,
+    EnrolmentDocument,
+    ReceiptDocument,
+    RecordDocument,
+    RecordsDocument,
+    StatusDocument,
     StepPhase,
+    ToldDocument,
+    UnknownDocument,
     WireAnswer,
     WireReceipt,
     artefact_path,
@@ -37,55 +52,240 @@ from turnout.service.web.answers import (
     JSON,
     NOT_FOUND,
     NUMBER,
+    Application,
     Receive,
     RefusedError,
     Scope,
     Send,
     respond,
 )
+from turnout.service.web.routes import MOST_STEPS, Answer, Binary, DeviceRoute, Json, Text
 from turnout.service.web.running import Running
-from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
+from turnout.service.web.signed import (
+    HEAD_BYTES,
+    EnrolmentRoute,
+    HeadsRoute,
+    Job,
+    SignedRoute,
+    enrolment_of,
+)
 
 ENROLMENT_BYTES, NO_BODY_BYTES = 1024, 64
-"""Most bytes that are read of an enrolment, and of what has no body."""
+"""Largest body that is read of an enrolment, and of a request without a body."""
+MOST_RECORDS = 1000
+"""Largest number of records in one answer."""
+
+# -- the table ----------------------------------------------------------------------------------
+
+
+def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
+    """Table of all routes of the device API of one task."""
+    step, update_format = "{step}", charter.update_format
+    update = Binary(charter.encoding.encoded_size)
+    model = Binary(4 * charter.encoding.dimension)
+    return (
+        _public(CHARTER_PATH, "The frozen terms, canonical", CharterDocument, Published.charter),
+        _public(STATUS_PATH, "State of the schedule", StatusDocument, Published.status),
+        _public(
+            RECORDS_PATH,
+            "Published records of the ledger, in order",
+            RecordsDocument,
+            Published.records,
+            query={
+                "from": COUNT | {"maximum": MOST_STEPS},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS},
+            },
+            refused={422: "the query is invalid"},
+        ),
+        _public(
+            MODELS_PATH + "/{steps}",
+            "A published model, little-endian float32",
+            model,
+            Published.model,
+            refused={404: "not published"},
+        ),
+        _public(
+            artefact_path("{digest}"),
+            "Content named by digest in the charter: a graph that devices run, or its test vectors",
+            Binary(),
+            Published.artefact,
+            refused={404: "the charter names no such content"},
+        ),
+        _signed(
+            enrolments_path(),
+            "Use an invitation",
+            DeviceJobs.enrol,
+            body=Json(EnrolmentDocument, ENROLMENT_BYTES),
+            body_format=ENROLMENT_FORMAT,
+            kind=EnrolmentRoute,
+        ),
+        _signed(check_ins_path(step), "Check in (one-client rule)", DeviceJobs.check_in),
+        _signed(
+            requests_path(step),
+            "Whether the client's update is requested (one-client rule)",
+            DeviceJobs.request,
+        ),
+        _signed(
+            updates_path(step),
+            "Send an update",
+            DeviceJobs.update,
+            body=update,
+            body_format=update_format,
+        ),
+        _signed(
+            covers_path(step),
+            "Send dummy traffic",
+            DeviceJobs.cover,
+            body=update,
+            body_format=update_format,
+        ),
+        DeviceRoute(
+            "POST",
+            HEADS_PATH,
+            "Present a newer ledger head",
+            {
+                200: Answer("the ledger has it", Json(ToldDocument)),
+                422: Answer("not a head that this coordinator signed", Json(DetailDocument)),
+                **{status: _DETAILS[status] for status in (408, 413, 503)},
+            },
+            lambda running, _route: HeadsRoute(running),
+            body=Text(HEAD_BYTES),
+        ),
+    )
+
+
+_OUTCOMES = {
+    WireAnswer.ACCEPTED: "accepted; the same for every copy, as long as the coordinator has the "
+    "first one",
+    WireAnswer.UNKNOWN: "no device of this task signed the request; always the same bytes",
+    WireAnswer.CONFLICT: "conflict with stored data",
+    WireAnswer.LATE: "late: the step, or its phase, is over",
+    WireAnswer.REFUSED: "refused because of its content",
+    WireAnswer.EARLY: "early: the step, or its phase, has not begun",
+}
+_DETAILS = {
+    404: Answer("no such path, or a step that the run does not have", Json(DetailDocument)),
+    408: Answer("the body took too long", Json(DetailDocument)),
+    413: Answer("the body is too long", Json(DetailDocument)),
+    503: Answer(
+        "nothing happened; send the same again after Retry-After seconds",
+        Json(DetailDocument),
+        retry_after=True,
+    ),
+}
+_SIGNED_ANSWERS = {
+    STATUS_CODES[outcome]: Answer(
+        meaning, Json(UnknownDocument if outcome is WireAnswer.UNKNOWN else ReceiptDocument)
+    )
+    for outcome, meaning in _OUTCOMES.items()
+} | _DETAILS
+
+
+def _signed(
+    path: str,
+    summary: str,
+    prepare: Callable[[DeviceJobs, int, int, bytes, bytes], Job],
+    *,
+    body: Json | Binary | None = None,
+    body_format: str = "",
+    kind: type[SignedRoute] = SignedRoute,
+) -> DeviceRoute:
+    """Row of a route that takes signed requests, with ``prepare`` as its engine call."""
+    limit = NO_BODY_BYTES if body is None else body.most_bytes
+    assert limit is not None  # a request has a largest body
+
+    def handler(running: Running, route: DeviceRoute) -> Application:
+        call = partial(prepare, DeviceJobs(running))
+        return kind(running, route.name, path, limit, call, body_format=body_format)
+
+    return DeviceRoute(
+        "POST",
+        path,
+        summary,
+        _SIGNED_ANSWERS,
+        handler,
+        body=body,
+        body_format=body_format,
+        signed=True,
+    )
+
+
+def _public(
+    path: str,
+    summary: str,
+    content: type | Binary,
+    find: Callable[[Published, Scope], Awaitable[Representation]],
+    *,
+    query: Mapping[str, Document] | None = None,
+    refused: Mapping[int, str] | None = None,
+) -> DeviceRoute:
+    """Row of a route that anyone may read, with ``find`` as its source."""
+    answers = {
+        200: Answer("success", content if isinstance(content, Binary) else Json(content)),
+        304: Answer("not changed since the ETag in If-None-Match"),
+        503: Answer(_DETAILS[503].meaning, Json(DetailDocument)),
+    }
+    for status, meaning in (refused or {}).items():
+        answers[status] = Answer(meaning, Json(DetailDocument))
+
+    def handler(running: Running, route: DeviceRoute) -> Application:
+        return PublicRoute(running, route.name, partial(find, Published(running)))
+
+    return DeviceRoute("GET", path, summary, answers, handler, query)
+
+
+# -- signed requests ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceJobs:
-    """The engine call of each route."""
+    """Engine calls of the signed routes, each as a job for the writer.
+
+    The arguments of each method are client, step, body and the body's SHA-256; a body that cannot
+    be of the route raises RemoteProtocolError.
+    """
 
     running: Running
 
     def enrol(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Use an invitation; from the commit on the key is known."""
+        """Use an invitation and store the client's key."""
         del step, digest
         fields = enrolment_of(body)
         assert fields is not None  # it was signed by the key in it
         _, key, secret = fields
-        running = self.running
+        return lambda tx: self.running.engine.enrol(tx, client, secret, key)
 
-        def job(tx: Transaction) -> WireReceipt:
-            return running.engine.enrol(tx, client, secret, key)
+    def check_in(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """Check in under the one-client rule."""
+        del digest
+        _require_empty(body)
+        return lambda tx: self.running.engine.check_in(tx, client, step)
 
-        return job
+    def request(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """Whether the client's update is requested under the one-client rule."""
+        del digest
+        _require_empty(body)
+        return lambda tx: self.running.engine.requested(tx, client, step)
 
     def update(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """An update."""
+        """Take an update."""
         upload = self.running.engine.inspect(body, digest)
         return lambda tx: self.running.engine.update(tx, client, step, upload)
 
     def cover(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """All that an update gets, and counted nowhere."""
+        """Treat dummy traffic like an update, without counting it."""
         engine = self.running.engine
         if len(body) != engine.charter.encoding.encoded_size:
-            raise RemoteProtocolError("cover is as long as an update")
+            raise RemoteProtocolError("dummy traffic must be as long as an update")
         if engine.charter.asks_one:
-            raise RemoteProtocolError("cover hides nothing where one of many is asked")
-        with suppress(RemoteProtocolError):  # it need not be one; the work is what counts
+            raise RemoteProtocolError("dummy traffic hides nothing under the one-client rule")
+        # The content need not be an update: only the time of checking it matters.
+        with suppress(RemoteProtocolError):
             engine.inspect(body, digest)
         return lambda tx: self._covered(tx, client, step, Upload(body, digest))
 
     def _covered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
+        """Receipt for dummy traffic, after the read that an update needs as well."""
         engine, task = self.running.engine, self.running.task
         tx.participation_at(client, step)
         if step > engine.step:
@@ -97,44 +297,13 @@ class DeviceJobs:
         return WireReceipt(WireAnswer.ACCEPTED, task, client, step, upload.digest)
 
 
-def signed_routes(running: Running) -> dict[str, SignedRoute]:
-    """All routes that take signed requests, by path."""
-    jobs, size = DeviceJobs(running), running.charter.encoding.encoded_size
-    enrolments, update_format = enrolments_path(), running.charter.update_format
-    routes: dict[str, SignedRoute] = {
-        enrolments: EnrolmentRoute(
-            running,
-            "enrolments",
-            lambda _: enrolments,
-            ENROLMENT_BYTES,
-            jobs.enrol,
-            body_format=ENROLMENT_FORMAT,
-        )
-    }
-    for path, limit, prepare, body_format in (
-        (check_ins_path, NO_BODY_BYTES, _bare(running.engine.check_in), ""),
-        (requests_path, NO_BODY_BYTES, _bare(running.engine.requested), ""),
-        (updates_path, size, jobs.update, update_format),
-        (covers_path, size, jobs.cover, update_format),
-    ):
-        template = path("{step}")
-        name = template.rpartition("/")[2]
-        routes[template] = SignedRoute(running, name, path, limit, prepare, body_format=body_format)
-    return routes
+def _require_empty(body: bytes) -> None:
+    if body:
+        raise RemoteProtocolError("this request has no body")
 
 
-def _bare(ask: Callable[[Transaction, int, int], WireReceipt]) -> Prepare:
-    """The job of a request that has no body."""
+# -- public documents ---------------------------------------------------------------------------
 
-    def prepare(client: int, step: int, body: bytes, digest: bytes) -> Job:
-        if body:
-            raise RemoteProtocolError("this request has no body")
-        return lambda tx: ask(tx, client, step)
-
-    return prepare
-
-
-MOST_RECORDS = 1000
 _BINARY = b"application/octet-stream"
 _FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
 _BAD_RANGE = json.dumps(
@@ -146,7 +315,7 @@ Representation = tuple[int, bytes, bytes, Headers]
 
 
 class PublicRoute:
-    """An ASGI application: one route that everybody may read."""
+    """ASGI application of one route that anyone may read."""
 
     def __init__(
         self, running: Running, name: str, find: Callable[[Scope], Awaitable[Representation]]
@@ -166,22 +335,15 @@ class PublicRoute:
         await respond(send, status, body, kind, more, head=scope["method"] == "HEAD")
 
 
-def public_routes(running: Running) -> dict[str, PublicRoute]:
-    """All routes of the device API that need no signature, by path."""
-    found = _Published(running)
-    return {
-        CHARTER_PATH: PublicRoute(running, "charter", found.charter),
-        STATUS_PATH: PublicRoute(running, "status", found.status),
-        RECORDS_PATH: PublicRoute(running, "records", found.records),
-        f"{PREFIX}/models/{{steps}}": PublicRoute(running, "models", found.model),
-        artefact_path("{digest}"): PublicRoute(running, "artefacts", found.artefact),
-    }
+class Published:
+    """Sources of the public routes: each returns status, body, media type and further headers."""
 
-
-class _Published:
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._charter = running.charter.canonical()
+
+    @cached_property
+    def _charter(self) -> bytes:
+        return self._running.charter.canonical()
 
     async def charter(self, scope: Scope) -> Representation:
         """The canonical bytes, whose SHA-256 is the task's name."""
@@ -193,11 +355,11 @@ class _Published:
         del scope
         running = self._running
         shown, at = running.shown, running.progress()
-        document = {
+        document: StatusDocument = {
             "task": running.task,
             "step": at.step,
             "steps": running.charter.steps,
-            "phase": at.phase.value,
+            "phase": at.phase,
             "seconds_left": round(at.seconds_left, 3),
             "seconds_to_next_step": round(at.seconds_to_next_step, 3),
             "head": str(shown.head),
@@ -248,11 +410,12 @@ class _Published:
         """The ledger's published records from a step on, so many at most."""
         first, limit = _range(scope.get("query_string", b""))
         until = self._running.shown.published.head.steps
-        documents = await asyncio.to_thread(self._documents, first, min(limit, until - first))
-        body = json.dumps({"records": documents}, sort_keys=True, separators=(",", ":"))
+        found = await asyncio.to_thread(self._documents, first, min(limit, until - first))
+        document: RecordsDocument = {"records": found}
+        body = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return 200, body.encode(), JSON, ()
 
-    def _documents(self, first: int, count: int) -> list[dict[str, object]]:
+    def _documents(self, first: int, count: int) -> list[RecordDocument]:
         if count <= 0:
             return []
         with self._running.storage.snapshot() as view:

@@ -48,7 +48,8 @@ from turnout.service.web.answers import (
 )
 from turnout.service.web.running import Running
 
-_MOST_BYTES = 256
+HEAD_BYTES = 256
+"""Largest body of a request that presents a ledger head."""
 _ACCEPTED = b'{"answer":"accepted"}'
 _REFUSED = b'{"detail":"not a head that this coordinator signed"}'
 
@@ -103,8 +104,8 @@ class HeadsRoute:
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """The whole body, which is short; its deadline is the connection's."""
-    require_short(scope, _MOST_BYTES)
-    return await received(receive, _MOST_BYTES)
+    require_short(scope, HEAD_BYTES)
+    return await received(receive, HEAD_BYTES)
 
 
 Job: TypeAlias = Callable[[Transaction], WireReceipt]
@@ -117,7 +118,7 @@ class SignedRoute:
     """An ASGI application: one route that takes signed requests.
 
     Args:
-        path: the route's path, given a step where it has one.
+        path: path of the route, with ``{step}`` in place of the step if it has one.
         prepare: turns an identity, a step, a body and its digest into a job for the writer;
             raises RemoteProtocolError where the body is none that may be sent.
         body_format: name of the body's format; "" where there is no body.
@@ -127,7 +128,7 @@ class SignedRoute:
         self,
         running: Running,
         name: str,
-        path: Callable[[int], str],
+        path: str,
         limit: int,
         prepare: Prepare,
         *,
@@ -184,7 +185,7 @@ class SignedRoute:
             step = int(text)
         else:
             raise RefusedError(404, NOT_FOUND)
-        path = self._path(step)
+        path = self._path.replace("{step}", str(step))
         raw = scope.get("raw_path") or scope["path"].encode()
         if raw.partition(b"?")[0] != path.encode() or scope.get("query_string"):
             raise RefusedError(404, NOT_FOUND)
