@@ -25,7 +25,7 @@ from turnout.service.contract.wire import (
     SignedRequest,
     WireAnswer,
     WireReceipt,
-    covers_path,
+    dummy_traffic_path,
     updates_path,
 )
 from turnout.verification.document import DamagedError, decode_terms
@@ -56,7 +56,7 @@ def test_a_charter_with_another_byte_is_refused_or_another_charter(data):
 
 def test_averaged_check_ins_are_not_served():
     scheme = replace(CHARTER.scheme, release=ReleaseRule.AVERAGED)
-    with pytest.raises(UnsupportedError, match="how many came"):
+    with pytest.raises(UnsupportedError, match="how many clients participated"):
         replace(CHARTER, scheme=scheme)
 
 
@@ -153,7 +153,7 @@ def test_a_format_that_is_not_known_is_refused_by_its_name(place, known):
     with pytest.raises(StorageError) as refused:
         Charter.from_canonical(canonical(document))
     assert "'signed-by-nobody-7'" in str(refused.value)
-    assert f"({known})" in str(refused.value)
+    assert f"it knows {known}" in str(refused.value)
     assert ".".join(place) in str(refused.value)
 
 
@@ -169,7 +169,7 @@ def test_nothing_in_a_charter_is_passed_over():
             Charter.from_canonical(canonical(document))
     document = json.loads(CHARTER.canonical())
     document["messages"]["masks"] = {"format": "masks-1"}
-    with pytest.raises(StorageError, match=r"knows no messages\.masks"):
+    with pytest.raises(StorageError, match=r"does not know the charter's messages\.masks"):
         Charter.from_canonical(canonical(document))
 
 
@@ -317,7 +317,7 @@ def test_who_is_not_known_learns_nothing():
 
 def test_a_cover_looks_like_an_update():
     for step in (0, 9, 10, 12345):
-        assert len(covers_path(step)) == len(updates_path(step))
+        assert len(dummy_traffic_path(step)) == len(updates_path(step))
 
 
 FIELDS = {

@@ -29,7 +29,7 @@ from turnout.service.contract.wire import (
     NONCE_HEADER,
     SIGNATURE_HEADER,
     check_ins_path,
-    covers_path,
+    dummy_traffic_path,
     enrolments_path,
     model_path,
     requests_path,
@@ -46,7 +46,7 @@ TOOK_PART, ENROLLED, INVITED, NOBODY = 1, 2, 25, 35
 
 ROUTES = {
     "updates": updates_path,
-    "covered": covers_path,
+    "covered": dummy_traffic_path,
     "check-ins": check_ins_path,
     "requests": requests_path,
     "enrolments": lambda _: enrolments_path(),

@@ -37,7 +37,7 @@ from turnout.service.contract.wire import (
     WireAnswer,
     WireReceipt,
     check_ins_path,
-    covers_path,
+    dummy_traffic_path,
     enrolments_path,
     head_bytes,
     requests_path,
@@ -152,7 +152,7 @@ def _requests(head, invited):
         (updates_path(2), head, update),
         (check_ins_path(2), head, b""),
         (requests_path(2), head, b""),
-        (covers_path(2), head, bytes(range(16))),
+        (dummy_traffic_path(2), head, bytes(range(16))),
     ]
     made = []
     for index, (path, seen, body) in enumerate(cases):

@@ -15,7 +15,7 @@ from turnout.service.contract.wire import (
     SignedHead,
     WireReceipt,
     check_ins_path,
-    covers_path,
+    dummy_traffic_path,
     enrolments_path,
     head_bytes,
     model_path,
@@ -160,17 +160,17 @@ def test_cover_looks_like_an_update_and_counts_nowhere(tmp_path):
         async with world(tmp_path) as w:
             real = await w.update(1, 0)
             body = bytes([255]) * len(w.body())
-            cover = await w.post(covers_path(0), 2, body)
+            cover = await w.post(dummy_traffic_path(0), 2, body)
             assert cover.status_code == real.status_code == 200
             assert len(cover.content) == len(real.content)
             assert {*cover.headers} == {*real.headers}
-            assert len(covers_path(0)) == len(updates_path(0))
+            assert len(dummy_traffic_path(0)) == len(updates_path(0))
             with w.running.storage.snapshot() as view:
                 assert view.arrived(0).tolist() == [1]
-            assert (await w.post(covers_path(0), 2, b"short")).status_code == 422
-            assert (await w.post(covers_path(1), 2, body)).status_code == 425
+            assert (await w.post(dummy_traffic_path(0), 2, b"short")).status_code == 422
+            assert (await w.post(dummy_traffic_path(1), 2, body)).status_code == 425
             await w.step_over()
-            assert (await w.post(covers_path(0), 2, body)).status_code == 410
+            assert (await w.post(dummy_traffic_path(0), 2, body)).status_code == 410
 
     asyncio.run(main())
 
@@ -194,7 +194,7 @@ def test_one_client_is_asked_and_answers(tmp_path):
                 asked.append(receipt.asked)
             assert sorted(asked) == [False, False, True]
             assert (await w.post(check_ins_path(0), 4)).status_code == 410
-            assert (await w.post(covers_path(0), 4, w.body())).status_code == 422
+            assert (await w.post(dummy_traffic_path(0), 4, w.body())).status_code == 422
             w.clock.advance(10)
             await w.until_shown(lambda shown: shown.phase == "closed")
             w.clock.advance(10)

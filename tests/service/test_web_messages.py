@@ -11,7 +11,7 @@ from web_world import PLAN, signed, world
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import OSRandomness
 from turnout.schemes import CheckIn
-from turnout.service.contract.wire import WireReceipt, covers_path, updates_path
+from turnout.service.contract.wire import WireReceipt, dummy_traffic_path, updates_path
 from turnout.service.web.app import document
 
 DIMENSION = 5
@@ -55,7 +55,7 @@ def test_messages_are_taken_refused_and_summed(tmp_path):
             for named in ("int32-lattice-1", "seeded-code-1", "sampled-bit-2"):
                 assert (await post(w, 2, message(1), named=named)).status_code == 422
             assert (await post(w, 2, message(1))).status_code == 200  # nothing of it was kept
-            assert (await post(w, 3, b"\x07", path=covers_path(0))).status_code == 200
+            assert (await post(w, 3, b"\x07", path=dummy_traffic_path(0))).status_code == 200
             await w.step_over()
             with w.running.storage.snapshot() as view:
                 release = view.release_at(0)

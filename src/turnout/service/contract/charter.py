@@ -1,7 +1,8 @@
-"""The charter: everything public about a task, frozen before the first device is invited.
+"""The charter: all public terms of a task, frozen before the first device is invited.
 
-Its digest is the task's name. It stands in every row of the ledger and in every invitation, so
-neither the coordinator nor whoever restores its storage can change a term without being noticed.
+`Charter` holds the terms, `Timing` the schedule of a step. The charter's digest is the task's name.
+Every record of the ledger and every invitation contain this digest, so a changed term is noticed:
+by devices, and by `turnout.verification`.
 """
 
 from __future__ import annotations
@@ -48,19 +49,25 @@ _MESSAGES = {
     "record": RECORD_FORMAT,
     "request": REQUEST_FORMAT,
 }
-"""Formats of messages that have no settings; an update's has."""
+"""Formats of messages without settings; the format of an update has settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The lengths of the parts of a step, by the coordinator's own monotonic clock.
+    """Lengths of the phases of a step, in seconds of the coordinator's monotonic clock.
 
-    Check-ins (and with them updates, where everybody is asked) are taken for ``check_in_seconds``;
-    where one of many is asked, the update for ``answer_seconds`` more. The model is published
-    when ``step_seconds`` are over, however long the release took: timing tells nothing.
+    The model is published when ``step_seconds`` are over, however long the release took: the time
+    of publication reveals nothing.
 
-    A device computes an update for ``compute_seconds`` at most, and sends it at a moment that it
-    drew before. None stands for a bound that `bounded` chooses; a charter always has one.
+    Attributes:
+        step_seconds: length of a step.
+        check_in_seconds: phase of check-ins. Under the aggregated rule an update is the check-in.
+        answer_seconds: phase after it, in which the chosen client sends its update (one-client).
+        compute_seconds: most time that a device computes an update; the device sends it at a
+            moment that it drew before. None lets `bounded` choose; a charter always has a number.
+
+    Raises:
+        ParameterError: a length is not positive, or the phases are longer than the step.
     """
 
     step_seconds: float = 60.0
@@ -86,20 +93,24 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """A step of which ¾ take check-ins and ⅙ answers; 1/12 is for computing, by either rule."""
+        """Timing of a step: ¾ of it for check-ins, ⅙ for answers, at most 1/12 for computing."""
         return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6, step_seconds / 12)
 
     def update_seconds(self, *, asks_one: bool) -> float:
-        """The length of the phase in which updates are sent."""
+        """Length of the phase in which updates are sent, in seconds."""
         return self.answer_seconds if asks_one else self.check_in_seconds
 
     def bounded(self, *, asks_one: bool) -> Self:
-        """The same with a bound on computing: a third of the phase of updates, if none is given."""
+        """Timing with a bound on computing: by default a third of the phase of updates."""
         third = self.update_seconds(asks_one=asks_one) / 3
         return replace(self, compute_seconds=self.compute_seconds or third)
 
     def require_room(self, *, asks_one: bool) -> None:
-        """Refuse a missing bound on computing, and one that leaves under half the phase to send."""
+        """Require a bound on computing of at most half the phase in which updates are sent.
+
+        Raises:
+            ParameterError: no bound, or a larger one.
+        """
         phase, bound = self.update_seconds(asks_one=asks_one), self.compute_seconds
         if bound is None:
             raise ParameterError("compute_seconds", None, "a number of seconds")
@@ -114,25 +125,30 @@ class Timing:
 
 @dataclass(frozen=True)
 class Charter:
-    """The frozen terms of one task.
+    """Frozen terms of one task.
 
     Attributes:
-        plan: the plan's TOML text, as it was written.
-        population: client ids are 0 … population − 1; also what n̄ was worked out from.
-        scheme: participation law, noise multiplier or law of messages, relation, release rule and
-            trust.
+        plan: TOML text of the plan, unchanged.
+        population: number of clients; their ids are 0 to population − 1.
+        scheme: participation, randomizer, relation, release rule and trust.
         delta: the δ of (ε, δ).
         target: the ε that must not be exceeded.
-        charged_steps, charged: ε spent once so many steps are released: proved upper bounds at
-            rising numbers of steps, the last one the whole run. In between the next one counts.
-        encoding: the bytes of an update: whole numbers under central trust (`Lattice`), a message
+        charged_steps: rising numbers of released steps; the last one is the whole run.
+        charged: upper bounds on the ε of so many released steps, by `charged_steps`; for a number
+            of steps in between, the next larger entry counts.
+        encoding: bytes of an update: whole numbers under central trust (`Lattice`), a message
             that the client randomized under local trust (`MessageEncoding`).
-        expected_check_ins: public divisor of aggregated sums; None with other rules.
-        minibatch: steps accumulated before the model moves (one-client).
+        expected_check_ins: public divisor of aggregated sums; None with the one-client rule.
+        minibatch: number of steps accumulated before the model moves (one-client).
         initial_model: SHA-256 of the first parameters, little-endian float32.
-        timing: the schedule; the phase that takes updates holds twice the bound on computing.
+        timing: the schedule; the phase of updates is at least twice the bound on computing.
         coordinator_key: Ed25519 public key, 32 bytes.
-        computation: what a device computes; `new_task` takes it from the plan.
+        computation: the computation of a device.
+
+    Raises:
+        ParameterError: a term outside its domain, or terms that contradict each other.
+        UnsupportedError: terms that are not served: averaged check-ins, shuffled trust, other
+            privacy units than the client.
     """
 
     plan: str
@@ -151,6 +167,7 @@ class Charter:
     computation: Computation = field(default_factory=Computation)
 
     def __post_init__(self) -> None:
+        # Numbers, each in its domain.
         checks.count(population=self.population, minibatch=self.minibatch)
         checks.positive(target=self.target)
         checks.open_unit(delta=self.delta)
@@ -158,29 +175,33 @@ class Charter:
         checks.non_negative(**{f"charged[{i}]": e for i, e in enumerate(self.charged)})
         if self.expected_check_ins is not None:
             checks.positive(expected_check_ins=self.expected_check_ins)
+        # Schemes that devices over a network can keep to.
         if self.scheme.release.shows_counts:
             raise UnsupportedError(
-                "averaged check-ins show how many came in every step; serve release = 'aggregated' "
-                "or 'one-client'"
+                "averaged check-ins reveal how many clients participated in each step; serve "
+                "release = 'aggregated' or 'one-client'"
             )
         self._require_trust()
         self.timing.require_room(asks_one=self.asks_one)
         if self.scheme.unit is not PrivacyUnit.CLIENT:
             raise UnsupportedError(
-                "a device draws one step for all its records, which protects clients and not "
-                "single records; serve unit = 'client'"
+                "a device draws its steps for all its records at once, which protects clients and "
+                "not single records; serve unit = 'client'"
             )
+        # Spent ε: it never falls, and the last bound covers the whole run.
         rising = all(
             a < b for a, b in zip(self.charged_steps, self.charged_steps[1:], strict=False)
         )
         ordered = all(0 <= a <= b for a, b in zip(self.charged, self.charged[1:], strict=False))
         if not (rising and ordered and len(self.charged) == len(self.charged_steps) > 0):
-            raise ParameterError("charged", self.charged, "rising bounds at rising steps")
+            expected = "bounds that never fall, one for each of the rising charged_steps"
+            raise ParameterError("charged", self.charged, expected)
         if self.charged_steps[-1] != self.steps:
-            raise ParameterError("charged_steps", self.charged_steps, f"{self.steps} at the end")
+            expected = f"the run's {self.steps} steps as the last number"
+            raise ParameterError("charged_steps", self.charged_steps, expected)
 
     def _require_trust(self) -> None:
-        """Refuses updates that are not what the scheme's trust lets a client send."""
+        """Refuse an encoding of updates that the scheme's trust does not allow."""
         trust = self.scheme.trust
         if trust is TrustModel.SHUFFLED:
             raise UnsupportedError(
@@ -188,29 +209,34 @@ class Charter:
                 "which is not served yet; serve 'local' or 'central'"
             )
         if (trust is TrustModel.CENTRAL) is not isinstance(self.encoding, Lattice):
-            expected = f"updates as clients send them under {trust.value} trust"
+            expected = f"an encoding of updates under {trust.value} trust"
             raise ParameterError("encoding", type(self.encoding).__name__, expected)
         if trust is TrustModel.LOCAL:
             if self.expected_check_ins is None:
-                raise ParameterError("expected_check_ins", None, "a number with messages")
-            self.mechanism  # noqa: B018 the scheme is one of these messages, or is refused
+                expected = "a number, since messages are divided by it"
+                raise ParameterError("expected_check_ins", None, expected)
+            self.mechanism  # noqa: B018 raises unless the messages are the scheme's
 
     @cached_property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.scheme.participation.steps
 
     @cached_property
     def asks_one(self) -> bool:
-        """Whether an update is sent by one of those who checked in, and not by all."""
+        """Whether one of the checked-in clients sends its update, and not all of them."""
         return self.scheme.release.asks_one
 
     def spent(self, steps: int) -> float:
-        """ε, as a proved upper bound, once so many steps are released.
+        """Upper bound on the ε of the first ``steps`` releases.
+
+        Args:
+            steps: number of released steps, from 0 to the run's.
 
         Raises:
             ParameterError: more steps than the run has.
-            BudgetExceededError: more than the target, or not a number: nothing may be released.
+            BudgetExceededError: the bound exceeds the target, or is not a number: nothing may be
+                released.
         """
         checks.count(0, steps=steps)
         checks.at_most("the run's steps", self.steps, steps=steps)
@@ -225,7 +251,7 @@ class Charter:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step, on the lattice, or of messages."""
+        """Mechanism of a step: noisy sums of whole numbers, or sums of randomized messages."""
         from turnout.protocol.mechanisms import mechanism_for
 
         if not isinstance(self.encoding, Lattice):
@@ -238,40 +264,48 @@ class Charter:
         )
 
     def _of_messages(self) -> Mechanism:
-        """The sum of what clients' messages stand for.
+        """Mechanism that sums the decoded messages of clients.
 
         Raises:
-            ParameterError, UnsupportedError: messages that are not the scheme's.
+            ParameterError: messages that are not the scheme's, or accumulated steps.
+            UnsupportedError: several messages of a client in one step.
         """
         from turnout.protocol.randomized import MessageEncoding, Randomized, require_messages
 
         assert isinstance(self.encoding, MessageEncoding)
         assert self.expected_check_ins is not None
         if self.minibatch != 1:
-            raise ParameterError("minibatch", self.minibatch, "1 with messages")
+            raise ParameterError("minibatch", self.minibatch, "1 under local trust")
         require_messages(self.scheme, self.encoding.randomizer)
         if isinstance(self.scheme.randomizer, RepeatedMessages):
-            raise UnsupportedError("devices send one message a step: serve randomizer.messages = 1")
+            raise UnsupportedError(
+                "a device sends one message in a step; serve randomizer.messages = 1"
+            )
         return Randomized(self.encoding.randomizer, self.expected_check_ins)
 
     def coordinator(self, **progress: Any) -> Coordinator:
-        """The protocol's coordinator; ``progress`` as for a restart."""
+        """Coordinator of the protocol.
+
+        Args:
+            progress: state of a stored run, as `turnout.protocol.coordinator.Coordinator` takes it.
+        """
         from turnout.protocol.coordinator import Coordinator
 
-        law = self.scheme.participation
-        return Coordinator(law, self.mechanism, capacity=self.population, **progress)
+        participation = self.scheme.participation
+        return Coordinator(participation, self.mechanism, capacity=self.population, **progress)
 
     @cached_property
     def task(self) -> str:
-        """The task's name: SHA-256 of `canonical`, 64 hexadecimal digits."""
+        """Name of the task: SHA-256 of `canonical`, 64 hexadecimal digits."""
         return hashlib.sha256(self.canonical()).hexdigest()
 
     def canonical(self) -> bytes:
-        """The charter as bytes: JSON with sorted keys and no spaces, ASCII.
+        """Bytes of the charter: ASCII JSON with sorted keys and no spaces.
 
         Floats are written by ``float.hex``, so that the same terms have the same digest in every
         language.
         """
+        # Floats at fixed keys are plain hexadecimal; inside parts they are {"float": …} (`_hexed`).
         document = {
             "format": FORMAT,
             "plan": self.plan,
@@ -293,26 +327,27 @@ class Charter:
 
     @cached_property
     def randomized(self) -> bool:
-        """Whether clients randomize their updates themselves, so that two are never the same."""
+        """Whether clients randomize their updates, so that two sent updates differ."""
         return not isinstance(self.encoding, Lattice)
 
     @cached_property
     def update_format(self) -> str:
-        """The name of an update's format, as requests say it."""
+        """Name of the format of an update, the value of the header ``Turnout-Format``."""
         return document_of(self.encoding)["format"]
 
     def _messages(self) -> dict[str, dict[str, Any]]:
-        """The formats of messages, and the settings of an update's."""
+        """Formats of all messages; that of an update with its settings."""
         named = {name: {"format": each} for name, each in _MESSAGES.items()}
         return named | {"update": document_of(self.encoding)}
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Self:
-        """The charter that `canonical` wrote.
+        """Charter from the bytes of `canonical`.
 
         Raises:
-            StorageError: anything else, down to the last byte; a format that is not known by name.
+            StorageError: ``data`` differs from such bytes, or names an unknown format.
         """
+        # Unknown formats are refused by name, before anything inside them is read.
         try:
             fields = json.loads(data)
             _require_known(fields)
@@ -334,16 +369,17 @@ class Charter:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"the charter is damaged: {error}") from None
+        # A charter that does not give the same bytes again has other terms than its digest names.
         if charter.canonical() != data:
-            raise StorageError("the charter is damaged: it does not read back as it was written")
+            raise StorageError("the charter is damaged: its bytes are not canonical")
         return charter
 
 
 def _require_known(fields: dict[str, Any]) -> None:
-    """Refuse every format that is not known by its name.
+    """Refuse a charter with an unknown format.
 
     Raises:
-        StorageError: says which.
+        StorageError: names the format and its place in the charter.
     """
     _require_named("", fields["format"], FORMAT)
     model, messages = fields["model"], {name: (known,) for name, known in _MESSAGES.items()}
@@ -356,21 +392,22 @@ def _require_known(fields: dict[str, Any]) -> None:
     _require_named("client", fields["client"]["format"], CLIENT_FORMAT)
     for name, message in fields["messages"].items():
         if name not in messages:
-            raise StorageError(f"this version knows no messages.{name}, which the charter has")
+            raise StorageError(f"this version does not know the charter's messages.{name}")
         _require_named(f"messages.{name}", message["format"], *messages[name])
 
 
-def _require_named(what: str, said: object, *known: str) -> None:
-    if said not in known:
+def _require_named(what: str, given: object, *known: str) -> None:
+    """Refuse a format outside the known ones; ``what`` is its place in the charter."""
+    if given not in known:
         where = f"in {what} of" if what else "of"
         raise StorageError(
-            f"the format {str(said)[:80]!r} {where} the charter is not known to this version "
-            f"({', '.join(known)})"
+            f"this version does not know the format {str(given)[:80]!r} {where} the charter; it "
+            f"knows {', '.join(known)}"
         )
 
 
 def _hexed(value: Any) -> Any:
-    """Floats as ``{"float": hex}``, inside dictionaries and lists too."""
+    """Value with each float as ``{"float": hex}``, also inside dictionaries and lists."""
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, dict):
@@ -379,6 +416,7 @@ def _hexed(value: Any) -> Any:
 
 
 def _unhexed(value: Any) -> Any:
+    """Inverse of `_hexed`."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return float.fromhex(value["float"])

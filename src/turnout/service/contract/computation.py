@@ -1,8 +1,9 @@
-"""The computation of a device, in formats with names: enough to compute it without the plan.
+"""The computation of a device, by names of formats: enough to compute an update without the plan.
 
-`Computation` lists the artefacts of a charter, `Labels` checks a device's labels against the
-graph's. A format that is not named here is refused. A new format is a new name, and no new version
-of the protocol: devices that know it take part in tasks that name it.
+`Computation` names the model, the features and the local steps; `Artefact` is a content that the
+charter names by digest, such as a graph; `Labels` is the form of a record's label, which
+`checked_labels` checks. A format that is not named here is refused. A new format gets a new name
+and no new version of the protocol: devices that know it take part in tasks that name it.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ if TYPE_CHECKING:
 PARAMETERS_FORMAT, CLIENT_FORMAT = "float32-le-1", "gradient-descent-1"
 ARCHITECTURES = {name: f"{name}-1" for name in ("logistic", "tanh-cnn-13k", "tanh-cnn-26k")}
 FEATURES = {name: f"{name}-1" for name in FEATURE_NAMES}
-"""Formats by the names that a plan has for them; an expression of names is one of formats."""
+"""Formats by their names in a plan; an expression of names becomes an expression of formats."""
 
 UPDATE_GRAPH, LABELLED_GRAPH = "onnx-update-1", "onnx-update-2"
 FEATURES_GRAPH = "onnx-features-1"
-"""Formats of what the charter names by digest: a graph that devices run, whatever computes it.
+"""Formats of graphs, which the charter names by digest and devices run.
 
-The second of an update takes other labels than one class a record.
+`LABELLED_GRAPH` takes labels other than one class for each record.
 """
 
 UPDATE_GRAPHS = (UPDATE_GRAPH, LABELLED_GRAPH)
 KNOWN_ARCHITECTURES = (*ARCHITECTURES.values(), *UPDATE_GRAPHS)
 KNOWN_FEATURES = (*FEATURES.values(), FEATURES_GRAPH)
-"""All formats that a charter may name; of features expressions too."""
+"""Formats that a charter may name; for features also expressions of them."""
 
 MOST_ARTEFACT_BYTES, MOST_VECTOR_BYTES = 1 << 26, 1 << 22
-"""Of one graph, and of the vectors to it; a device downloads no more."""
+"""Largest graph and largest test vectors in bytes; a device downloads no more."""
 
 
 def features_format(text: str) -> str:
-    """The format of an expression for features; "pixels-1" where it names the user's own code.
+    """Format of an expression for features; "pixels-1" if it names custom code.
 
     >>> features_format("deskewed | scattering + hog")
     'deskewed-1|scattering-1+hog-1'
@@ -57,14 +58,14 @@ def features_format(text: str) -> str:
 
 
 def features_expression(form: str) -> str:
-    """The expression of a known format; `features_format` gives the format again."""
+    """Expression of a known format for features: the inverse of `features_format`."""
     names = {form: name for name, form in FEATURES.items()}
     stages = (stage.split(BESIDE) for stage in form.split(THEN))
     return THEN.join(BESIDE.join(names[one] for one in stage) for stage in stages)
 
 
 def is_known_features(form: str) -> bool:
-    """Whether a charter may name that format: one of the above, or an expression of them."""
+    """Whether a charter may name ``form``: a known format for features, or an expression."""
     parts = [one for stage in form.split(THEN) for one in stage.split(BESIDE)]
     known = set(FEATURES.values())
     return form == FEATURES_GRAPH or (len(parts) <= MOST_NAMES and known.issuperset(parts))
@@ -72,11 +73,14 @@ def is_known_features(form: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """Bytes that the charter names, and that the coordinator hands out under their digest.
+    """Content that the charter names by its digest and the coordinator serves.
 
     Attributes:
         digest: SHA-256, 32 bytes.
-        size: bytes.
+        size: length in bytes, at most ``MOST_ARTEFACT_BYTES``.
+
+    Raises:
+        ParameterError: another length of the digest, or a larger size.
     """
 
     digest: bytes
@@ -84,29 +88,29 @@ class Artefact:
 
     def __post_init__(self) -> None:
         if len(self.digest) != hashlib.sha256().digest_size:
-            raise ParameterError("digest", self.digest.hex(), "a SHA-256")
+            raise ParameterError("digest", self.digest.hex(), "a SHA-256, 32 bytes")
         checks.count(size=self.size)
         checks.at_most("the largest artefact in bytes", MOST_ARTEFACT_BYTES, size=self.size)
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """The name of some bytes."""
+        """Artefact that names ``content``."""
         return cls(hashlib.sha256(content).digest(), len(content))
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The one that `document` wrote."""
+        """Artefact from its part of the charter."""
         return cls(bytes.fromhex(document["digest"]), document["size"])
 
     def document(self) -> dict[str, Any]:
-        """Its part of the charter."""
+        """Part of the charter that names the artefact."""
         return {"digest": self.digest.hex(), "size": self.size}
 
     def checked(self, content: bytes) -> bytes:
-        """The content itself.
+        """The content, if its digest and its length are the artefact's.
 
         Raises:
-            RemoteProtocolError: it is something else.
+            RemoteProtocolError: the content is another one.
         """
         if Artefact.of(content) != self:
             raise RemoteProtocolError("an artefact is not the one that the charter names")
@@ -118,13 +122,21 @@ class Computation:
     """A client's update as a function of parameters and records (docs/device-protocol.md).
 
     Attributes:
-        architecture: format of the model: what the parameters are, and in which order.
-        features: format of the function from a record's input to the model's.
-        classes: labels are 0 … classes − 1; with ``labels``, outputs of the model.
-        update: the graph of an architecture of `UPDATE_GRAPHS`; None with all others.
-        vectors: what it must give for known parameters and records; as ``update``.
-        feature_map: the graph of the features `FEATURES_GRAPH`; None with all others.
-        labels: of the architecture `LABELLED_GRAPH`; None with all others, one class a record.
+        architecture: format of the model, which defines the parameters and their order.
+        features: format of the function from a record's input to the model's input.
+        input_shape: shape of a record's input.
+        classes: number of classes, labels 0 to classes − 1; with ``labels``, number of outputs.
+        steps: number of steps of gradient descent in one update.
+        learning_rate: of these steps.
+        update: graph of an architecture of ``UPDATE_GRAPHS``; None with all others.
+        vectors: expected outputs of this graph for known inputs; None as ``update``.
+        feature_map: graph of the features ``FEATURES_GRAPH``; None with all others.
+        labels: labels of the architecture ``LABELLED_GRAPH``; None with all others, whose records
+            have one class each.
+
+    Raises:
+        ParameterError: an unknown format, an artefact that the format does not need, one that is
+            missing, or a number outside its domain.
     """
 
     architecture: str = ARCHITECTURES["logistic"]
@@ -139,27 +151,31 @@ class Computation:
     labels: Labels | None = None
 
     def __post_init__(self) -> None:
+        # Formats by name.
         if self.architecture not in KNOWN_ARCHITECTURES:
             expected = f"one of {', '.join(KNOWN_ARCHITECTURES)}"
             raise ParameterError("architecture", self.architecture, expected)
         if not is_known_features(self.features):
             raise ParameterError("features", self.features, f"one of {', '.join(KNOWN_FEATURES)}")
+        # Graphs and their vectors: present exactly if the formats need them.
         for name, artefact, is_due in (
             ("update", self.update, self.architecture in UPDATE_GRAPHS),
             ("vectors", self.vectors, self.architecture in UPDATE_GRAPHS),
             ("feature_map", self.feature_map, self.features == FEATURES_GRAPH),
         ):
             if (artefact is not None) is not is_due:
-                expected = "an artefact" if is_due else "none: the format has a name of its own"
+                expected = "an artefact" if is_due else "none, since no format here is a graph"
                 raise ParameterError(name, artefact, expected)
         if (self.labels is not None) is not (self.architecture == LABELLED_GRAPH):
-            raise ParameterError("labels", self.labels, f"given for {LABELLED_GRAPH} alone")
+            expected = f"labels for the architecture {LABELLED_GRAPH} alone"
+            raise ParameterError("labels", self.labels, expected)
         if self.vectors is not None:
             checks.at_most(
                 "the largest vectors in bytes", MOST_VECTOR_BYTES, size=self.vectors.size
             )
+        # Shapes and numbers.
         if not self.input_shape:
-            raise ParameterError("input_shape", self.input_shape, "at least one side")
+            raise ParameterError("input_shape", self.input_shape, "at least one dimension")
         checks.count(**{f"input_shape[{i}]": side for i, side in enumerate(self.input_shape)})
         checks.count(2 if self.labels is None else 1, classes=self.classes)
         checks.count(steps=self.steps)
@@ -167,10 +183,15 @@ class Computation:
 
     @classmethod
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
-        """The computation that a plan asks of the clients, for inputs of that shape.
+        """Computation of a plan's clients.
 
-        A module or a feature function of the user's own has no name here: its graph must take the
-        place of what stands for it.
+        A custom module or feature function has no format here: the default that stands for it must
+        be replaced by its graph.
+
+        Args:
+            plan: names the model, the features and the local steps.
+            input_shape: shape of a record's input.
+            classes: number of classes.
         """
         return cls(
             ARCHITECTURES[plan.model.name or "logistic"],
@@ -182,7 +203,7 @@ class Computation:
         )
 
     def model_document(self, first: bytes) -> dict[str, Any]:
-        """The charter's ``model``; ``first`` is the digest of the first parameters."""
+        """Entry ``model`` of a charter; ``first`` is the digest of the first parameters."""
         return {
             "format": PARAMETERS_FORMAT,
             "digest": first.hex(),
@@ -194,12 +215,12 @@ class Computation:
 
     @property
     def artefacts(self) -> tuple[Artefact, ...]:
-        """All that a device needs beside the charter."""
+        """All contents that a device needs besides the charter."""
         every = (self.update, self.vectors, self.feature_map)
         return tuple(artefact for artefact in every if artefact is not None)
 
     def client_document(self) -> dict[str, Any]:
-        """The charter's ``client``."""
+        """Entry ``client`` of a charter."""
         return {
             "format": CLIENT_FORMAT,
             "steps": self.steps,
@@ -208,7 +229,7 @@ class Computation:
 
     @classmethod
     def from_documents(cls, model: dict[str, Any], client: dict[str, Any]) -> Self:
-        """The computation of the two documents."""
+        """Computation from the entries ``model`` and ``client`` of a charter."""
         architecture, features = model["architecture"], model["features"]
         return cls(
             architecture["format"],
@@ -225,29 +246,33 @@ class Computation:
 
 
 def _named(**artefacts: Artefact | Labels | None) -> dict[str, Any]:
-    """Their documents; nothing of those that are not there."""
+    """Documents of the artefacts and labels that are not None, by name."""
     return {name: one.document() for name, one in artefacts.items() if one is not None}
 
 
 def _artefact(document: dict[str, Any], name: str) -> Artefact | None:
+    """Artefact under a key of a document; None without this key."""
     return Artefact.from_document(document[name]) if name in document else None
 
 
 KINDS = ("tags", "numbers", "tokens")
-"""Kinds of labels beside one class a record."""
+"""Kinds of labels other than one class for each record."""
 
 MOST_SIDE = 1 << 20
-"""Of a record's label."""
+"""Largest number of values in a record's label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The label of a record, where it is not one class.
+    """Form of a record's label that is not one class.
 
     Attributes:
         kind: "tags", 0 or 1 each; "numbers", finite; or "tokens", whole numbers from 0, and −1
             where there is none to predict.
-        count: of them in a record's label.
+        count: number of values in a record's label.
+
+    Raises:
+        ParameterError: another kind, or a count outside 1 to ``MOST_SIDE``.
     """
 
     kind: str
@@ -257,20 +282,20 @@ class Labels:
         if self.kind not in KINDS:
             raise ParameterError("labels", self.kind, f"one of {', '.join(KINDS)}")
         checks.count(count=self.count)
-        checks.at_most("the largest number of labels a record", MOST_SIDE, count=self.count)
+        checks.at_most("the largest number of values in a label", MOST_SIDE, count=self.count)
 
     @property
     def dtype(self) -> type[np.float32] | type[np.int64]:
-        """Of the graph's input."""
+        """Type of the graph's input for labels."""
         return np.int64 if self.kind == "tokens" else np.float32
 
     def document(self) -> dict[str, Any]:
-        """Its part of the charter."""
+        """Part of the charter that describes the labels."""
         return {"kind": self.kind, "count": self.count}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The one that `document` wrote."""
+        """Labels from their part of the charter."""
         return cls(document["kind"], document["count"])
 
 
@@ -278,20 +303,24 @@ def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> N
     """Labels of the type that the graph takes: int64 ``(m,)``, or ``(m, count)`` of ``form``.
 
     Args:
-        labels: of a device's records.
-        form: what the charter says of them; None for one class a record.
-        outputs: classes, tags, numbers, or tokens of the vocabulary.
+        labels: labels of a device's m records, shape ``(m,)`` or ``(m, count)``.
+        form: their form in the charter; None for one class for each record.
+        outputs: number of the model's outputs: classes, tags, numbers, or tokens of the vocabulary.
 
     Raises:
         ParameterError: labels of another shape, type or range.
     """
+    # One class for each record.
     whole = np.issubdtype(labels.dtype, np.integer)
     if form is None:
         if labels.ndim != 1 or not whole:
-            raise ParameterError("labels", (labels.dtype, labels.shape), "one class a record")
+            expected = "one class for each record"
+            raise ParameterError("labels", (labels.dtype, labels.shape), expected)
         return _within(labels, 0, outputs - 1, f"classes 0 to {outputs - 1}").astype(np.int64)
+    # A row of values for each record: tokens are whole numbers, tags and numbers become float32.
     if labels.shape[1:] != (form.count,):
-        raise ParameterError("labels", labels.shape, f"a row of {form.count} {form.kind} a record")
+        expected = f"{form.count} {form.kind} for each record"
+        raise ParameterError("labels", labels.shape, expected)
     if form.kind == "tokens":
         if not whole:
             raise ParameterError("labels", str(labels.dtype), "whole numbers")
@@ -309,7 +338,7 @@ def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> N
 
 
 def _within(labels: NDArray[Any], low: int, high: int, expected: str) -> NDArray[Any]:
-    """Whole numbers of that range."""
+    """The labels, if all are from ``low`` to ``high``."""
     for found in (int(labels.min()), int(labels.max())):
         if not low <= found <= high:
             raise ParameterError("labels", found, expected)

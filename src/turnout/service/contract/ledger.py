@@ -1,9 +1,9 @@
-"""The ledger: releases and their costs, as a chain of signed records.
+"""The ledger: releases and their ε, as a chain of records.
 
-`Record` holds the digest of the one before, the first one that of the charter; `require_chain`
-checks it. A chain does not notice an old copy of itself put back; a `Head` that left the
-coordinator does. `SigningKey` and `verified` are Ed25519 by the `cryptography` package, for devices
-and coordinator.
+Each `Record` contains the digest of the one before, the first record the charter's; `require_chain`
+checks a link. The chain alone does not show whether the stored ledger is an old copy of itself; a
+`Head` that has left the coordinator shows it. `SigningKey` and `verified` are Ed25519 signatures of
+the `cryptography` package, for devices and coordinator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Count = Annotated[int, COUNT]
 
 
 class RecordDocument(TypedDict):
-    """A `Record` in JSON; floats are texts that ``float.hex`` writes."""
+    """JSON form of a `Record`; its floats are texts of ``float.hex``."""
 
     task: Hex32
     step: Count
@@ -41,9 +41,11 @@ class RecordDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A ledger's head: ``steps`` are released, and the digest of the last record.
+    """Ledger head: the number of released steps, and the digest of the last record.
 
-    Before the first release ``digest`` is the charter's.
+    Attributes:
+        steps: number of released steps.
+        digest: SHA-256 of the last record; of the charter before the first release.
     """
 
     steps: int
@@ -54,25 +56,31 @@ class Head:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """The head that ``str`` wrote."""
+        """Ledger head from its text, ``steps:digest``.
+
+        Raises:
+            ValueError: another text.
+        """
         steps, separator, digest = text.partition(":")
         head = cls(int(steps), bytes.fromhex(digest))
         whole = separator and len(head.digest) == 32 and head.steps >= 0
         if not whole or str(head) != text:
-            raise ValueError("a head is steps:digest")
+            raise ValueError(f"ledger head = {text[:100]!r}: expected steps:digest")
         return head
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One release.
+    """Record of one release.
 
     Attributes:
         task: the charter's digest, hexadecimal.
-        sum_digest: SHA-256 of what was released: the noisy sum, little-endian int64 in units of the
-            lattice; of messages the sum that they stand for, little-endian float64.
-        model_digest: SHA-256 of the parameters after it, little-endian float32.
-        epsilon: what has been spent with this release, a proved upper bound.
+        step: number of the released step, from 0.
+        sum_digest: SHA-256 of the released sum: the noisy sum, little-endian int64 in units of the
+            lattice; under local trust the sum of decoded messages, little-endian float64.
+        model_digest: SHA-256 of the parameters after the release, little-endian float32.
+        epsilon: upper bound on the ε of all releases up to this one.
+        delta: the δ of this ε.
         previous: digest of the record before; of the charter for step 0.
     """
 
@@ -85,11 +93,11 @@ class Record:
     previous: bytes
 
     def canonical(self) -> bytes:
-        """The record as bytes: JSON with sorted keys and no spaces, ASCII; floats by hex."""
+        """Bytes of the record: ASCII JSON with sorted keys, no spaces, and hexadecimal floats."""
         return json.dumps(self.document(), sort_keys=True, separators=(",", ":")).encode("ascii")
 
     def document(self) -> RecordDocument:
-        """The fields as JSON has them."""
+        """JSON form of the record."""
         return {
             "task": self.task,
             "step": self.step,
@@ -102,10 +110,11 @@ class Record:
 
     @classmethod
     def from_document(cls, fields: dict[str, Any]) -> Self:
-        """The ledger that `document` wrote.
+        """Record from its JSON form.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError, OverflowError: anything else.
+            ValueError, KeyError, TypeError, AttributeError, OverflowError: ``fields`` differ from
+                the JSON form of a record.
         """
         record = cls(
             str(fields["task"]),
@@ -117,7 +126,7 @@ class Record:
             bytes.fromhex(fields["previous"]),
         )
         if record.document() != fields:
-            raise ValueError("a record that does not read back as it was sent")
+            raise ValueError("the fields are not the canonical form of a record")
         return record
 
     @property
@@ -127,15 +136,21 @@ class Record:
 
     @property
     def head(self) -> Head:
-        """The head of a ledger that ends here."""
+        """Head of a ledger whose last record is this one."""
         return Head(self.step + 1, self.digest)
 
 
 def require_chain(task: str, before: Head, record: Record) -> Head:
-    """The head after a record that follows on ``before``.
+    """Ledger head after a record that follows on the ledger head ``before``.
+
+    Args:
+        task: the charter's digest, hexadecimal.
+        before: ledger head before the record.
+        record: the next record.
 
     Raises:
-        StorageError: the record belongs elsewhere: the ledger is damaged.
+        StorageError: the record is another task's or step's, or does not follow on ``before``: the
+            ledger is damaged.
     """
     fits = record.task == task and record.step == before.steps
     if not (fits and record.previous == before.digest):
@@ -143,34 +158,38 @@ def require_chain(task: str, before: Head, record: Record) -> Head:
     return record.head
 
 
-_NOBODY = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+_UNUSED_KEY = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+"""Public key that verifies nothing: an unknown client costs the time of a known one."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """A private key; it does not show itself."""
+    """Private Ed25519 key, 32 bytes; its ``repr`` does not show it."""
 
     private: bytes
 
     @classmethod
     def new(cls) -> Self:
-        """A fresh key from the operating system's generator."""
+        """Fresh key from the operating system's generator."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
     def public(self) -> bytes:
-        """The public key, 32 bytes."""
+        """Public key, 32 bytes."""
         return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """The signature, 64 bytes; the same for the same message."""
+        """Signature, 64 bytes; the same message always gets the same one."""
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(message)
 
 
 def verified(public_key: bytes | None, signature: bytes, message: bytes) -> bool:
-    """Whether the signature is that key's; without a key the same work is done for nothing."""
+    """Whether ``signature`` is that of ``public_key`` for ``message``.
+
+    Without a key the answer is False, after the same work, so that its time reveals nothing.
+    """
     try:
-        key = Ed25519PublicKey.from_public_bytes(_NOBODY if public_key is None else public_key)
+        key = Ed25519PublicKey.from_public_bytes(_UNUSED_KEY if public_key is None else public_key)
         key.verify(signature, message)
     except (InvalidSignature, ValueError):
         return False

@@ -1,11 +1,11 @@
 """The wire format: paths, headers, signed bytes, answers, and the formats of an update.
 
 Device and coordinator both import this module; a device in another language follows
-docs/device-protocol.md, whose test vectors are compared with it. `encoding_of` and `document_of`
-translate between an update's encoding and its document in a charter. The document has every number
-that a client in another language needs, derived numbers included, so that no two of them can round
-differently: a charter whose numbers are not those computed here does not read back as it was
-written.
+docs/device-protocol.md, whose test vectors are compared with this module. `SignedRequest` has the
+bytes that a device signs, `WireReceipt` the answer, `Invitation` the token of one client.
+`encoding_of` and `document_of` translate between an update's encoding and its document in a
+charter. The document has every number that a device needs, derived numbers included, so that no
+two devices round differently; a charter with other derived numbers is refused.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ SIGNATURE_HEADER = "Turnout-Signature"
 
 ENROLMENT_FORMAT, UPDATE_FORMAT = "enrolment-1", "int32-lattice-1"
 REQUEST_FORMAT, HEAD_FORMAT, RECORD_FORMAT = "turnout-request-1", "turnout-head-1", "record-1"
-"""Formats by name, as a charter names them: a new one is a new name, not a new protocol."""
+"""Formats by their names in a charter; a new format gets a new name, not a new protocol."""
 
 NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 16, 32, 32, 64, 32
 _INVITATION = "turnout1."
 
 NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""The errors of reading a body that holds something else."""
+"""Errors of reading a body that is not of the expected form."""
 
 
 class StepPhase(StrEnum):
-    """The requests that the step in progress takes."""
+    """Phase of the step in progress: the requests that the coordinator takes."""
 
     CHECK_INS = "check-ins"
     ANSWERS = "answers"
@@ -57,7 +57,7 @@ class StepPhase(StrEnum):
 
 
 class WireAnswer(StrEnum):
-    """The outcome of a signed request, as its JSON says it under ``answer``."""
+    """Outcome of a signed request, the key ``answer`` of its JSON."""
 
     ACCEPTED = "accepted"
     LATE = "late"
@@ -75,46 +75,46 @@ STATUS_CODES = {
     WireAnswer.REFUSED: 422,
     WireAnswer.UNKNOWN: 401,
 }
-"""HTTP status of each answer. 503 with Retry-After: nothing happened, send the same again."""
+"""HTTP status of each outcome. Status 503 has none: nothing happened, send the same again."""
 
 
 def enrolments_path() -> str:
-    """POST: use an invitation."""
+    """Path of a POST that uses an invitation."""
     return f"{PREFIX}/enrolments"
 
 
 def check_ins_path(step: int | str) -> str:
-    """POST, empty body: "I am here" (one-client rule)."""
+    """Path of a POST without body that checks in (one-client rule)."""
     return f"{PREFIX}/steps/{step}/check-ins"
 
 
 def requests_path(step: int | str) -> str:
-    """POST, empty body: is my update asked for? (one-client rule)."""
+    """Path of a POST without body: whether the client's update is requested (one-client rule)."""
     return f"{PREFIX}/steps/{step}/requests"
 
 
 def updates_path(step: int | str) -> str:
-    """POST, update as body: check in with it (aggregated), or answer (one-client)."""
+    """Path of a POST of an update: a check-in (aggregated), or an answer (one-client)."""
     return f"{PREFIX}/steps/{step}/updates"
 
 
-def covers_path(step: int | str) -> str:
-    """POST, any body as long as an update, to a path as long: checked like one, counted nowhere."""
+def dummy_traffic_path(step: int | str) -> str:
+    """Path of a POST of dummy traffic: as long as an update and its path, and never counted."""
     return f"{PREFIX}/steps/{step}/covered"
 
 
 def model_path(steps: int) -> str:
-    """GET: parameters after so many steps, little-endian float32."""
+    """Path of a GET of the parameters after so many steps, little-endian float32."""
     return f"{MODELS_PATH}/{steps}"
 
 
 def artefact_path(digest: str) -> str:
-    """GET: what the charter names by its SHA-256, hexadecimal."""
+    """Path of a GET of a content that the charter names by its SHA-256, hexadecimal."""
     return f"{PREFIX}/artefacts/{digest}"
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host name or an address means the machine itself."""
+    """Whether a host name or an address is that of this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -122,7 +122,7 @@ def is_this_machine(host: str) -> bool:
 
 
 HEADS_PATH = f"{PREFIX}/heads"
-"""POST: a signed head as text: "this is newer than what you have"."""
+"""Path of a POST of a signed ledger head as text, newer than the coordinator's own."""
 CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
     f"{PREFIX}/{name}" for name in ("charter", "status", "records", "models")
 )
@@ -130,15 +130,17 @@ CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request as its device signs it: all that its headers say, and so checked before the body.
+    """Signed part of a request: method, path and headers, so the body is read after the check.
 
     Attributes:
         task: the charter's digest, hexadecimal.
-        method, path: of the HTTP request; the path begins with ``/v1``.
+        method: of the HTTP request.
+        path: of the HTTP request; it begins with ``/v1``.
+        client: the client's id.
         nonce: 16 bytes, fresh in every request.
-        digest: SHA-256 of the body, the empty one's where there is none.
-        format: name of the body's format; "" where there is no body.
-        head: the highest `SignedHead` that the device saw, as text; "" before the first.
+        digest: SHA-256 of the body, which may be empty.
+        format: name of the body's format; "" without a body.
+        head: text of the newest `SignedHead` that the device has; "" before the first.
     """
 
     task: str
@@ -162,12 +164,12 @@ class SignedRequest:
         format: str = "",
         head: str = "",
     ) -> Self:
-        """A POST of that body."""
+        """POST of ``body``; the other arguments are those of the class."""
         digest = hashlib.sha256(body).digest()
         return cls(task, "POST", path, client, nonce, digest, format, head)
 
     def canonical(self) -> bytes:
-        r"""The signed text: one line for each value that there is, ASCII.
+        r"""The signed bytes: ASCII, one line for each value that is not empty.
 
         >>> request = SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), bytes(1))
         >>> print(request.canonical().decode())
@@ -188,7 +190,7 @@ class SignedRequest:
         ).encode("ascii")
 
     def headers(self, signature: bytes) -> dict[str, str]:
-        """The HTTP headers that carry it, but for task, method and path."""
+        """HTTP headers of the request; they have all but task, method and path."""
         headers = {
             CLIENT_HEADER: str(self.client),
             NONCE_HEADER: self.nonce.hex(),
@@ -200,13 +202,13 @@ class SignedRequest:
         return {name: value for name, value in headers.items() if value}
 
 
-# -- JSON bodies, whose types the OpenAPI document is derived from -----------------------------
+# -- JSON bodies: the OpenAPI document is derived from these types ------------------------------
 
 Seconds = Annotated[float, {"minimum": 0}]
 
 
 class CharterDocument(TypedDict):
-    """A charter; `Charter.decoded` reads it."""
+    """Canonical JSON of a charter; `Charter.from_canonical` reads it."""
 
 
 class StatusDocument(TypedDict):
@@ -237,7 +239,7 @@ class EnrolmentDocument(TypedDict):
 
 
 class ReceiptDocument(TypedDict):
-    """A `WireReceipt` in JSON."""
+    """JSON form of a `WireReceipt`."""
 
     answer: WireAnswer
     task: NotRequired[Hex32]
@@ -261,19 +263,19 @@ class ToldDocument(TypedDict):
 
 
 class DetailDocument(TypedDict):
-    """Error, for a person."""
+    """Cause of an error, as text."""
 
     detail: str
 
 
 def head_bytes(task: str, head: Head) -> bytes:
-    """The bytes that the coordinator signs to state its ledger's head."""
+    """Bytes that the coordinator signs to publish a ledger head."""
     return f"{HEAD_FORMAT}\n{task}\n{head}".encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """A head with the coordinator's signature, as a device keeps it and sends it back."""
+    """Ledger head with the coordinator's signature; a device stores it and presents it again."""
 
     head: Head
     signature: bytes
@@ -283,26 +285,33 @@ class SignedHead:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """The head that ``str`` wrote."""
+        """Signed ledger head from its text, ``steps:digest:signature``.
+
+        Raises:
+            ValueError: another text.
+        """
         head, separator, signature = text.rpartition(":")
         signed = cls(Head.parsed(head), bytes.fromhex(signature))
         if not separator or len(signed.signature) != SIGNATURE_BYTES or str(signed) != text:
-            raise ValueError("a signed head is steps:digest:signature")
+            expected = "steps:digest:signature"
+            raise ValueError(f"signed ledger head = {text[:300]!r}: expected {expected}")
         return signed
 
 
 @dataclass(frozen=True, slots=True)
 class WireReceipt:
-    """The coordinator's answer to a signed request.
+    """Receipt: the coordinator's answer to a signed request.
 
-    The same for every copy of the request, for as long as the coordinator knows of the first one.
+    Every copy of a request gets the same receipt, as long as the coordinator has the first copy.
 
     Attributes:
-        answer: what became of it.
-        task, client, step: what it is about.
-        digest: SHA-256 of the update, where there is one.
-        detail: why not, for a person.
-        asked: whether the client's update is asked for; None while that is not decided.
+        answer: outcome of the request.
+        task: the charter's digest, hexadecimal.
+        client: the client's id; −1 for an unknown client.
+        step: step of the request; −1 for a request without a step.
+        digest: SHA-256 of the update; None for a request without one.
+        detail: cause of a refusal, as text; "" otherwise.
+        asked: whether the client's update is requested; None while that is not decided.
     """
 
     answer: WireAnswer
@@ -314,7 +323,7 @@ class WireReceipt:
     asked: bool | None = None
 
     def document(self) -> ReceiptDocument:
-        """The receipt as JSON has it."""
+        """JSON form of the receipt."""
         document: ReceiptDocument = {"answer": self.answer}
         if self.answer is WireAnswer.UNKNOWN:
             return document  # the same bytes for every client and cause
@@ -328,15 +337,15 @@ class WireReceipt:
         return document
 
     def encoded(self) -> bytes:
-        """The JSON bytes."""
+        """JSON bytes of the receipt."""
         return json.dumps(self.document(), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """The message that `encoded` wrote.
+        """Receipt from its JSON bytes.
 
         Raises:
-            ValueError: anything else.
+            ValueError: other bytes.
         """
         try:
             fields = json.loads(data)
@@ -351,22 +360,24 @@ class WireReceipt:
                 fields.get("asked"),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a receipt: {error}") from None
+            raise ValueError(f"the answer is not a receipt: {error}") from None
 
 
 @shows_shapes("task")
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """The invitation that the operator hands to one device: all that it needs before the first
-    contact.
+    """Invitation of one device: all that the device needs before its first request.
 
-    It draws its slots by the law in it, and keeps to the charter whose digest is ``task``.
+    The device draws its steps from the participation in the invitation, and accepts only the
+    charter whose digest is ``task``.
 
     Attributes:
         task: the charter's digest, hexadecimal.
-        coordinator_key: Ed25519 public key that signs heads, 32 bytes.
-        law: the participation law, as `spec.codec` writes objects of the spec.
-        secret: one-time, 32 bytes.
+        coordinator_key: Ed25519 public key that signs ledger heads, 32 bytes.
+        client: the client's id.
+        population: number of clients of the task.
+        law: the participation, as `turnout.schemes.codec` writes it.
+        secret: one-time secret that enrols the device's key, 32 bytes.
     """
 
     task: str
@@ -377,7 +388,7 @@ class Invitation:
     secret: bytes
 
     def encoded(self) -> str:
-        """A token of URL-safe characters."""
+        """Token of URL-safe characters."""
         fields = {
             "task": self.task,
             "key": self.coordinator_key.hex(),
@@ -391,12 +402,13 @@ class Invitation:
 
     @classmethod
     def decoded(cls, token: str) -> Self:
-        """The invitation that `encoded` wrote.
+        """Invitation from its token.
 
         Raises:
-            ParameterError: no such token; its secret is not shown.
+            ParameterError: another text; the error does not show it, since it may have the secret.
         """
-        expected = "an invitation as `turnout enrol` prints it"
+        # Prefix, then base64 of JSON.
+        expected = "an invitation that `turnout enrol` printed"
         kind, payload = token[: len(_INVITATION)], token[len(_INVITATION) :].strip()
         try:
             fields = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -410,6 +422,7 @@ class Invitation:
             )
         except (ValueError, KeyError, TypeError, binascii.Error):
             raise ParameterError("token", "…", expected) from None
+        # Lengths of key and secret.
         lengths = len(invitation.coordinator_key), len(invitation.secret)
         if kind != _INVITATION or lengths != (KEY_BYTES, SECRET_BYTES):
             raise ParameterError("token", "…", expected)
@@ -421,22 +434,23 @@ _CODE = ("directions", "preferred", "seed_bits", "public_seed")
 
 
 def encoding_of(document: Document) -> UpdateEncoding:
-    """The encoding that a charter's ``messages.update`` names, its format known.
+    """Encoding of updates from a charter's ``messages.update``, which names a known format.
 
     Raises:
         ParameterError: a value outside its domain.
-        KeyError, TypeError: other fields than the format has.
+        KeyError, TypeError: other fields than those of the format.
     """
     fields = {key: value for key, value in document.items() if key != "format"}
     return _READERS[document["format"]](fields)
 
 
 def document_of(encoding: UpdateEncoding) -> Document:
-    """The charter's ``messages.update``; `encoding_of` reads it.
+    """Entry ``messages.update`` of a charter; `encoding_of` reads it.
 
     Raises:
-        UnsupportedError: messages that no format stands for.
+        UnsupportedError: a randomizer whose messages have no format.
     """
+    # Whole numbers under central trust.
     if isinstance(encoding, Lattice):
         return {
             "format": UPDATE_FORMAT,
@@ -444,19 +458,21 @@ def document_of(encoding: UpdateEncoding) -> Document:
             "clip_norm": encoding.clip_norm,
             "dimension": encoding.dimension,
         }
+    # Randomized messages under local trust: the document must define the same randomizer again.
     from turnout.protocol.randomized import MessageEncoding
 
     assert isinstance(encoding, MessageEncoding)
     document = _message_document(encoding)
     if encoding_of(document) != encoding:
         raise UnsupportedError(
-            f"no format of a charter stands for {encoding.randomizer}: a randomizer of devices is "
-            "one of a plan's, none of them as printed"
+            f"no format of a charter describes {encoding.randomizer}; use a randomizer that a plan "
+            "can name, without the encoding as printed in a paper"
         )
     return document
 
 
 def _message_document(encoding: MessageEncoding) -> Document:
+    """Entry ``messages.update`` for randomized messages."""
     from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
     randomizer = encoding.randomizer
@@ -465,6 +481,7 @@ def _message_document(encoding: MessageEncoding) -> Document:
         "dimension": randomizer.dimension,
         "message_bits": randomizer.message_bits,
     }
+    # Parameters of each kind of randomizer, derived ones included.
     match randomizer:
         case SeededCode():
             own = {key: getattr(randomizer, key) for key in _CODE}
@@ -475,41 +492,46 @@ def _message_document(encoding: MessageEncoding) -> Document:
             common |= {"flip": randomizer.flip, "format": HADAMARD_BIT}
         case _:
             kind = type(randomizer).__name__
-            raise UnsupportedError(f"no format of a charter stands for {kind}")
+            raise UnsupportedError(
+                f"no format of a charter describes {kind}; use a randomizer that a plan can name"
+            )
     return common | {"epsilon": float(randomizer.epsilon)}
 
 
 def _seeded_code(fields: Document) -> UpdateEncoding:
+    """Encoding of the format ``seeded-code-1``."""
     from turnout.randomizers.vectors import SeededCode
 
-    _taken(fields, *_CODE, "preference")
+    _require_fields(fields, *_CODE, "preference")
     return _messages(SeededCode(*_common(fields), **{key: fields[key] for key in _CODE}))
 
 
 def _sampled_bit(fields: Document) -> UpdateEncoding:
+    """Encoding of the format ``sampled-bit-1``."""
     from turnout.randomizers.vectors import LInfRandomizer
 
-    _taken(fields, "flip")
+    _require_fields(fields, "flip")
     return _messages(LInfRandomizer(*_common(fields)))
 
 
 def _hadamard_bit(fields: Document) -> UpdateEncoding:
+    """Encoding of the format ``hadamard-bit-1``."""
     from turnout.randomizers.vectors import L1Randomizer
 
-    _taken(fields, "flip")
+    _require_fields(fields, "flip")
     return _messages(L1Randomizer(*_common(fields)))
 
 
 def _common(fields: Document) -> tuple[int, float, float]:
-    """What every randomizer is made of: d, ε₀ as asked for, C."""
+    """Common parameters of all randomizers: dimension d, requested ε₀, clip norm C."""
     return fields["dimension"], fields["epsilon"], fields["clip_norm"]
 
 
-def _taken(fields: Document, *own: str) -> None:
-    """Refuses other fields than these and those of every message.
+def _require_fields(fields: Document, *own: str) -> None:
+    """Require the fields of every randomizer and those of ``own``, and no others.
 
     Raises:
-        KeyError: there are others, or one is missing.
+        KeyError: names each field that is missing or unknown.
     """
     due = {"dimension", "epsilon", "clip_norm", "message_bits", *own}
     if set(fields) != due:
@@ -517,6 +539,7 @@ def _taken(fields: Document, *own: str) -> None:
 
 
 def _messages(randomizer: Any) -> UpdateEncoding:
+    """Encoding of the messages of a randomizer."""
     from turnout.protocol.randomized import MessageEncoding
 
     return MessageEncoding(randomizer)
@@ -529,4 +552,4 @@ _READERS: dict[str, Callable[[Document], UpdateEncoding]] = {
     HADAMARD_BIT: _hadamard_bit,
 }
 UPDATE_FORMATS = tuple(_READERS)
-"""All that a charter may name."""
+"""Formats of updates that a charter may name."""

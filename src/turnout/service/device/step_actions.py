@@ -29,7 +29,7 @@ from turnout.service.contract.wire import (
     WireAnswer,
     WireReceipt,
     check_ins_path,
-    covers_path,
+    dummy_traffic_path,
     requests_path,
     updates_path,
 )
@@ -387,7 +387,7 @@ class StepActions:
         # Send the random bytes; the coordinator answers and drops them.
         receipt = await self._link.post(
             self._diary.memory,
-            covers_path(step),
+            dummy_traffic_path(step),
             step,
             self._dummy[1],
             self._charter.update_format,

@@ -40,7 +40,7 @@ from turnout.service.contract.wire import (
     WireReceipt,
     artefact_path,
     check_ins_path,
-    covers_path,
+    dummy_traffic_path,
     enrolments_path,
     requests_path,
     updates_path,
@@ -133,9 +133,9 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
             body_format=update_format,
         ),
         _signed(
-            covers_path(step),
+            dummy_traffic_path(step),
             "Send dummy traffic",
-            DeviceJobs.cover,
+            DeviceJobs.dummy_traffic,
             body=update,
             body_format=update_format,
         ),
@@ -272,7 +272,7 @@ class DeviceJobs:
         upload = self.running.engine.inspect(body, digest)
         return lambda tx: self.running.engine.update(tx, client, step, upload)
 
-    def cover(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+    def dummy_traffic(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
         """Treat dummy traffic like an update, without counting it."""
         engine = self.running.engine
         if len(body) != engine.charter.encoding.encoded_size:
@@ -282,9 +282,11 @@ class DeviceJobs:
         # The content need not be an update: only the time of checking it matters.
         with suppress(RemoteProtocolError):
             engine.inspect(body, digest)
-        return lambda tx: self._covered(tx, client, step, Upload(body, digest))
+        return lambda tx: self._dummy_receipt(tx, client, step, Upload(body, digest))
 
-    def _covered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
+    def _dummy_receipt(
+        self, tx: Transaction, client: int, step: int, upload: Upload
+    ) -> WireReceipt:
         """Receipt for dummy traffic, after the read that an update needs as well."""
         engine, task = self.running.engine, self.running.task
         tx.participation_at(client, step)
