@@ -94,7 +94,7 @@ def test_an_explanation_belongs_to_the_price_that_it_explains():
     assert explained != price
     assert explained.sentences == price.sentences
     assert price.sentences["membership inference"].startswith("accuracy at most 53.")
-    with pytest.raises(tn.ParameterError, match="delta = 1e-05: expected nothing beside a price"):
+    with pytest.raises(tn.ParameterError, match="delta = 1e-05: expected no value with a price"):
         tn.explain(price, delta=1e-5)
     with pytest.raises(tn.ParameterError, match="delta = None"):
         tn.explain(SCHEME)

@@ -54,8 +54,8 @@ def test_the_picture_is_written_beside_the_answer(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ("--prior 0.5", "--prior = 0.5: expected --explain beside it"),
-        ("--picture a.svg", "--picture = 'a.svg': expected --explain beside it"),
+        ("--prior 0.5", "--prior = 0.5: expected only with --explain"),
+        ("--picture a.svg", "--picture = 'a.svg': expected only with --explain"),
         ("--explain --prior 1", "--prior = 1.0: expected a number strictly between 0 and 1"),
         ("--explain --prior nan", "--prior = nan: expected a number strictly between"),
         ("--explain --picture a.jpg", "--picture = 'a.jpg': expected a file that ends in .svg"),

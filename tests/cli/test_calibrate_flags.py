@@ -60,10 +60,10 @@ def test_a_limit_that_meets_the_target_is_said_to_be_one(calibrate):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ("--solve-for window --window 9", "--window = 9: expected nothing beside --solve-for"),
+        ("--solve-for window --window 9", "--window = 9: expected no value with --solve-for"),
         ("--solve-for rate --window 9", "--solve-for = 'rate': expected one of 'noise-multipl"),
         ("--solve-for colour", "--solve-for = 'colour': expected one of 'noise-multiplier', 'w"),
-        ("--window 9 --noise-multiplier 1", "--noise-multiplier = 1.0: expected nothing beside"),
+        ("--window 9 --noise-multiplier 1", "--noise-multiplier = 1.0: expected no value with"),
         ("--solve-for windows --noise-multiplier 1", "--window = (missing): expected a value"),
         ("--solve-for window", "--noise-multiplier = (missing): expected a value (standard"),
         (

@@ -49,7 +49,7 @@ def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
         ("", "--against = (missing): expected what is swept"),
         ("--against colour --from 1 --to 2", "--against = 'colour': expected 'noise-multiplier'"),
         ("--against window --from 1 --to 9", "--noise-multiplier = (missing): expected a value"),
-        (f"{SWEEP} --window 9", "--window = 9: expected nothing beside --against window"),
+        (f"{SWEEP} --window 9", "--window = 9: expected no value with --against window"),
         (f"{SWEEP} --to 5", "--to = 5.0: expected more than --from = 10"),
         (f"{SWEEP} --to 1000.5", "--to = 1000.5: expected a whole number, as is --window"),
         (f"{SWEEP} --points 1", "--points = 1: expected from 2 to 1000"),

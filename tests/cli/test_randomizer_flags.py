@@ -109,11 +109,11 @@ def test_what_a_table_means_for_a_person(run):
         ("account", "", "--noise-multiplier = (missing): expected a value (standard deviation"),
         ("account", "--randomizer gamma", "--randomizer = 'gamma': expected one of 'gaussian', "),
         ("account", "--randomizer laplace", "--scale = (missing): expected a value (scale of"),
-        ("account", "--scale 2", "--scale = 2.0: expected --randomizer laplace beside it"),
+        ("account", "--scale 2", "--scale = 2.0: expected only with --randomizer laplace"),
         (
             "account",
             "--randomizer laplace --scale 1 --noise-multiplier 1",
-            "--noise-multiplier = 1.0: expected --randomizer gaussian beside it",
+            "--noise-multiplier = 1.0: expected only with --randomizer gaussian",
         ),
         (
             "account",
@@ -140,7 +140,7 @@ def test_what_a_table_means_for_a_person(run):
         (
             "calibrate",
             "--epsilon 1 --randomizer laplace --scale 2",
-            "--scale = 2.0: expected nothing beside --solve-for scale",
+            "--scale = 2.0: expected no value with --solve-for scale",
         ),
     ],
 )

@@ -193,7 +193,11 @@ def test_what_shuffling_means_for_a_person(run, tmp_path):
 @pytest.mark.parametrize(
     ("command", "flags", "line"),
     [
-        ("account", "--epsilon0 1 --window 9", "--window = 9: expected --scheme check-in, sliding"),
+        (
+            "account",
+            "--epsilon0 1 --window 9",
+            "--window = 9: expected only with --scheme ",
+        ),
         ("account", "--epsilon0 1 --relation zero-out", "--relation = 'zero-out': expected replac"),
         ("account", "--epsilon0 1 --clients 0", "--clients = 0: expected a whole number of at"),
         ("account", "--epsilon0 1 --delta 2", "--delta = 2.0: expected a number strictly between"),
@@ -201,7 +205,7 @@ def test_what_shuffling_means_for_a_person(run, tmp_path):
         ("account", "--epsilon0 1 --clients many", "Invalid value for '--clients': 'many' is not"),
         ("account", "--epsilon0 1 --clients 1.5", "Invalid value for '--clients': '1.5' is not a"),
         ("account", "--epsilon0 1 --clients 1e99999999999", "Invalid value for '--clients': '1e9"),
-        ("calibrate", "--epsilon0 1 --epsilon 1", "--epsilon0 = 1.0: expected nothing beside"),
+        ("calibrate", "--epsilon0 1 --epsilon 1", "--epsilon0 = 1.0: expected no value with"),
         ("calibrate", "--solve-for sampled --epsilon 1", "--solve-for = 'sampled': expected one"),
         ("calibrate", "--epsilon0 1 --solve-for rounds", "--epsilon = (missing): expected a finit"),
     ],
@@ -224,7 +228,7 @@ def test_check_ins_take_clients_for_averaged_releases_alone(run):
     flags = f"{AVERAGED} --noise-multiplier 3 --clients 9".replace("averaged", "aggregated")
     code, _, err = run("account", flags)
     assert code == 2
-    assert err == "turnout: --clients = 9: expected --release averaged beside it\n"
+    assert err == "turnout: --clients = 9: expected only with --release averaged\n"
 
 
 @pytest.mark.parametrize("written", ["5000", "5e3", "5_000", "5000.0"])

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 from turnout.plans import Plan
 from turnout.plans.bandit import BanditPlan
 from turnout.plans.plan import TomlPlan
-from turnout.plans.refusals import choices, tables
+from turnout.plans.refusals import choices, variants
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "examples" / "README.md"
@@ -24,12 +24,11 @@ def key_tables(plan: type[TomlPlan] = Plan) -> str:
     """One table for each section; one for each participation law."""
     parts = []
     for section in plan.model_fields:
-        for model in tables(plan, section):
-            first = next(iter(model.model_fields.values()))
-            law = f', law = "{choices(first.annotation)[0]}"' if section == "participation" else ""
-            parts.append(f"### [{section}]{law}\n\n{model.__doc__}\n")
+        for table in variants(plan.model_fields[section]):
+            law = f', law = "{table.word}"' if section == "participation" else ""
+            parts.append(f"### [{section}]{law}\n\n{table.about}\n")
             parts.append("| key | default | what it is |\n|---|---|---|")
-            for key, field in model.model_fields.items():
+            for key, field in table.keys.items():
                 words = ", ".join(f"`{word}`" for word in choices(field.annotation))
                 described = f"{field.description}: {words}" if words else field.description
                 parts.append(f"| `{key}` | {default(field.default)} | {described} |")

@@ -136,11 +136,11 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
     [
         ({"clients": None}, "--clients = (missing): expected a value (clients there are, all of"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
-        ({"order": "arrival"}, "--order = 'arrival': expected 'hidden' or 'known'"),
+        ({"order": "arrival"}, "--order = 'arrival': expected one of 'hidden', 'known'"),
         (
             {"scheme": "check-in", "window": 5, "order": "hidden", "relation": "replace-one"}
             | {"randomizer": "pure", "clients": None},
-            "--order = 'hidden': expected --scheme shuffle, subsampled-shuffle or self-sampling-sh",
+            "--order = 'hidden': expected only with --scheme shuffle, subsampled-shuffle or self-",
         ),
         ({"rounds": 0}, "--rounds = 0: expected a whole number of at least 1"),
         ({"delta": None}, "--delta = (missing): expected a value"),
@@ -151,12 +151,15 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
             "--epsilon0 = (missing): expected the ε₀ of one message, or --noise-m",
         ),
         ({"epsilon0": -1.0}, "--epsilon0 = -1.0: expected a finite number above 0"),
-        ({"window": 5}, "--window = 5: expected --scheme check-in, sliding, k-subset or fixed"),
-        ({"steps": 5}, "--steps = 5: expected --scheme none or poisson beside it"),
-        ({"sampled": 5}, "--sampled = 5: expected --scheme subsampled-shuffle beside it"),
+        (
+            {"window": 5},
+            "--window = 5: expected only with --scheme check-in, sliding, k-subset",
+        ),
+        ({"steps": 5}, "--steps = 5: expected only with --scheme none or poisson"),
+        ({"sampled": 5}, "--sampled = 5: expected only with --scheme subsampled-shuffle"),
         ({"relation": "add-remove"}, "--relation = 'add-remove': expected replace-one, the defau"),
         ({"relation": "swap"}, "--relation = 'swap': expected replace-one, the default with"),
-        ({"release": "aggregated"}, "--release = 'aggregated': expected nothing beside --scheme"),
+        ({"release": "aggregated"}, "--release = 'aggregated': expected no value with --scheme"),
         (
             {"randomizer": "laplace"},
             "--randomizer = 'laplace': expected one of 'pure', 'non-adaptive',",
@@ -165,7 +168,7 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
             {"randomizer": "gauss"},
             "--randomizer = 'gauss': expected one of 'pure', 'non-adaptive', 'k",
         ),
-        ({"categories": 3}, "--categories = 3: expected --randomizer kary-response beside it"),
+        ({"categories": 3}, "--categories = 3: expected only with --randomizer kary-response"),
         (
             {"categories": 1, "randomizer": "kary-response"},
             "--categories = 1: expected a whole number of at least 2",
@@ -187,12 +190,12 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         ),
         (
             {"scheme": "check-in", "window": 5, "relation": "replace-one", "randomizer": "pure"},
-            f"--clients = {N}: expected --release averaged beside it",
+            f"--clients = {N}: expected only with --release averaged",
         ),
         (
             {"scheme": "poisson", "rate": 0.1, "steps": 2, "relation": "replace-one"}
             | {"randomizer": "pure"},
-            f"--clients = {N}: expected --scheme check-in, shuffle, subsampled-shuffle or self-",
+            f"--clients = {N}: expected only with --scheme check-in, shuffle, subsampled-shuf",
         ),
     ],
 )
@@ -244,13 +247,17 @@ def test_what_can_be_solved_for(scheme, randomizer, names):
 @pytest.mark.parametrize(
     ("unknown", "flags", "line"),
     [
-        ("clients", ALL, f"--clients = {N}: expected nothing beside --solve-for clients"),
-        ("epsilon0", ALL, "--epsilon0 = 1.0: expected nothing beside --solve-for epsilon0"),
-        ("noise", ALL, "--epsilon0 = 1.0: expected nothing beside --solve-for epsilon0"),
+        ("clients", ALL, f"--clients = {N}: expected no value with --solve-for clients"),
+        ("epsilon0", ALL, "--epsilon0 = 1.0: expected no value with --solve-for epsilon0"),
+        ("noise", ALL, "--epsilon0 = 1.0: expected no value with --solve-for epsilon0"),
         ("sampled", ALL, "--solve-for = 'sampled': expected one of 'epsilon0', 'rounds', 'clien"),
         ("window", ALL, "--solve-for = 'window': expected one of 'epsilon0', 'rounds', "),
         ("rounds", ALL, "--epsilon = (missing): expected a finite number above 0"),
-        ("clients", AVERAGED | {"release": None}, "--solve-for = 'clients': expected --release"),
+        (
+            "clients",
+            AVERAGED | {"release": None},
+            "--solve-for = 'clients': expected only with --",
+        ),
     ],
 )
 def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):

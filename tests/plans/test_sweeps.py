@@ -57,7 +57,7 @@ def test_whole_values_come_once_each():
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
         (
             {"noise_multiplier": 1.0},
-            "--noise-multiplier = 1.0: expected nothing beside --against noise-multiplier",
+            "--noise-multiplier = 1.0: expected no value with --against noise-multiplier",
         ),
         ({"delta": None}, "--delta = (missing): expected a value (the δ of (ε, δ))"),
         ({"delta": 1.0}, "--delta = 1.0: expected a number strictly between 0 and 1"),
@@ -66,10 +66,10 @@ def test_whole_values_come_once_each():
         ({"tolerance": 0.0}, "--tolerance = 0.0: expected a number strictly between 0 and 1"),
         ({**WINDOW, "window": None, "first": 2.5}, "--from = 2.5: expected a whole number, as is"),
         ({**WINDOW, "window": None, "last": 9.5}, "--to = 9.5: expected a whole number, as is"),
-        ({**WINDOW, "window": 5}, "--window = 5: expected nothing beside --against window"),
+        ({**WINDOW, "window": 5}, "--window = 5: expected no value with --against window"),
         (
             {**WINDOW, "window": None, "noise_multiplier": None},
-            "--noise-multiplier = (missing): expected a value (noise over the clip norm)",
+            "--noise-multiplier = (missing): expected a value (standard dev",
         ),
     ],
 )

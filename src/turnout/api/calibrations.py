@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
@@ -16,7 +16,6 @@ from turnout.accounting.calibration import UNKNOWNS, Unknown, most_deviation, wi
 from turnout.api.prices import Price
 from turnout.core.errors import ParameterError
 from turnout.schemes import (
-    FixedSize,
     GaussianNoise,
     Participation,
     Randomizer,
@@ -24,8 +23,8 @@ from turnout.schemes import (
     Scheme,
     TrustModel,
 )
-from turnout.schemes.parameters import Domain, Parameter, parameters
-from turnout.schemes.participation.self_sampling import SelfSampling
+from turnout.schemes.scheme import SelfSamplingShuffle, shuffle_of
+from turnout.schemes.settings import noise_setting, settings
 
 if TYPE_CHECKING:
     from turnout.accounting.calibration import Calibration
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 NOISE, DELTA = "noise", "delta"
 """The unknowns besides parameters; noise by its randomizer's own name."""
-_SHUFFLED = {"rounds": "steps", "sampled": "size"}
-"""Parameters of a law, by their names where messages are shuffled."""
 
 
 def unknown_of(name: str) -> Unknown:
@@ -65,8 +62,8 @@ def named(solve_for: str, scheme: Scheme) -> str:
 
 def noise_name(randomizer: Randomizer) -> str | None:
     """The name of the parameter that says how much noise there is."""
-    levels = [each for each in _parameters(randomizer) if each.domain is Domain.POSITIVE]
-    return _dashed(levels[0].key) if levels else None
+    noise = noise_setting(type(randomizer))
+    return None if noise is None else _dashed(noise.key)
 
 
 def with_value(scheme: Scheme, name: str, value: float) -> Scheme:
@@ -74,23 +71,30 @@ def with_value(scheme: Scheme, name: str, value: float) -> Scheme:
     if name == noise_name(scheme.randomizer):
         key = name.replace("-", "_")
         return replace(scheme, randomizer=replace(scheme.randomizer, **{key: value}))
-    place, law = _places(scheme)[name], scheme.participation
-    if place != "population":
-        return replace(scheme, participation=replace(law, **{place: value}))
-    if isinstance(law, FixedSize):
-        law = replace(law, population=int(value))
-    return replace(scheme, participation=law, population=int(value))
+    place, shuffle, law = _places(scheme)[name], shuffle_of(scheme), scheme.participation
+    changed = {place: int(value) if unknown_of(name).whole else value}
+    if shuffle is not None:
+        shuffle = replace(shuffle, **changed)
+        return replace(scheme, participation=shuffle.participation(), population=shuffle.clients)
+    # The number of clients is part of some participations; the scheme has it as well.
+    if place in {each.name for each in fields(law)}:
+        law = replace(law, **changed)
+    population = changed.get("population", scheme.population)
+    return replace(scheme, participation=law, population=population)
+
+
+def _described(scheme: Scheme) -> Any:
+    """The shuffle or the participation whose settings a scheme has."""
+    return shuffle_of(scheme) or scheme.participation
 
 
 def _places(scheme: Scheme) -> dict[str, str]:
-    """The fields of the law, or the population, by the names of unknowns."""
-    law, shuffled = scheme.participation, scheme.trust is TrustModel.SHUFFLED
-    fields = {each.name: each.key for each in _parameters(law) if each.public}
-    if shuffled:
-        fields |= {field: word for word, field in _SHUFFLED.items() if field in fields}
-    names = {_dashed(word): field for field, word in fields.items() if _dashed(word) in UNKNOWNS}
-    counted = shuffled or scheme.release.shows_counts
-    return names | ({"clients": "population"} if counted else {})
+    """Fields of the shuffle or participation, or the population, by the names of unknowns."""
+    described = _described(scheme)
+    names = {_dashed(each.key): each.name for each in settings(type(described))}
+    found = {name: place for name, place in names.items() if name in UNKNOWNS}
+    counted = scheme.trust is TrustModel.SHUFFLED or scheme.release.shows_counts
+    return {"clients": "population"} | found if counted else found
 
 
 def limited(
@@ -104,14 +108,17 @@ def limited(
 
     ``made``: the scheme as a function of the value.
     """
-    law = scheme.participation
+    # A setting that another one limits, or that limits another one.
+    described = _described(scheme)
+    for each in settings(type(described)):
+        if each.at_most and _dashed(each.key) == unknown.name:
+            most = getattr(described, each.at_most)
+            unknown = replace(unknown, most=min(unknown.most, most))
+        elif each.at_most and _dashed(each.at_most) == unknown.name:
+            least = getattr(described, each.name)
+            unknown = replace(unknown, least=max(unknown.least, least))
     if scheme.trust is TrustModel.SHUFFLED:
         return with_guessed_start(made, _shuffled(unknown, scheme, epsilon), epsilon, delta)
-    for each in _parameters(law):
-        if each.at_most and _dashed(each.key) == unknown.name:
-            return replace(unknown, most=min(unknown.most, getattr(law, each.at_most)))
-        if each.at_most and _dashed(each.at_most) == unknown.name:
-            return replace(unknown, least=max(unknown.least, getattr(law, each.name)))
     if unknown.name == "standard-deviation":
         lattice = cast("DiscreteGaussianNoise | RoundedGaussianNoise", scheme.randomizer)
         moved = 2 * lattice.sensitivity  # where others move as well
@@ -121,22 +128,12 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """An unknown of shuffled messages within its limits."""
-    law = scheme.participation
-    if isinstance(law, FixedSize):
-        if unknown.name == "sampled":
-            unknown = replace(unknown, most=law.population)
-        if unknown.name == "clients":
-            unknown = replace(unknown, least=law.size)
+    """An unknown of shuffled messages; ε₀ with a first value and a power of its cost."""
     if unknown.name == "epsilon0":
-        unshuffled = epsilon / law.steps  # costs no more with a shuffler
+        unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
         unknown = replace(unknown, start=start, power=max(1.0, start / 2))  # about as e^{ε₀/2}
     return unknown
-
-
-def _parameters(spec: Any) -> list[Parameter]:
-    return list(parameters(type(spec)))
 
 
 def _dashed(key: str) -> str:
@@ -270,7 +267,7 @@ def _found(base: Scheme, name: str, made: SchemeOf, target: CalibrationTarget) -
 
     epsilon, delta, tolerance = target
     # A sharp price of a mixture takes seconds: that of the answer alone must do.
-    mixed = base.trust is TrustModel.SHUFFLED and isinstance(base.participation, SelfSampling)
+    mixed = isinstance(shuffle_of(base), SelfSamplingShuffle)
     unknown = limited(unknown_of(name), base, epsilon, delta, made)
     return calibrated(made, unknown, epsilon, delta, tolerance=None if mixed else tolerance)
 

@@ -318,7 +318,7 @@ def explain(
 
     if isinstance(scheme, Price):
         if delta is not None:
-            raise ParameterError("delta", delta, "nothing beside a price, which has one")
+            raise ParameterError("delta", delta, "no value with a price, which has one")
         found = scheme
     else:
         if delta is None:

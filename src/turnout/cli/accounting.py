@@ -17,17 +17,29 @@ from turnout.cli.options import (
     Group,
     QuestionCommand,
     SectionedCommand,
+    json_option,
+    option_of,
     picture_path,
-    question_options,
-    scheme_options,
     show,
-    target_options,
 )
 from turnout.core.errors import ParameterError
 from turnout.plans.questions import DELTA, NOISE, Question, flags_named, own_name
+from turnout.schemes import CheckIn, GaussianNoise, PureRandomizer
+from turnout.schemes.scheme import Shuffle, SubsampledShuffle
+from turnout.schemes.settings import (
+    COMPARISON_TOLERANCE,
+    RELATION_SETTING,
+    PrivacyTarget,
+    setting_of,
+)
 
 if TYPE_CHECKING:
     from turnout.api.calibrations import CalibratedPrice
+
+
+BOUND = ("delta", "relation")
+BRACKET = (*BOUND, "tolerance")
+"""Settings of the target of a question: for an upper bound, and for a bracket of ε."""
 
 
 def answered(question: Question) -> Price:
@@ -57,7 +69,7 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
     """
     from turnout.api.calibrations import calibrate as solve
 
-    target, name = question.target, own_name(solve_for, question.randomizer.randomizer)
+    target, name = question.target, own_name(solve_for, question.randomizer)
     with flags_named():
         found = solve(
             lambda value: question.answered(name, value).scheme,
@@ -79,7 +91,7 @@ Examples:
 """
 
 
-@click.command(cls=QuestionCommand, epilog=_ACCOUNT_EXAMPLES)
+@click.command(cls=QuestionCommand, target=BRACKET, epilog=_ACCOUNT_EXAMPLES)
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
     "--prior", type=float, help="With --explain: an attacker's prior that the client took part."
@@ -89,14 +101,14 @@ Examples:
     metavar="FILE",
     help="With --explain: draw error rates and δ(ε) into a .svg, .png or .pdf file.",
 )
-@question_options
+@json_option
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
 ) -> None:
     """Prints an upper and a lower bound on ε, in both directions, without training."""
     for name, value in {"--prior": prior, "--picture": picture}.items():
         if value is not None and not explain:
-            raise ParameterError(name, value, "--explain beside it")
+            raise ParameterError(name, value, "only with --explain")
     if prior is not None and not 0.0 < prior < 1.0:
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
     from turnout.api.prices import explain as explained
@@ -123,7 +135,7 @@ Examples:
 """
 
 
-@click.command(cls=QuestionCommand, epilog=_CALIBRATE_EXAMPLES)
+@click.command(cls=QuestionCommand, target=BRACKET, epilog=_CALIBRATE_EXAMPLES)
 @click.option("--epsilon", type=float, help="The ε that must hold.")
 @click.option(
     "--solve-for",
@@ -133,7 +145,7 @@ Examples:
     "standard-deviation, as the randomizer has it (default), window, windows, probability, rate, "
     "steps, picks, epochs, rounds, sampled, clients or delta.",
 )
-@question_options
+@json_option
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Prints the least noise, or the value of another parameter, that meets a target ε.
 
@@ -179,29 +191,18 @@ Examples:
     type=WHOLE,
     help="How many values, evenly spaced in their logarithm; 12 if not given.",
 )
-@click.option("--noise-multiplier", type=float, help="Noise standard deviation / clip norm.")
-@click.option("--window", type=WHOLE, help="Steps a window.")
-@click.option("--windows", type=WHOLE, help="Windows of the run; 1 if not given.")
-@click.option(
-    "--clients",
-    type=WHOLE,
-    help="Clients whose messages are shuffled, all of whom follow the protocol.",
-)
-@click.option("--epsilon0", type=float, help="The randomizer's own ε₀.")
-@click.option("--rounds", type=WHOLE, help="Rounds, each shuffled afresh; 1 if not given.")
-@click.option("--sampled", type=WHOLE, help="Clients who send in a round; all if not given.")
-@click.option("--delta", type=float, help="The δ of (ε, δ); required unless swept.")
-@click.option(
-    "--relation",
-    metavar="NAME",
-    help="Neighbouring relation: add-remove, zero-out or replace-one; required (shuffle: "
-    "replace-one).",
-)
-@click.option(
-    "--tolerance", type=float, help="Largest (upper − lower) / upper asked for; 0.01 if not given."
-)
+@option_of(setting_of(GaussianNoise, "noise_multiplier"))
+@option_of(setting_of(CheckIn, "window"))
+@option_of(setting_of(CheckIn, "windows"))
+@option_of(setting_of(Shuffle, "clients"), "; their messages are shuffled")
+@option_of(setting_of(PureRandomizer, "epsilon0"))
+@option_of(setting_of(Shuffle, "rounds"))
+@option_of(setting_of(SubsampledShuffle, "sampled"), "; all if it is not given")
+@option_of(setting_of(PrivacyTarget, "delta"), "; required unless swept")
+@option_of(RELATION_SETTING, "; with --scheme shuffle: replace-one")
+@option_of(COMPARISON_TOLERANCE, "; a smaller one takes longer")
 @click.option("--picture", metavar="FILE", help="Draw it into a .svg, .png or .pdf file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     """Prints ε against one parameter by every method: of check-ins, or of shuffled messages.
 
@@ -210,7 +211,7 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     ε₀-LDP randomizer. Where a method says nothing there is a blank and a reason.
     """
     if picture is not None and flags["against"] is None:
-        raise ParameterError("--picture", picture, "--against beside it")
+        raise ParameterError("--picture", picture, "only with --against")
     from turnout.api.comparisons import Comparison
     from turnout.plans.sweeps import sweep
     from turnout.reporting.progress import progress_bar
@@ -244,10 +245,10 @@ def budget() -> None:
     """Says what a privacy budget has left, and refuses a window that it does not allow."""
 
 
-@budget.command(cls=QuestionCommand, epilog=_LEFT_EXAMPLES)
+@budget.command(cls=QuestionCommand, target=BOUND, epilog=_LEFT_EXAMPLES)
 @click.option("--epsilon", type=float, required=True, help="The ε of everything together.")
 @click.option("--done", type=WHOLE, required=True, metavar="STEPS", help="Steps that were run.")
-@target_options
+@json_option
 def left(as_json: bool, done: int, **flags: Any) -> None:
     """Prints what a plan has spent after some steps, and what the rest of it may do.
 
@@ -262,7 +263,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     budgets.show_left(found, terms, as_json=as_json)
 
 
-@budget.command("open", cls=QuestionCommand, epilog=_OPEN_EXAMPLES)
+@budget.command("open", cls=QuestionCommand, target=BOUND, epilog=_OPEN_EXAMPLES)
 @_BUDGET_FILE
 @click.option("--epsilon", type=float, help="The budget; without it nothing is refused.")
 @click.option(
@@ -278,7 +279,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     default=1000,
     help="With releases: the most windows that will be run; 1000 by default.",
 )
-@target_options
+@json_option
 def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
     """Begins an account in FILE, for windows like the one described.
 
@@ -301,7 +302,7 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     metavar="FILE",
     help="In place of a window: what turnout estimate --json printed, at what it says it cost.",
 )
-@scheme_options
+@json_option
 def charge(
     file: Path, as_json: bool, label: str, times: int, answer: Path | None, **flags: Any
 ) -> None:
@@ -323,7 +324,7 @@ def charge(
 
 @budget.command("show")
 @_BUDGET_FILE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 def show_budget(file: Path, as_json: bool) -> None:
     """Prints what was charged to the account in FILE, and the ε of all of it."""
     from turnout.plans.sweeps import read_account

@@ -1,13 +1,14 @@
 """Options that several commands share: a randomizer, a participation and a privacy target.
 
-`Command` and `Group` refuse an option that is given twice. The options of participations and
-randomizers are built from the parameters that these declare, once a question is parsed.
+`Command` and `Group` refuse an option that is given twice. `QuestionCommand` makes the options of a
+scheme and of a privacy target from their settings (`turnout.schemes.settings`), and `option_of`
+one option of a setting.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
 from pathlib import Path
@@ -19,6 +20,7 @@ from turnout.core.optional import require
 
 if TYPE_CHECKING:
     from turnout.api.prices import Result
+    from turnout.schemes.parameters import Parameter
 
 
 class Command(click.Command):
@@ -114,17 +116,29 @@ class SectionedCommand(Command):
 _WHO, _WHAT = "Who takes part when", "What protects one contribution"
 
 
-class QuestionCommand(SectionedCommand):
-    """A command that asks about a scheme; its parts are loaded once its options are needed."""
+_WHO, _WHAT, _TARGET = "Who takes part when", "What protects one contribution", "Privacy target"
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, sections=SECTIONS, **settings)
+
+class QuestionCommand(SectionedCommand):
+    """A command about a scheme, whose options are made from the settings of schemes.
+
+    The options are made once they are needed: that loads all participations and randomizers.
+
+    Args:
+        target: keys of the settings of the privacy target that the command takes.
+    """
+
+    def __init__(self, *arguments: Any, target: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*arguments, sections={_ASKED: ("epsilon", "solve_for")}, **settings)
+        self._target = target
         self._made: dict[str, list[click.Option]] = {}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """All parameters, those of laws and randomizers first."""
+        """All parameters, those of participations and randomizers first."""
         if not self._made:
-            self._made = {_WHO: _law_options(), _WHAT: _randomizer_options()}
+            self._made = {_WHO: _scheme_options(), _WHAT: _randomizer_options()}
+            if self._target:
+                self._made[_TARGET] = _target_options(self._target)
         own = super().get_params(ctx)
         taken = {each.name for each in own}
         made = [each for options in self._made.values() for each in options]
@@ -133,134 +147,137 @@ class QuestionCommand(SectionedCommand):
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
         """Names of parameters by their heading."""
         made = {heading: [each.name or "" for each in all_] for heading, all_ in self._made.items()}
-        return {name: (*made.get(name, ()), *own) for name, own in self._sections.items()}
+        return {**self._sections, **made}
 
 
-Said = dict[str, dict[str, list[str]]]
-"""Names of schemes or randomizers by the words of their parameters, by parameter."""
+_ASKED, _OTHERS = "Target", "Output"
+_SHUFFLES = "the shuffles"
 
 
-def _law_options() -> list[click.Option]:
-    """``--scheme``, and an option for each parameter that a law of a question has."""
-    from turnout.schemes.registry import all_participations
+def _scheme_options() -> list[click.Option]:
+    """``--scheme``, and an option for each setting that a scheme of a question has."""
+    from turnout.schemes.scheme import SHUFFLES
+    from turnout.schemes.settings import RELATION_SETTING, scheme_kinds, scheme_settings
 
-    laws = {names.question: kind for kind, names in all_participations().items() if names.question}
+    words = list(scheme_kinds())
+    *shuffles, last = SHUFFLES
     scheme = (
-        f"Who takes part when: {', '.join(laws)}; or whose messages are shuffled: shuffle, "
-        "subsampled-shuffle or self-sampling-shuffle (local messages that a shuffler mixes, not "
-        "data loaders that shuffle)."
+        f"Who takes part when: {', '.join(word for word in words if word not in SHUFFLES)}; or "
+        f"whose messages are shuffled: {', '.join(shuffles)} or {last} (local messages that a "
+        "shuffler mixes, not data loaders that shuffle)."
     )
-    said: Said = {"rate": {"chance of a client in a round": ["self-sampling-shuffle"]}}
-    return [
-        click.Option(["--scheme"], metavar="NAME", help=scheme),
-        *_options_of(laws, said, {"rate": float}),
-    ]
+    own = {
+        word: [each for each in scheme_settings(word) if each is not RELATION_SETTING]
+        for word in words
+    }
+    return [click.Option(["--scheme"], metavar="NAME", help=scheme), *_options_of(own, SHUFFLES)]
 
 
 def _randomizer_options() -> list[click.Option]:
-    """``--randomizer``, and an option for each parameter that a randomizer has."""
-    from turnout.randomizers.interface import all_mechanisms
-    from turnout.schemes.registry import asked_randomizers
+    """``--randomizer``, and an option for each setting that a randomizer has."""
+    from turnout.plans.questions import asked_randomizers  # which registers tables, too
+    from turnout.schemes.settings import DEFAULT_RANDOMIZER, settings
 
-    all_mechanisms()
     kinds = asked_randomizers()
+    *words, last = kinds
     randomizer = (
-        f"What protects one contribution: {', '.join(kinds)} or table; gaussian by default. With a "
-        "shuffle it need not be said: --epsilon0 means pure, with --delta0 approximate, "
-        "--noise-multiplier gaussian."
+        f"What protects one contribution: {', '.join(words)} or {last}; {DEFAULT_RANDOMIZER} by "
+        "default. With a shuffle it need not be given: --epsilon0 means pure, with --delta0 "
+        "approximate, --noise-multiplier gaussian."
     )
-    return [
-        click.Option(["--randomizer"], metavar="NAME", help=randomizer),
-        *_options_of(kinds, {}, {}),
-    ]
+    own = {word: settings(kind) for word, kind in kinds.items()}
+    return [click.Option(["--randomizer"], metavar="NAME", help=randomizer), *_options_of(own)]
 
 
-def _options_of(
-    kinds: Mapping[str, type[Any]], said: Said, types: dict[str, Any]
-) -> list[click.Option]:
-    """An option for each parameter of classes that are known by these names."""
-    from turnout.schemes.parameters import Domain, parameters
+_TARGET_HINTS = {
+    "delta": "; required",
+    "relation": "; the shuffles have replace-one alone",
+    "tolerance": "; a smaller one takes longer",
+}
 
-    for name, kind in kinds.items():
-        for each in parameters(kind):
-            if each.public and each.option:
-                said.setdefault(each.key, {}).setdefault(each.words, []).append(name)
-                types[each.key] = WHOLE if each.domain is Domain.COUNT else float
-    options: list[click.Option] = []
-    for name, words in said.items():
-        text = "; ".join(f"{phrase} ({', '.join(names)})" for phrase, names in words.items())
-        flag = "--" + name.replace("_", "-")
-        options.append(
-            click.Option([flag], type=types[name], help=f"{text[:1].upper()}{text[1:]}.")
+
+def _target_options(keys: Sequence[str]) -> list[click.Option]:
+    """An option for each of the given settings of a privacy target."""
+    from turnout.schemes.settings import RELATION_SETTING, PrivacyTarget, settings
+
+    known = {each.key: each for each in (*settings(PrivacyTarget), RELATION_SETTING)}
+    options = []
+    for key in keys:
+        flag, attributes = _option(
+            known[key], _explanation(known[key]) + _TARGET_HINTS.get(key, "")
         )
+        options.append(click.Option([flag], **attributes))
     return options
 
 
-SECTIONS = {
-    "Target": ("epsilon", "solve_for"),
-    _WHO: ("clients", "rounds", "sampled", "order", "release"),
-    _WHAT: ("pair_file",),
-    "Privacy target": ("delta", "relation", "tolerance"),
-}
-"""Options of a question by their heading, but for those of laws and randomizers."""
-_OTHERS = "Output"
+def _options_of(
+    own: Mapping[str, Sequence[Parameter]], shuffles: Collection[str] = ()
+) -> list[click.Option]:
+    """An option for each setting, with the words of those that have it.
 
-_SCHEME = (
-    click.option(
-        "--clients",
-        type=WHOLE,
-        help="Clients there are, who all follow the protocol (the shuffles; check-in with "
-        "--release averaged).",
-    ),
-    click.option("--rounds", type=WHOLE, help="Rounds, default 1 (the shuffles)."),
-    click.option(
-        "--sampled", type=WHOLE, help="Clients who send a message in a round (subsampled-shuffle)."
-    ),
-    click.option(
-        "--order",
-        metavar="NAME",
-        help="Who may know which client sends which message (the shuffles): hidden (nobody, the "
-        "default with pure and approximate, which need it) or known (anything else).",
-    ),
-    click.option(
-        "--release",
-        metavar="NAME",
-        help="What a step releases: aggregated (default), one-client or averaged.",
-    ),
-    click.option(
-        "--pair-file",
-        metavar="FILE",
-        help="CSV file of outcome probabilities, columns present and absent (table).",
-    ),
-)
-_TARGET = (
-    click.option("--delta", type=float, help="The δ of (ε, δ); required."),
-    click.option(
-        "--relation",
-        metavar="NAME",
-        help="Neighbouring relation: add-remove, zero-out or replace-one; required, but for the "
-        "shuffles, which have replace-one alone.",
-    ),
-)
-_TOLERANCE = click.option(
-    "--tolerance",
-    type=float,
-    help="Largest (upper − lower) / upper asked for, default 0.001; the time it takes grows.",
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+    Args:
+        own: settings by the words of participations or randomizers.
+        shuffles: words that are named together where all of them have a setting.
+    """
+    # Several may have a setting of one key, each with an explanation of its own.
+    explained: dict[str, dict[str, list[str]]] = {}
+    settings: dict[str, Parameter] = {}
+    for word, each in ((word, each) for word, all_ in own.items() for each in all_):
+        if each.option:
+            settings[each.key] = each
+            explained.setdefault(each.key, {}).setdefault(_explanation(each), []).append(word)
+    options: list[click.Option] = []
+    for key, texts in explained.items():
+        parts = []
+        for text, words in texts.items():
+            if not set(own) - set(shuffles) - set(words):  # a setting of all participations
+                parts.append(text)
+                continue
+            shuffled = bool(shuffles) and set(shuffles) <= set(words)
+            others = [word for word in words if not shuffled or word not in shuffles]
+            owners = [*others, "the shuffles"] if shuffled else others
+            parts.append(f"{text} ({', '.join(owners)})")
+        flag, attributes = _option(settings[key], "; ".join(parts))
+        options.append(click.Option([flag], **attributes))
+    return options
+
+
+def option_of(setting: Parameter, hint: str = "") -> Callable[..., Any]:
+    """Decorator that adds the option of a setting, its help followed by a hint."""
+    flag, attributes = _option(setting, _explanation(setting) + hint)
+    return click.option(flag, **attributes)
+
+
+def _explanation(setting: Parameter) -> str:
+    """Explanation of a setting, with the words to choose from and its default."""
+    text = setting.words
+    if setting.members is not None and not all(word in text for word in setting.members):
+        text += f": {', '.join(setting.members)}"
+    if setting.default is None:
+        return text
+    if setting.members is not None:
+        return f"{text}; {setting.default} by default"
+    return f"{text}, default {setting.default:g}"
+
+
+def _option(setting: Parameter, text: str) -> tuple[str, dict[str, Any]]:
+    """Flag and attributes of the option of a setting with this help."""
+    kinds: Mapping[str, dict[str, Any]] = {
+        "count": {"type": WHOLE},
+        "choice": {"metavar": "NAME"},
+        "text": {"metavar": "FILE"},
+    }
+    attributes = kinds.get(setting.domain, {"type": float})
+    flag = "--" + setting.key.replace("_", "-")
+    return flag, {"help": f"{text[:1].upper()}{text[1:]}.", **attributes}
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator that adds options, in the order in which they are written."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
-
-
-question_options = all_of(*_SCHEME, *_TARGET, _TOLERANCE, _JSON)
-"""Options of a scheme and of what is asked about it."""
-target_options = all_of(*_SCHEME, *_TARGET, _JSON)
-"""Options of a scheme at a δ, where no bracket is asked for."""
-scheme_options = all_of(*_SCHEME, _JSON)
-"""Options of a scheme alone."""
 
 
 def show(found: Result, *, as_json: bool) -> None:

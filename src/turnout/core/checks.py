@@ -75,6 +75,13 @@ def real_array(**parameters: object) -> np.ndarray:
     return array.astype(float)
 
 
+def text(**parameters: object) -> None:
+    """Each parameter is a text."""
+    for name, value in parameters.items():
+        if not isinstance(value, str):
+            raise ParameterError(name, value, "a text")
+
+
 def at_most(limit_name: str, limit: int, **parameters: int) -> None:
     """Each (already checked) count is no larger than another quantity, named in the message."""
     for name, value in parameters.items():

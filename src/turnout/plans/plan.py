@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -23,14 +23,12 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.data_sections import DataSection
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.sections import (
-    SECTIONS,
-    AvailabilitySection,
     ClientSection,
     Count,
-    LawSection,
     ModelSection,
     OpenUnit,
     OptimizerSection,
+    PlannedParticipation,
     Positive,
     PrivacySection,
     ProtocolSection,
@@ -49,13 +47,6 @@ from turnout.schemes import (
 
 if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
-
-    ParticipationSection = LawSection | AvailabilitySection
-else:
-    ParticipationSection = Annotated[
-        Union[tuple(SECTIONS.values())],  # noqa: UP007
-        Field(discriminator="law"),
-    ]
 
 LEAST_EPSILON0 = 1e-6
 _ANY_DIMENSION = 1 << 20  # the laws below are the same for any
@@ -344,7 +335,7 @@ class Plan(TomlPlan):
 
     data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
     model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
-    participation: ParticipationSection
+    participation: PlannedParticipation
     privacy: PrivacySection
     randomizer: RandomizerSection | None = None
     protocol: ProtocolSection = Field(default_factory=lambda: ProtocolSection.model_validate({}))

@@ -1,29 +1,39 @@
-"""One clear line for a plan that pydantic refuses: the key, its value, what is allowed."""
+"""Errors about plans that pydantic refuses, in one line: the key, its value, what is allowed.
+
+`refusal` makes a `ParameterError` of a `ValidationError`. `variants` lists the tables that a key
+may hold, each with its keys; `all_keys` lists the keys of a whole plan.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from turnout.core.errors import ParameterError
+from turnout.schemes.settings import MISSING, Naming
 
-Naming = Callable[[str], str]
-"""Makes the user's name of a key from its dotted path."""
-
-
-class _Missing:
-    """Stands for a value that was not given."""
-
-    def __repr__(self) -> str:
-        return "(missing)"
+Keys = Mapping[str, FieldInfo]
+"""Keys of a table, with their types, defaults and descriptions."""
 
 
-MISSING = _Missing()
-"""Value of a `ParameterError` about a key that is not there."""
+class Variant(NamedTuple):
+    """One of the tables that a key may hold.
+
+    Attributes:
+        word: value of its first key, if it is one word: it tells the variants apart.
+        about: what the table describes.
+        keys: its keys.
+    """
+
+    word: str
+    about: str
+    keys: Keys
+
 
 _TYPES = {
     "string_type": "a text in quotes",
@@ -38,15 +48,25 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
 
     Of several faults the one reported is the first unknown key (a missing one is often that,
     misspelled), else the first fault.
+
+    Args:
+        error: error of pydantic.
+        model: model that was validated.
+        naming: function from a dotted key to the name that the user knows it by.
     """
     faults = error.errors(include_url=False)
-    fault = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+    unknown = ("extra_forbidden", "unknown_setting")
+    fault = next((fault for fault in faults if fault["type"] in unknown), faults[0])
     path, table = _resolved(fault["loc"], model)
     context = fault.get("ctx", {})
     inner = context.get("error")
+    value = fault["input"]
     match fault["type"]:
         case "extra_forbidden":
-            expected = _known_keys(path, table, model, naming)
+            expected = _known_keys(path, list(table), model, naming)
+        case "unknown_setting":
+            path, value = f"{path}.{context['key']}", value[context["key"]]
+            expected = _known_keys(path, context["known"], model, naming)
         case "value_error" if isinstance(inner, ParameterError):
             return _from_check(inner, path, naming)
         case "missing":
@@ -59,27 +79,42 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
             own_words = fault["msg"].removeprefix("Input should be ")
             own_words = own_words[:1].lower() + own_words[1:]
             expected = context.get("expected") or _TYPES.get(fault["type"], own_words)
-    return ParameterError(naming(path), fault["input"], str(expected))
+    return ParameterError(naming(path), value, str(expected))
 
 
-def all_keys(model: type[BaseModel], prefix: str = "") -> Mapping[str, str]:
+def all_keys(model: type[BaseModel]) -> Mapping[str, str]:
     """Every dotted key of a model with its description."""
+    return _all_keys(model.model_fields, "")
+
+
+def _all_keys(fields: Keys, prefix: str) -> dict[str, str]:
+    """Every dotted key below a prefix with its description."""
     keys: dict[str, str] = {}
-    for name, field in model.model_fields.items():
-        variants = tables(model, name)
-        for variant in variants:
-            keys |= all_keys(variant, f"{prefix}{name}.")
-        if not variants:
+    for name, field in fields.items():
+        inner = variants(field)
+        for variant in inner:
+            keys |= _all_keys(variant.keys, f"{prefix}{name}.")
+        if not inner:
             keys[f"{prefix}{name}"] = field.description or ""
     return keys
 
 
-def tables(model: type[BaseModel], name: str) -> list[type[BaseModel]]:
-    """The models of which a field holds one; none for a plain value."""
-    if name not in model.model_fields:
-        return []
-    kinds = _members(model.model_fields[name].annotation)
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+def variants(field: FieldInfo | None) -> list[Variant]:
+    """The tables of which a key holds one; none for a plain value."""
+    found: list[Variant] = []
+    for kind in _members(field.annotation) if field is not None else ():
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            # Settings of participations are no fields: their section lists its tables itself.
+            own = getattr(kind, "variants", None)
+            found += own() if own is not None else [_variant(kind)]
+    return found
+
+
+def _variant(model: type[BaseModel]) -> Variant:
+    """The table that a model describes."""
+    fields = model.model_fields
+    words = choices(next(iter(fields.values())).annotation) if fields else []
+    return Variant(words[0] if len(words) == 1 else "", model.__doc__ or "", fields)
 
 
 def choices(annotation: Any) -> list[str]:
@@ -97,39 +132,31 @@ def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterEr
     return ParameterError(naming(key), value, inner.expected)
 
 
-def _resolved(
-    loc: Sequence[str | int], model: type[BaseModel]
-) -> tuple[str, type[BaseModel] | None]:
-    """The dotted key, and the model of the table in which it stands.
+def _resolved(loc: Sequence[str | int], model: type[BaseModel]) -> tuple[str, Keys]:
+    """The dotted key of a location, and the keys of the table in which it stands.
 
     Pydantic puts the chosen tag of a union into the location, where it is no key.
     """
     names: list[str] = []
-    table: type[BaseModel] | None = model
+    keys: Keys = model.model_fields
     parts = [str(part) for part in loc]
     while parts:
         names.append(parts.pop(0))
-        variants = tables(table, names[-1]) if table else []
+        found = variants(keys.get(names[-1]))
         if not parts:
             break
-        if len(variants) > 1:
+        if len(found) > 1:
             tag = parts.pop(0)
-            variants = [kind for kind in variants if tag in _tags(kind)]
+            found = [each for each in found if each.word == tag]
         if parts:
-            table = variants[0] if variants else None
-    return ".".join(names), table
-
-
-def _tags(variant: type[BaseModel]) -> list[str]:
-    """The words that choose a variant of a tagged union: its first field's."""
-    first = next(iter(variant.model_fields.values()))
-    return choices(first.annotation)
+            keys = found[0].keys if found else {}
+    return ".".join(names), keys
 
 
 def _all_tags(loc: Sequence[str | int], model: type[BaseModel]) -> str:
     """The words among which a tagged union chooses."""
-    variants = tables(model, str(loc[-1])) if loc else []
-    return "one of " + ", ".join(repr(tag) for kind in variants for tag in _tags(kind))
+    found = variants(model.model_fields.get(str(loc[-1]))) if loc else []
+    return "one of " + ", ".join(repr(each.word) for each in found)
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -141,12 +168,9 @@ def _members(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _known_keys(
-    path: str, table: type[BaseModel] | None, model: type[BaseModel], naming: Naming
-) -> str:
+def _known_keys(path: str, here: Sequence[str], model: type[BaseModel], naming: Naming) -> str:
     """The keys that are allowed in place of an unknown key, the likeliest meant one first."""
     prefix, _, key = path.rpartition(".")
-    here = list(table.model_fields) if table else []
     near = [f"{prefix}.{name}".strip(".") for name in difflib.get_close_matches(key, here, 1)]
     elsewhere = [name for name in all_keys(model) if name.rpartition(".")[2] == key]
     if meant := [name for name in (*near, *elsewhere) if name != path]:
@@ -154,13 +178,13 @@ def _known_keys(
     return f"one of the keys {', '.join(map(naming, here))}"
 
 
-def _purpose(path: str, table: type[BaseModel] | None) -> str:
+def _purpose(path: str, keys: Keys) -> str:
     """The purpose of a missing key."""
     name = path.rpartition(".")[2]
-    if table is None or name not in table.model_fields:
+    field = keys.get(name)
+    if field is None:
         return "a value"
-    if tables(table, name):
+    if variants(field):
         return f"a table [{name}]"
-    field = table.model_fields[name]
     words = ", ".join(map(repr, choices(field.annotation)))
     return f"{field.description}: one of {words}" if words else f"a value ({field.description})"

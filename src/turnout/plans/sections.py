@@ -1,33 +1,56 @@
 """The tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
 
 `Section` is their base class. Its fields are checked by `turnout.core.checks`, so that NaN is
-refused. The sections of ``[participation]`` are built from the parameters that a participation
-declares, told apart by ``law``, so a new one needs no section here.
+refused. `ParticipationSection` is the table ``[participation]`` of every participation: its keys
+are the settings of the participation that ``law`` names (`turnout.schemes.settings`), so a new
+participation needs no section here. `AvailabilitySection` is the one exception, since it reads a
+file. `key_of` gives keys of other tables the default and the description of a setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
-from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
-    create_model,
+    Tag,
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.feature_expressions import feature_stages
-from turnout.schemes import Participation, PrivacyUnit, Relation, ReleaseRule, TrustModel
-from turnout.schemes.parameters import Domain, Parameter, check_of, parameters
-from turnout.schemes.registry import all_participations, participation_names
+from turnout.plans.refusals import Variant
+from turnout.schemes import (
+    AvailabilityCheckIn,
+    Participation,
+    PrivacyUnit,
+    Relation,
+    ReleaseRule,
+    TrustModel,
+)
+from turnout.schemes.parameters import Domain, Parameter
+from turnout.schemes.registry import participation_names
+from turnout.schemes.settings import (
+    RELATION_SETTING,
+    PrivacyTarget,
+    one_of,
+    participation_of,
+    planned_participations,
+    setting_of,
+    settings,
+    values_of,
+)
 
 
 class Section(BaseModel):
@@ -36,9 +59,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, protected_namespaces=(), defer_build=True
     )
-
-
-S = TypeVar("S", bound=Section)
 
 
 def _below_one(value: object) -> None:
@@ -78,74 +98,80 @@ CountFromZero = Annotated[int, _checked(partial(checks.count, 0))]
 """A whole number of at least 0."""
 
 
-def section_keys(kind: type[Any]) -> dict[str, Any]:
-    """The fields of a section made of what a spec's class says of its public parameters."""
-    return {
-        each.key: (
-            Annotated[int if each.domain is Domain.COUNT else float, _checked(check_of(each))],
-            Field(... if each.default is None else each.default, description=each.words),
-        )
-        for each in parameters(kind)
-        if each.public
-    }
-
-
-class Sections(Mapping[str, type[S]]):
-    """Sections by their words, each built when it is first asked for: building one takes time."""
-
-    def __init__(self, built: Mapping[str, Callable[[], type[S]]]) -> None:
-        self._built = {word: cache(build) for word, build in built.items()}
-
-    def __getitem__(self, word: str) -> type[S]:
-        return self._built[word]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._built)
-
-    def __len__(self) -> int:
-        return len(self._built)
-
-
 LAW = "who takes part when"
-WINDOW = "steps a window"
 
 
-class LawSection(Section):
-    """The parameters of a law that a plan names."""
+def key_of(parameter: Parameter) -> Any:
+    """Pydantic field with the default and the description that a setting declares."""
+    default = ... if parameter.required else parameter.default
+    return Field(default, description=parameter.words)
 
-    kind: ClassVar[type[Any]]
-    law: str
+
+def optional_key(kind: type[Any], key: str) -> Any:
+    """Pydantic field of a setting of a class that may be left out; it is then None."""
+    return key_of(replace(setting_of(kind, key), default=None, optional=True))
+
+
+def _setting_field(parameter: Parameter) -> FieldInfo:
+    """Field of a setting, as tables of keys show it."""
+    field: FieldInfo = key_of(parameter)
+    field.annotation = parameter.members or (int if parameter.domain is Domain.COUNT else float)
+    return field
+
+
+class ParticipationSection(Section):
+    """The participation of the clients: its word, and the values of its settings."""
+
+    model_config = ConfigDict(extra="allow")
+
+    law: str = Field(description=LAW)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _checked(cls, given: Any) -> Any:
+        """The settings, checked and with defaults, under the word of their participation."""
+        if not isinstance(given, Mapping):
+            return given
+        law, kinds = given.get("law"), planned_participations()
+        if not isinstance(law, str) or law not in kinds:
+            raise ParameterError("law", law, one_of([*kinds, AVAILABILITY]))
+        own = settings(kinds[law])
+        known = ["law", *(each.key for each in own)]
+        for key in given:
+            if key not in known:
+                raise PydanticCustomError(
+                    "unknown_setting", "unknown", {"key": key, "known": known}
+                )
+        values = values_of(own, given)
+        return {"law": law} | {each.key: values[each.name] for each in own}
 
     @classmethod
-    def parameters(cls) -> Iterator[Parameter]:
-        """Those that are keys."""
-        return (each for each in parameters(cls.kind) if each.public)
+    def variants(cls) -> list[Variant]:
+        """Keys of the table for each participation."""
+        return [
+            Variant(
+                word,
+                participation_names(kind).summary,
+                {"law": FieldInfo(annotation=Literal[word], description=LAW)}  # type: ignore[valid-type]
+                | {each.key: _setting_field(each) for each in settings(kind)},
+            )
+            for word, kind in planned_participations().items()
+        ]
 
     def spec(self, population: int) -> Participation:
-        """The law, for a number of clients."""
-        if hasattr(self.kind, "planned"):
-            return self.kind.planned(population, **self._values())
-        known = {each.name for each in fields(self.kind)} & {"population"}
-        return self.kind(**self._values(), **dict.fromkeys(known, population))
+        """The participation, for a number of clients.
 
-    def asked(self) -> Participation:
-        """The law of a question, in which nobody says how many clients there are."""
-        if hasattr(self.kind, "asked"):
-            return self.kind.asked(**self._values())
-        return self.spec(1)
-
-    def _values(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in self.parameters()}
+        Raises:
+            ParameterError: the settings do not fit the number of clients.
+        """
+        kind = planned_participations()[self.law]
+        values = self.model_extra or {}
+        return participation_of(
+            kind, {each.name: values[each.key] for each in settings(kind)}, population
+        )
 
 
-@cache
-def section_of(kind: type[Any]) -> type[LawSection]:
-    """The section of a law's class, made of what it says of its parameters."""
-    names = participation_names(kind)
-    keys = {"law": (Literal[names.plan], Field(description=LAW)), **section_keys(kind)}
-    section: type[LawSection] = create_model(f"{kind.__name__}Section", __base__=LawSection, **keys)
-    section.kind, section.__doc__ = kind, names.summary
-    return section
+AVAILABILITY = participation_names(AvailabilityCheckIn).plan
 
 
 class AvailabilitySection(Section):
@@ -157,30 +183,33 @@ class AvailabilitySection(Section):
         description="'flash-phones', or a CSV file of intervals (device,slot_start,slot_end,"
         "available), its path relative to the plan's folder",
     )
-    window: Count = Field(description=WINDOW)
-    probability: Probability = Field(1.0, description="chance of coming at all, per window")
+    window: Count = key_of(setting_of(AvailabilityCheckIn, "window"))
+    probability: Probability = key_of(setting_of(AvailabilityCheckIn, "probability"))
     steps: Count | None = Field(None, description="use only the first steps of the trace")
     steps_per_day: Count = Field(48, description="steps a day, for the daily profile")
     first_slot: CountFromZero = Field(0, description="time of day of step 0, in steps")
 
     def spec(self, population: int) -> Participation:
-        """Never: the law needs the trace, which is a file."""
-        raise ParameterError("participation.law", self.law, "a law that needs no trace file here")
+        """Raise an error: the participation needs the trace, which is a file.
+
+        Raises:
+            ParameterError: always.
+        """
+        expected = "a participation that needs no trace file here"
+        raise ParameterError("participation.law", self.law, expected)
 
 
-def _builders() -> Iterator[tuple[str, Callable[[], type[Section]]]]:
-    for kind, names in all_participations().items():
-        planned = hasattr(kind, "planned") or all(
-            each.name in {own.name for own in parameters(kind)} for each in fields(kind)
-        )
-        if names.plan == "availability":
-            yield names.plan, lambda: AvailabilitySection
-        elif planned:
-            yield names.plan, partial(section_of, kind)
+def _has_trace(given: Any) -> str:
+    """Tag of the section that a table ``[participation]`` belongs to."""
+    law = given.get("law") if isinstance(given, Mapping) else getattr(given, "law", None)
+    return "trace" if law == AVAILABILITY else "settings"
 
 
-SECTIONS = Sections[Section](dict(_builders()))
-"""The sections of all laws that are known when plans are loaded, by their words."""
+PlannedParticipation = Annotated[
+    Annotated[ParticipationSection, Tag("settings")] | Annotated[AvailabilitySection, Tag("trace")],
+    Discriminator(_has_trace),
+]
+"""Table ``[participation]`` of a plan."""
 
 
 ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
@@ -338,8 +367,8 @@ class ClientSection(Section):
 class PrivacySection(Section):
     """The privacy target: relation, δ, and a target ε or a noise multiplier (or both, to check)."""
 
-    relation: Relation = Field(description="the neighbouring relation; there is no default")
-    delta: OpenUnit = Field(description="the δ of (ε, δ)")
+    relation: Relation = key_of(RELATION_SETTING)
+    delta: OpenUnit = key_of(setting_of(PrivacyTarget, "delta"))
     epsilon: Positive | None = Field(
         None, description="the ε that must hold; alone, the noise is calibrated to it"
     )

@@ -29,11 +29,24 @@ from turnout.core.errors import (
 )
 from turnout.core.files import locked, replace_file
 from turnout.estimation.private.answers import any_mechanism
-from turnout.plans.questions import SHUFFLED, parse_query
+from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING, refusal
-from turnout.plans.sections import Count, OpenUnit, Positive, Section
-from turnout.schemes import ApproximateRandomizer, Relation, Scheme
-from turnout.schemes.scheme import RELATION
+from turnout.plans.sections import Count, OpenUnit, Positive, Section, key_of, optional_key
+from turnout.schemes import (
+    ApproximateRandomizer,
+    CheckIn,
+    GaussianNoise,
+    PureRandomizer,
+    Relation,
+    Scheme,
+)
+from turnout.schemes.scheme import RELATION, SHUFFLES, Shuffle, SubsampledShuffle
+from turnout.schemes.settings import (
+    COMPARISON_TOLERANCE,
+    RELATION_SETTING,
+    PrivacyTarget,
+    setting_of,
+)
 
 if TYPE_CHECKING:
     from turnout.accounting.published.comparison import Method, Quote
@@ -64,8 +77,8 @@ class Sweep(Section):
     relation: Any
 
     points: Count = Field(12, description="how many values, evenly spaced in their logarithm")
-    clients: Count | None = Field(None, description="clients whose messages are shuffled")
-    tolerance: OpenUnit = Field(1e-2, description="largest (upper − lower) / upper asked for")
+    clients: Count | None = optional_key(Shuffle, "clients")
+    tolerance: OpenUnit = key_of(COMPARISON_TOLERANCE)
     listed: tuple[float, ...] = Field((), description="the values, where they are not spaced so")
 
     @property
@@ -109,11 +122,11 @@ class CheckInSweep(Sweep):
     against: Literal["noise-multiplier", "window", "windows"] = Field(description="what is swept")
     first: Positive = Field(description="first value of what is swept")
     last: Positive = Field(description="last value of what is swept")
-    noise_multiplier: Positive | None = Field(None, description="noise over the clip norm")
-    window: Count | None = Field(None, description="steps a window")
-    windows: Count | None = Field(None, description="windows of the run")
-    delta: OpenUnit = Field(description="the δ of (ε, δ)")
-    relation: Relation = Field(description="the neighbouring relation; there is no default")
+    noise_multiplier: Positive | None = optional_key(GaussianNoise, "noise_multiplier")
+    window: Count | None = optional_key(CheckIn, "window")
+    windows: Count | None = optional_key(CheckIn, "windows")
+    delta: OpenUnit = key_of(setting_of(PrivacyTarget, "delta"))
+    relation: Relation = key_of(RELATION_SETTING)
 
 
 class ShuffleSweep(Sweep):
@@ -128,11 +141,11 @@ class ShuffleSweep(Sweep):
     )
     first: Positive | None = Field(None, description="first value of what is swept")
     last: Positive | None = Field(None, description="last value of what is swept")
-    epsilon0: Positive | None = Field(None, description="the randomizer's own ε₀")
-    rounds: Count | None = Field(None, description="rounds, each of which is shuffled afresh")
-    sampled: Count | None = Field(None, description="clients who send a message in a round")
-    delta: OpenUnit | None = Field(None, description="the δ of (ε, δ)")
-    relation: Relation = Field(RELATION, description="the neighbouring relation")
+    epsilon0: Positive | None = optional_key(PureRandomizer, "epsilon0")
+    rounds: Count | None = optional_key(Shuffle, "rounds")
+    sampled: Count | None = optional_key(SubsampledShuffle, "sampled")
+    delta: OpenUnit | None = optional_key(PrivacyTarget, "delta")
+    relation: Relation = key_of(replace(RELATION_SETTING, default=RELATION))
 
     @field_validator("relation")
     @classmethod
@@ -169,7 +182,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
     """
     given = {name: value for name, value in flags.items() if value is not None}
     scheme = given.pop("scheme", _CHECK_IN)
-    if scheme in SHUFFLED and scheme not in _FAMILIES:
+    if scheme in SHUFFLES and scheme not in _FAMILIES:
         raise ParameterError("--scheme", scheme, "shuffle, with --sampled for a sample of clients")
     if scheme not in _FAMILIES:
         raise ParameterError("--scheme", scheme, f"one of {', '.join(map(repr, _FAMILIES))}")
@@ -191,14 +204,14 @@ def _check_family(given: Mapping[str, object], scheme: str) -> None:
     for other, family in _FAMILIES.items():
         for name in family.model_fields:
             if name in given and name not in _FAMILIES[scheme].model_fields:
-                raise ParameterError(_flag(name), given[name], f"--scheme {other} beside it")
+                raise ParameterError(_flag(name), given[name], f"only with --scheme {other}")
 
 
 def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
     """Refuses flags of a sweep where nothing is swept."""
     for name in ("first", "last", "points"):
         if name in given:
-            raise ParameterError(_flag(name), given[name], "--against beside it")
+            raise ParameterError(_flag(name), given[name], "only with --against")
     _check_needed(asked)
     _check_sampled(asked, asked.clients)
 
@@ -207,11 +220,11 @@ def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
     """The swept parameter has ends and no value besides; every other one has a value."""
     if asked.key in given:
         raise ParameterError(
-            _flag(asked.key), given[asked.key], f"nothing beside --against {asked.against}"
+            _flag(asked.key), given[asked.key], f"no value with --against {asked.against}"
         )
     for name in ("first", "last"):
         if getattr(asked, name) is None:
-            raise ParameterError(_flag(name), MISSING, f"a value beside --against {asked.against}")
+            raise ParameterError(_flag(name), MISSING, f"a value with --against {asked.against}")
     _check_needed(asked)
     _check_ends(asked)
     _check_sampled(asked, asked.first if asked.key == "clients" else asked.clients)

@@ -17,20 +17,19 @@ from turnout.reporting.words import guarantee_record, guarantee_table, rounded_u
 from turnout.schemes import (
     ApproximateRandomizer,
     EveryStep,
-    FixedSize,
     NonAdaptiveRandomizer,
     PureRandomizer,
     Randomizer,
     Relation,
     RepeatedMessages,
     Scheme,
-    SelfSampling,
     SpeakingOrder,
     TableRandomizer,
     TrustModel,
 )
 from turnout.schemes.parameters import Domain, parameters
 from turnout.schemes.registry import asked_randomizers, participation_names
+from turnout.schemes.scheme import SHUFFLES, shuffle_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -219,15 +218,16 @@ def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
 
 
 def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
-    law, clients = scheme.participation, scheme.population
-    ends = {"clients": clients, "rounds": law.steps}
-    if isinstance(law, EveryStep):
-        return {"name": "shuffle", **ends}
-    if isinstance(law, FixedSize):
-        return {"name": "subsampled-shuffle", "sampled": law.size, **ends}
-    if isinstance(law, SelfSampling):
-        return {"name": "self-sampling-shuffle", "rate": law.rate, **ends}
-    return {"name": participation_names(type(law)).plan, **_values(law), "clients": clients}
+    """The shuffle of a scheme by name with its parameters, the order left out."""
+    law, shuffle = scheme.participation, shuffle_of(scheme)
+    for name, kind in SHUFFLES.items():
+        if isinstance(shuffle, kind):
+            return {"name": name, **_values(shuffle)}
+    return {
+        "name": participation_names(type(law)).plan,
+        **_values(law),
+        "clients": scheme.population,
+    }
 
 
 def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
@@ -237,6 +237,7 @@ def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
         if each.domain is Domain.COUNT
         else float(getattr(spec, each.name))
         for each in parameters(type(spec))
+        if each.members is None
         if each.public or not named
     }
 

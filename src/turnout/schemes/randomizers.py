@@ -12,7 +12,7 @@ from turnout.core.errors import ParameterError
 from turnout.schemes.parameters import Checked, count, open_unit, plain_numbers, positive
 from turnout.schemes.registry import asked_randomizer, close
 
-_LEVEL = "largest ln of the ratio by which two inputs change its output's law"
+_LEVEL = "level ε₀ of one message: largest ln of the ratio of its probabilities under two inputs"
 _DEVIATION = "standard deviation of the noise, in units of the lattice"
 _SENSITIVITY = "largest contribution, in units of the lattice"
 

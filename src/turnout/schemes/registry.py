@@ -50,6 +50,7 @@ class Names:
     question: str | None
     summary: str
     rank: int
+    averaged_clients: bool
 
 
 def close(*classes: type[Any]) -> None:
@@ -78,7 +79,12 @@ _NAMES: dict[type, Names] = {}
 
 
 def register_participation(
-    plan: str, summary: str, *, question: str | None = None, rank: int = 100
+    plan: str,
+    summary: str,
+    *,
+    question: str | None = None,
+    rank: int = 100,
+    averaged_clients: bool = False,
 ) -> Callable[[Law], Law]:
     """A decorator that registers a frozen dataclass as a participation law.
 
@@ -89,7 +95,9 @@ def register_participation(
         plan: its word in plans.
         summary: what it is, in a sentence.
         question: its word in questions on the command line; without one they do not have it.
-        rank: where it stands in lists of laws; those of equal rank by their words.
+        rank: place in lists of participations; those of equal rank are sorted by their words.
+        averaged_clients: whether a question may give the number of clients, whose noise hides a
+            client's where a release averages noisy updates.
 
     Raises:
         ParameterError: no frozen dataclass with a `form`, or a name that another law has.
@@ -102,7 +110,7 @@ def register_participation(
         for other, names in _NAMES.items():
             if law.__name__ == other.__name__ or plan == names.plan:
                 raise ParameterError("law", law.__name__, "a name that no other law has")
-        _NAMES[law] = Names(plan, question, summary, rank)
+        _NAMES[law] = Names(plan, question, summary, rank, averaged_clients)
         close(law)
         return law
 

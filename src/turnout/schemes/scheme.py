@@ -7,14 +7,21 @@ without relation, privacy unit and trust model is no guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, get_args
 
 from turnout.core.errors import ParameterError
 from turnout.schemes.normal_form import normal_form
-from turnout.schemes.parameters import hold_members, plain_numbers
+from turnout.schemes.parameters import (
+    Checked,
+    chance,
+    choice,
+    count,
+    hold_members,
+    plain_numbers,
+)
 from turnout.schemes.randomizers import FIXED_RANDOMIZERS, Randomizer, is_adaptive
 from turnout.schemes.registry import Participation, all_participations, is_registered
 
@@ -165,7 +172,7 @@ def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
 
 
 RELATION = Relation.REPLACE_ONE
-"""The one relation of shuffled messages, whose number everybody sees."""
+"""The one relation of shuffled messages: everybody sees how many messages there are."""
 
 
 def shuffled(
@@ -185,9 +192,8 @@ def shuffled(
         rounds: rounds, each of which is shuffled afresh.
         sampled: clients who send in a round, a uniform subset; all if not given.
         rate: probability with which each client, independently, sends in a round.
-        order: who may know which client sends which message. Where messages before may choose the
-            randomizer it is hidden if nothing is said, which the price then states as an
-            assumption.
+        order: who may know which client sends which message. By default it is hidden where earlier
+            messages may choose the randomizer, and the guarantee then lists it as an assumption.
 
     Raises:
         ParameterError: both ``sampled`` and ``rate``, or a value outside its domain.
@@ -196,30 +202,123 @@ def shuffled(
     >>> shuffled(KaryResponse(1.0), clients=1000, rounds=2).trust.value
     'shuffled'
     """
-    if order is None and is_adaptive(randomizer):
-        order = SpeakingOrder.HIDDEN
-    return Scheme(
-        randomizer,
-        _law(clients, rounds, sampled, rate),
-        RELATION,
-        trust=TrustModel.SHUFFLED,
-        population=clients,
-        order=order,
-    )
-
-
-def _law(clients: int, rounds: int, sampled: int | None, rate: float | None) -> Participation:
-    """The law of who sends in which round; the files of the other laws stay unloaded."""
     if sampled is not None and rate is not None:
-        raise ParameterError("rate", rate, "nothing beside sampled")
+        raise ParameterError("rate", rate, "none with sampled")
     if sampled is not None:
+        return SubsampledShuffle(sampled, clients, rounds, order).scheme(randomizer)
+    if rate is not None:
+        return SelfSamplingShuffle(rate, clients, rounds, order).scheme(randomizer)
+    return Shuffle(clients, rounds, order).scheme(randomizer)
+
+
+_CLIENTS = "clients there are, all of whom follow the protocol"
+_ROUNDS = "rounds, each of which is shuffled afresh"
+_ORDER = (
+    "who may know which client sends which message; hidden: nobody, the default with pure and "
+    "approximate, which need it; known: anything else"
+)
+
+
+class _Shuffled(Checked):
+    """Base of the shuffles, whose fields are the settings of a scheme of shuffled messages."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        clients: int
+        rounds: int
+        order: SpeakingOrder | str | None
+
+        def participation(self) -> Participation:
+            """Participation of the clients, one step for each round."""
+            ...
+
+    def scheme(self, randomizer: Randomizer) -> Scheme:
+        """Scheme of the shuffled messages, in a hidden order where it matters and none is given."""
+        order = self.order
+        if order is None and is_adaptive(randomizer):
+            order = SpeakingOrder.HIDDEN
+        return Scheme(
+            randomizer,
+            self.participation(),
+            RELATION,
+            trust=TrustModel.SHUFFLED,
+            population=self.clients,
+            order=order,
+        )
+
+
+# Each participation is imported where it is used: the files of the others stay unloaded.
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle(_Shuffled):
+    """Every client sends one message a round through a shuffler."""
+
+    clients: int = count(_CLIENTS)
+    rounds: int = count(_ROUNDS, 1)
+    order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)
+
+    def participation(self) -> Participation:
+        """Participation of all clients in every round."""
+        from turnout.schemes.participation.every_step import EveryStep
+
+        return EveryStep(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class SubsampledShuffle(_Shuffled):
+    """Each round, ``sampled`` of all clients, a uniform subset, send a message to a shuffler."""
+
+    sampled: int = count("clients who send a message in a round", at_most="clients")
+    clients: int = count(_CLIENTS)
+    rounds: int = count(_ROUNDS, 1)
+    order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)
+
+    def participation(self) -> Participation:
+        """Participation of a uniform subset of the clients in each round."""
         from turnout.schemes.participation.fixed_size import FixedSize
 
-        return FixedSize(sampled, clients, rounds)
-    if rate is not None:
+        return FixedSize(self.sampled, self.clients, self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSamplingShuffle(_Shuffled):
+    """Each round each client sends a message with probability ``rate``, drawn on the client."""
+
+    rate: float = chance("chance of a client in a round")
+    clients: int = count(_CLIENTS)
+    rounds: int = count(_ROUNDS, 1)
+    order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)
+
+    def participation(self) -> Participation:
+        """Participation of each client in each round by a coin of its own."""
         from turnout.schemes.participation.self_sampling import SelfSampling
 
-        return SelfSampling(rate, rounds)
-    from turnout.schemes.participation.every_step import EveryStep
+        return SelfSampling(self.rate, self.rounds)
 
-    return EveryStep(rounds)
+
+SHUFFLES: Mapping[str, type[Shuffle | SubsampledShuffle | SelfSamplingShuffle]] = {
+    "shuffle": Shuffle,
+    "subsampled-shuffle": SubsampledShuffle,
+    "self-sampling-shuffle": SelfSamplingShuffle,
+}
+"""Classes of the shuffles by their names in questions."""
+
+
+def shuffle_of(scheme: Scheme) -> Shuffle | SubsampledShuffle | SelfSamplingShuffle | None:
+    """Shuffle whose scheme this is, whatever its randomizer; None for any other scheme."""
+    if scheme.trust is not TrustModel.SHUFFLED or scheme.population is None:
+        return None
+    from turnout.schemes.participation.every_step import EveryStep
+    from turnout.schemes.participation.fixed_size import FixedSize
+    from turnout.schemes.participation.self_sampling import SelfSampling
+
+    match scheme.participation:
+        case EveryStep(steps):
+            return Shuffle(scheme.population, steps, scheme.order)
+        case FixedSize(size, population, steps):
+            return SubsampledShuffle(size, population, steps, scheme.order)
+        case SelfSampling(rate, steps):
+            return SelfSamplingShuffle(rate, scheme.population, steps, scheme.order)
+    return None

@@ -14,6 +14,7 @@ from turnout.schemes.registry import register_participation
     "In each window each client draws one uniform step, with probability ``probability``.",
     question="check-in",
     rank=5,
+    averaged_clients=True,
 )
 @dataclass(frozen=True, slots=True)
 class CheckIn(Checked):
