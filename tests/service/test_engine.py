@@ -185,18 +185,18 @@ def test_an_old_copy_is_noticed_by_the_first_device(storage):
     old = storage.committed
     head = close(engine, storage).head
     seen = SignedHead(head, bytes(64))
-    assert engine.require_newer(seen, lambda: True)
+    assert engine.has_head(seen, lambda: True)
     storage.committed = old
     restored = opened(storage)
     with pytest.raises(SetBackError, match="old copy"):
-        restored.require_newer(seen, lambda: True)
-    assert not restored.require_newer(seen, lambda: False)  # anybody can make up a head
+        restored.has_head(seen, lambda: True)
+    assert not restored.has_head(seen, lambda: False)  # anybody can make up a head
     noisier = lambda deviation, size: np.ones(size, np.int64)  # noqa: E731
     forked = opened(storage, noisier)
     close(forked, storage)
     with pytest.raises(SetBackError):
-        forked.require_newer(seen, lambda: True)
-    assert forked.require_newer(SignedHead(Head(0, bytes.fromhex(forked.task)), b""), lambda: False)
+        forked.has_head(seen, lambda: True)
+    assert forked.has_head(SignedHead(Head(0, bytes.fromhex(forked.task)), b""), lambda: False)
 
 
 def test_a_damaged_ledger_is_refused(storage):
@@ -217,7 +217,7 @@ def test_a_changed_model_is_refused(storage):
     releases = storage.committed.releases
     releases[0] = replace(releases[0], parameters=bytes(8) + b"")
     releases[0] = replace(releases[0], parameters=b"\x01" * 8)
-    with pytest.raises(StorageError, match="not the ledger's"):
+    with pytest.raises(StorageError, match="not the one in the ledger"):
         opened(storage)
 
 

@@ -64,8 +64,8 @@ class CountsAgain(Releases):
 
     restarted = False
 
-    def _received(self, tx, step):
-        updates = super()._received(tx, step)
+    def _stored_updates(self, tx, step):
+        updates = super()._stored_updates(tx, step)
         total = IntegerSum(updates.sum.total * (1 + self.restarted), updates.sum.count)
         return Updates(step, updates.clients, total)
 

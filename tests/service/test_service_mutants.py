@@ -231,7 +231,7 @@ def _forgets_optimizer(self, view):
 
 def _sums_what_is_in_memory(self, tx, step):
     """Counts one stored update twice."""
-    updates = Releases_received(self, tx, step)
+    updates = Releases_stored_updates(self, tx, step)
     for _, body in tx.bodies(step):
         total = updates.sum.total + self._charter.encoding.decode(body)
         return replace(updates, sum=IntegerSum(total, updates.sum.count))
@@ -247,10 +247,10 @@ def _wrong_chain(self, tx, coordinator, block_ends):
 
 
 Releases_read = Releases._read_model
-Releases_received, Releases_release = Releases._received, Releases.release
+Releases_stored_updates, Releases_release = Releases._stored_updates, Releases.release
 RELEASES = {
     "_read_model": (_forgets_minibatch, _forgets_optimizer),
-    "_received": (_sums_what_is_in_memory,),
+    "_stored_updates": (_sums_what_is_in_memory,),
     "release": (_wrong_chain,),
 }
 

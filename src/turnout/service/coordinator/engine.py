@@ -1,15 +1,15 @@
-"""The coordinator's decisions: no network, no clock, no threads.
+"""The coordinator's decisions about requests and steps: no network, no clock, no threads.
 
-`Engine` is driven with transactions and told when a phase ends. Everything that a method writes
-becomes durable, or none of it; what the engine holds in memory moves with it, so a commit that
-fails ends the process (the storage is what counts, and a new engine reads it). The protocol's own
-coordinator decides who is admitted, and the charter's mechanism what is released; the engine feeds
-them what was stored, so a restart in the middle of a step goes on as if nothing had happened.
+`Engine` answers requests inside transactions of the storage; its caller says when a phase ends. All
+that a method writes is committed, or none of it. A commit that fails ends the process, since the
+engine's memory is then ahead of the storage; a new engine reads the storage. The protocol's own
+coordinator decides which clients are admitted, the charter's mechanism computes the release, and
+the engine gives them stored data, so a restart in the middle of a step changes no result.
 
-`Remembered` keeps in memory which clients took part in the last released step, which the storage
-deletes with the release: a client that missed the answer to its last request sends it again, most
-often within seconds. After a restart, and once the next step is released, such a client is told
-that the step is over.
+`ReleasedCheckIns` keeps the check-ins of the last released step in memory, since the storage
+deletes them with the release: a client that missed the answer to its last request repeats it, most
+often within seconds. After a restart, or once the next step is released, such a client gets the
+answer that the step is over.
 """
 
 from __future__ import annotations
@@ -42,8 +42,13 @@ from turnout.service.storage.writes import Transaction
 _DIGEST_BYTES = 32
 
 
-class Remembered:
-    """The check-ins of one step, given by client: 41 bytes each."""
+class ReleasedCheckIns:
+    """Check-ins of the last released step, in memory: 41 bytes for each client.
+
+    Args:
+        step: the released step; −1 for none.
+        participations: its check-ins, ascending by client.
+    """
 
     def __init__(self, step: int, participations: Iterable[ParticipationRow]) -> None:
         clients: list[int] = []
@@ -57,7 +62,7 @@ class Remembered:
         self._digests, self._answered = bytes(digests), bytes(answered)
 
     def participation_at(self, client: int, step: int) -> ParticipationRow | None:
-        """The check-in of a client at the step that is remembered."""
+        """Check-in of a client at a step; None for another step, or without a check-in."""
         place = int(np.searchsorted(self._clients, client))
         if step != self._step or place == self._clients.size or self._clients[place] != client:
             return None
@@ -70,16 +75,16 @@ _ORDER = {phase: place for place, phase in enumerate(StepPhase)}
 
 
 class SetBackError(StorageError):
-    """A device saw a later ledger of this coordinator: the storage is an old copy."""
+    """The storage is an old copy: a later ledger head with the coordinator's signature exists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """The public state: committed, and due.
+    """Published state: committed, and its time of publication has come.
 
     Attributes:
-        head: of the ledger.
-        parameters: the model that the next step's devices train on, little-endian float32.
+        head: ledger head.
+        parameters: model on which the devices of the next step train, little-endian float32.
     """
 
     head: Head
@@ -89,24 +94,28 @@ class Published:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An update that was looked at and is one that a client may send."""
+    """Update whose body is valid.
+
+    Attributes:
+        body: encoded update.
+        digest: SHA-256 of the body.
+    """
 
     body: bytes
     digest: bytes
 
 
 class Engine:
-    """One task, from its stored state on.
+    """Engine of one task, continued from its stored state.
 
     Guarantees:
-        A client takes part at most as often as the law allows, whatever crashes, is repeated or
-        comes from copies of its device; one update counts for one check-in.
-        Every request gets the same receipt as often as it comes while its step is open. After
-        the release it gets that receipt from memory, as long as it is of the last released step
-        and the process goes on; else the receipt says that the step is over. No copy counts
-        again.
+        A client takes part at most as often as the participation allows, despite crashes,
+        repeated requests and copies of its device; one update counts for one check-in.
+        While a step is open, every copy of a request gets the same receipt. After the release it
+        gets that receipt from memory, if the request is of the last released step and the process
+        has not restarted; otherwise the receipt says that the step is over. No copy counts again.
         A step is charged, released and recorded in one transaction, once. Noise is drawn after
-        the budget has allowed the step, and never again for a step that is stored.
+        the budget has allowed the step, and never again for a stored step.
     """
 
     def __init__(
@@ -117,7 +126,7 @@ class Engine:
         self._blocks = blocks(charter.scheme.participation)
         self._asks_one = charter.asks_one
         self._quota = quota(charter.scheme.participation)
-        self._remembered = Remembered(-1, ())
+        self._released_check_ins = ReleasedCheckIns(-1, ())
         self._coordinator = self._coordinator_at(view, releases.head.steps)
         self.publish()
         self._resume_step(view)
@@ -131,59 +140,74 @@ class Engine:
         source: Source | None = None,
         noise: Noise = rounded_gaussian,
     ) -> Self:
-        """The engine of a stored task, where it stopped.
+        """Engine of a stored task, in the state of the last commit.
 
-        ``source`` decides which one client is asked; ``noise`` is of rounded Gaussians. Both are
-        of the operating system's bytes by default.
+        Args:
+            storage: holds the task.
+            learner: makes the learner of a charter.
+            source: draws the chosen client under the one-client rule; by default from the
+                operating system's bytes.
+            noise: draws the noise of releases; by default rounded Gaussians from these bytes.
 
         Raises:
-            StorageError: there is no task, or it is damaged.
+            StorageError: there is no task, or its data are damaged.
         """
         with storage.snapshot(whole=True) as view:
             data = view.charter()
             if data is None:
-                raise StorageError("there is no task in this storage yet")
+                raise StorageError("there is no task in this storage; create one first")
             charter = Charter.from_canonical(data)
             releases = Releases(charter, learner(charter), noise, view)
             return cls(charter, releases, view, source or OSRandomness())
 
-    # -- what everybody may see -------------------------------------------------------------
+    # -- public state -----------------------------------------------------------------------
 
     @property
     def published(self) -> Published:
-        """The newest model whose time has come, and the head that goes with it."""
+        """Newest published model and its ledger head."""
         return self._published
 
     @property
     def step(self) -> int:
-        """The step in progress; the number of steps when all are over."""
+        """Step in progress; the number of steps once all are over."""
         return self._step
 
     @property
     def phase(self) -> StepPhase:
-        """The requests that the step in progress takes."""
+        """Phase of the step in progress."""
         return self._phase
 
-    def require_newer(self, seen: SignedHead, signed_by_us: Callable[[], bool]) -> bool:
-        """Whether a head that a device sent is one of this ledger's; ``signed_by_us`` if unknown.
+    def has_head(self, seen: SignedHead, is_own_signature: Callable[[], bool]) -> bool:
+        """Whether a ledger head that a device sent belongs to this ledger.
+
+        Args:
+            seen: the ledger head.
+            is_own_signature: whether this coordinator signed it; called for an unknown one.
 
         Raises:
-            SetBackError: this coordinator signed an unknown one, so the ledger once was longer, or
-                another one.
+            SetBackError: this coordinator signed an unknown ledger head, so the ledger once was
+                longer, or another one.
         """
         if self._releases.holds(seen.head):
             return True
-        if signed_by_us():
+        if is_own_signature():
             raise SetBackError(
-                f"a device saw the ledger at {seen.head}, which this storage does not have: it "
-                "is an old copy; nothing may be released from it"
+                f"a device saw the ledger head {seen.head}, which this storage does not have: it "
+                "is an old copy, and nothing may be released from it; restore the newest copy"
             )
         return False
 
     # -- requests, in a transaction ---------------------------------------------------------
 
     def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> WireReceipt:
-        """Use an invitation: from now on this key speaks for the client."""
+        """Use an invitation: ``public_key`` verifies the client's requests from now on.
+
+        Args:
+            tx: transaction that stores the key.
+            client: the client's id.
+            secret: secret of the invitation, 32 bytes.
+            public_key: Ed25519 public key of the device, 32 bytes.
+        """
         invitation = tx.invitation(client)
         digest = hashlib.sha256(secret).digest()
         stored = invitation.secret_digest if invitation else bytes(32)
@@ -196,29 +220,36 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, -1)
 
     def inspect(self, body: bytes, digest: bytes | None = None) -> Upload:
-        """The update in a body, whose SHA-256 may be known; depends on nothing but the body.
+        """Valid update in a body; the result depends on the body alone.
+
+        Args:
+            body: encoded update.
+            digest: SHA-256 of the body; computed by default.
 
         Raises:
-            RemoteProtocolError: not an update that a client may send.
+            RemoteProtocolError: the body is not a valid update.
         """
         self.charter.encoding.decode(body)
         return Upload(body, digest or hashlib.sha256(body).digest())
 
     def check_in(self, tx: Transaction, client: int, step: int) -> WireReceipt:
-        """A check-in without an update, where one of those who came is asked for an update."""
+        """Check in without an update, under the one-client rule."""
         if not self._asks_one:
             return self._receipt(
                 WireAnswer.REFUSED, client, step, detail="an update is the check-in here"
             )
-        if (stored := self._came(tx, client, step)) is not None:
+        if (stored := self._check_in_of(tx, client, step)) is not None:
             return self._receipt(WireAnswer.ACCEPTED, client, stored.step)
         return self._wrong_time(client, step, StepPhase.CHECK_INS) or self._admit(
             tx, client, step, None
         )
 
     def requested(self, tx: Transaction, client: int, step: int) -> WireReceipt:
-        """Whether the client's update is asked for; None as long as that is not decided."""
-        stored = self._came(tx, client, step)
+        """Receipt that says whether the client's update is requested (one-client rule).
+
+        Its ``asked`` is None until the client is chosen.
+        """
+        stored = self._check_in_of(tx, client, step)
         if stored is None and self._asks_one and step < self._step:
             return self._receipt(WireAnswer.LATE, client, step, detail="this step is over")
         if not self._asks_one or stored is None:
@@ -232,7 +263,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, asked=answer)
 
     def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """A client's update: the check-in itself, or what the client was asked for."""
+        """Take a client's update: a check-in (aggregated), or an answer (one-client rule)."""
         if self._asks_one:
             return self._answered(tx, client, step, upload)
         late = self._wrong_time(client, step, StepPhase.CHECK_INS)
@@ -240,7 +271,7 @@ class Engine:
             admitted = self._admit(tx, client, step, upload)
             if admitted.answer is WireAnswer.ACCEPTED:
                 return admitted
-        stored = self._came(tx, client, step)
+        stored = self._check_in_of(tx, client, step)
         if stored is None:
             return late or self._receipt(
                 WireAnswer.CONFLICT, client, step, detail="took part in this window already"
@@ -250,31 +281,33 @@ class Engine:
     # -- the step's end, in a transaction ---------------------------------------------------
 
     def close_check_ins(self, tx: Transaction) -> None:
-        """End the check-ins of the step; where one client is asked, choose and store which."""
+        """End the check-ins of the step; under the one-client rule choose and store the client."""
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
             tx.request(self._step, request.clients.astype(np.int64))
         self._phase = StepPhase.ANSWERS
 
     def close_step(self, tx: Transaction) -> ReleaseRow:
-        """Charge, add noise, move the model and record it; visible after `publish`.
+        """Charge the step, add noise, move the model and record the release.
+
+        The release is public after `publish`.
 
         Raises:
-            BudgetExceededError: the step would cost more than the target; nothing is drawn.
-            NumericalError: the model is not finite any more.
+            BudgetExceededError: ε after the step would exceed the target; no noise was drawn.
+            NumericalError: the model after the step is not finite.
         """
         if self._phase is StepPhase.CHECK_INS:
             self.close_check_ins(tx)
         block = self._block(self._step)
-        came = Remembered(self._step, tx.participations(self._step))
+        kept = ReleasedCheckIns(self._step, tx.participations(self._step))
         block_ends = block.first_step + block.steps
         stored = self._releases.release(tx, self._coordinator, block_ends)
-        self._remembered = came
+        self._released_check_ins = kept
         self._phase = StepPhase.CLOSED
         return stored
 
     def publish(self) -> Published:
-        """Show the last release and open the next step; only after its transaction."""
+        """Publish the last release and open the next step, after the release is committed."""
         head = self._releases.head
         self._step = head.steps
         self._published = Published(head, self._releases.parameters)
@@ -285,16 +318,16 @@ class Engine:
             self._phase = StepPhase.CHECK_INS
         return self._published
 
-    # -- inside -----------------------------------------------------------------------------
+    # -- parts ------------------------------------------------------------------------------
 
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
-        """The protocol's coordinator before a step, told how often who came in its block."""
+        """The protocol's coordinator before a step, with the participations in its block."""
         return self.charter.coordinator(
             first_step=step, mechanism_state=self._releases.mechanism_state, used=view.turns()
         )
 
     def _resume_step(self, view: Transaction) -> None:
-        """Bring the open step to where it was."""
+        """Restore check-ins and chosen client of the open step from the storage."""
         if self._phase is not StepPhase.CHECK_INS:
             return
         arrived = view.arrived(self._step)
@@ -302,23 +335,23 @@ class Engine:
             self._coordinator.check_in(CheckIns(self._step, arrived))
         asked = view.asked(self._step)
         if asked is not None:
-            self._coordinator.close_check_ins(_Stored(arrived, asked))
+            self._coordinator.close_check_ins(_StoredChoice(arrived, asked))
             self._phase = StepPhase.ANSWERS
 
     def _block(self, step: int) -> ScheduleBlock:
-        """The block of the law in which a step lies."""
+        """Block of the participation that contains a step."""
         return self._blocks[bisect_right(self._blocks, step, key=lambda b: b.first_step) - 1]
 
-    def _receipt(self, answer: WireAnswer, client: int, step: int, **said: Any) -> WireReceipt:
-        return WireReceipt(answer, self.task, client, step, **said)
+    def _receipt(self, answer: WireAnswer, client: int, step: int, **more: Any) -> WireReceipt:
+        return WireReceipt(answer, self.task, client, step, **more)
 
-    def _came(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:
-        """The check-in of a client at a step, as long as it is known."""
+    def _check_in_of(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:
+        """Check-in of a client at a step; None if there is none, or it is deleted already."""
         stored = tx.participation_at(client, step)
-        return stored or self._remembered.participation_at(client, step)
+        return stored or self._released_check_ins.participation_at(client, step)
 
     def _wrong_time(self, client: int, step: int, phase: StepPhase) -> WireReceipt | None:
-        """The answer to what comes before or after its phase, by the coordinator's own counter."""
+        """Receipt for a request before or after its phase; None within it."""
         if step > self._step:
             return self._receipt(WireAnswer.EARLY, client, step, detail="this step is not open yet")
         if step < self._step or _ORDER[self._phase] > _ORDER[phase]:
@@ -328,7 +361,7 @@ class Engine:
         return None
 
     def _admit(self, tx: Transaction, client: int, step: int, upload: Upload | None) -> WireReceipt:
-        """Let the protocol decide, and store who is accepted."""
+        """Receipt for a check-in; an admitted one is stored."""
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict != Verdict.ACCEPTED:
             outside = verdict == Verdict.OUTSIDE_ITS_WINDOW
@@ -339,8 +372,8 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
     def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """The update of the one client who was asked."""
-        stored = self._came(tx, client, step)
+        """Receipt for the update of the chosen client (one-client rule)."""
+        stored = self._check_in_of(tx, client, step)
         if stored is not None and stored.digest is not None:
             return self._repeated(stored, upload)
         if (wrong := self._wrong_time(client, step, StepPhase.ANSWERS)) is not None:
@@ -348,21 +381,21 @@ class Engine:
         asked = tx.asked(step)
         if stored is None or asked is None or not np.any(asked == client):
             return self._receipt(
-                WireAnswer.REFUSED, client, step, detail="this update is not asked for"
+                WireAnswer.REFUSED, client, step, detail="this update is not requested"
             )
         tx.answer(client, step, upload.digest, upload.body)
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
 
     def _repeated(self, stored: ParticipationRow, upload: Upload) -> WireReceipt:
-        """The receipt again for the same bytes; a conflict for others."""
+        """Receipt of the stored update for the same bytes; a conflict for other bytes."""
         client, step = stored.client, stored.step
         if stored.digest == upload.digest:
             return self._receipt(WireAnswer.ACCEPTED, client, step, digest=stored.digest)
         return self._receipt(WireAnswer.CONFLICT, client, step, detail="another update is stored")
 
 
-class _Stored(Source):
-    """Chooses again who was chosen before a restart."""
+class _StoredChoice(Source):
+    """Source whose draw is the stored choice of a client, after a restart."""
 
     secure = True
 
@@ -370,7 +403,7 @@ class _Stored(Source):
         self._place = np.searchsorted(arrived, asked)
 
     def below(self, n: int, size: int) -> NDArray[np.int64]:
-        """The place of the client who was asked."""
+        """Position of the chosen client among those that checked in."""
         if size != self._place.size or (size and self._place.max() >= n):
-            raise StorageError("who was asked did not check in")
+            raise StorageError("the database is damaged: the chosen client did not check in")
         return self._place

@@ -1,4 +1,8 @@
-"""A ledger as a file that anybody can verify without us (docs/ledger.md)."""
+"""Export of a ledger and of its models as files (docs/ledger.md).
+
+`export_ledger` writes the file that `turnout.verification` checks without this service;
+`export_models` writes the parameters of each release.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,20 @@ _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"
 
 
 def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
-    """The lines of the file, each with its line feed: charter, records, signed head.
+    """Lines of an exported ledger, each with its line feed: charter, records, signed head.
 
-    The transaction is that of a snapshot, so that all lines are of one moment.
+    A ledger that could not be verified is refused.
+
+    Args:
+        transaction: that of a snapshot, so that all lines are of one moment.
 
     Raises:
-        StorageError: no task, a broken chain, or a key that is not the charter's: a ledger
-            that would not verify is not written.
+        StorageError: there is no task, the chain of records is broken, or the stored key is not
+            the charter's.
     """
     data = transaction.charter()
     if data is None:
-        raise StorageError("there is no task in this database")
+        raise StorageError("there is no task in this database; name the database of a task")
     charter = Charter.from_canonical(data)
     key = SigningKey(transaction.signing_key())
     if key.public != charter.coordinator_key:
@@ -45,23 +52,29 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
 
 
 def export_ledger(transaction: Transaction, path: Path) -> None:
-    """Writes the ledger to a file: whoever stops it finds the old one or the new one whole.
+    """Write the ledger to a file; an interruption leaves the old file or the new one, complete.
+
+    An exported ledger head can reveal a restored backup, so an existing export is overwritten only
+    by a ledger that continues it.
+
+    Args:
+        transaction: that of a snapshot.
+        path: a new file, or an earlier export of the same ledger.
 
     Raises:
-        StorageError: as `ledger_lines`, or the file there is not an earlier export of the same
-            ledger. Exported heads are what tells a restored backup apart: none is overwritten
-            by something that does not continue it.
+        StorageError: as `ledger_lines`, or the existing file is not an earlier export of this
+            ledger, or the file cannot be written.
     """
     lines = list(ledger_lines(transaction))
     if path.exists() and not _continues(lines, path.read_bytes()):
         raise StorageError(
             f"{path} is not an earlier export of this ledger; verify both, or name another file"
         )
-    _written(path, b"".join(lines))
+    _write_file(path, b"".join(lines))
 
 
 def _continues(lines: list[bytes], before: bytes) -> bool:
-    """Whether a file is empty or holds the first of these lines, and a head after them."""
+    """Whether a file is empty, or has the first of these lines and a ledger head after them."""
     if not before:
         return True
     *same, last = before.splitlines(keepends=True)
@@ -73,35 +86,36 @@ def _continues(lines: list[bytes], before: bytes) -> bool:
 
 
 def export_models(transaction: Transaction, folder: Path) -> int:
-    """Writes the first model and the one after every step; those already there must be the same.
+    """Write the first model and the model after every step; return how many there are.
 
-    How many belong to the ledger is returned: ``initial.f32``, ``step-000000.f32`` …, each the
-    parameters as little-endian float32.
+    The files are ``initial.f32``, ``step-000000.f32`` …, each the parameters as little-endian
+    float32. An existing file must have the same content.
 
     Raises:
-        StorageError: a release is missing, or a file there holds something else.
+        StorageError: a release is missing, or an existing file has another content.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _kept(folder / "initial.f32", transaction.initial_parameters())
+    _write_model(folder / "initial.f32", transaction.initial_parameters())
     count = 1
     for record in transaction.records():
         release = transaction.release_at(record.step)
         if release is None:
             raise StorageError(f"the model of step {record.step} is missing")
-        _kept(folder / f"step-{record.step:06d}.f32", release.parameters)
+        _write_model(folder / f"step-{record.step:06d}.f32", release.parameters)
         count += 1
     return count
 
 
-def _kept(path: Path, data: bytes) -> None:
+def _write_model(path: Path, data: bytes) -> None:
+    """Write a model, unless its file exists with the same content."""
     if not path.exists():
-        _written(path, data)
+        _write_file(path, data)
     elif path.read_bytes() != data:
-        raise StorageError(f"{path} is another model than the one released; name another folder")
+        raise StorageError(f"{path} is not the released model; name another folder")
 
 
-def _written(path: Path, data: bytes) -> None:
-    """A file beside its place, synced, renamed, and the folder synced."""
+def _write_file(path: Path, data: bytes) -> None:
+    """Write a file durably: a temporary file in the same folder, synced and renamed."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

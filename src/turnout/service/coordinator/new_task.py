@@ -1,7 +1,8 @@
 """From a plan to a task: the charter, the coordinator's key, the first model, invitations.
 
-`new_task` prices the plan and builds a `NewTask`, `invite` makes invitations. `secret_of` and
-`tls_files` read the files that settings name: secrets in a first line, and certificates.
+`new_task` computes the ε of a plan and builds a `NewTask`; `invite` makes invitations. `secret_of`
+reads a secret from the first line of a file, and `tls_files` checks the files of certificate and
+key.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NewTask:
-    """A new task before it is stored.
+    """New task before it is stored.
 
-    ``parameters`` are the first model, little-endian float32: the one that a simulation of the
-    plan begins with. ``artefacts`` are what the charter names by digest.
+    Attributes:
+        charter: its terms.
+        key: the coordinator's signing key.
+        parameters: first model, little-endian float32; a simulation of the plan begins with it.
+        artefacts: contents that the charter names by digest.
     """
 
     charter: Charter
@@ -60,7 +64,7 @@ class NewTask:
         """Store the task.
 
         Raises:
-            ConflictError: the storage holds a task.
+            ConflictError: the storage already has a task.
         """
         with storage.transaction() as tx:
             canonical, private = self.charter.canonical(), self.key.private
@@ -68,26 +72,33 @@ class NewTask:
 
 
 def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) -> NewTask:
-    """The task of a plan in TOML, whose paths are relative to a folder.
+    """New task of a plan; this takes seconds, since ε is computed for many numbers of steps.
 
-    Takes seconds: the plan is priced step by step. With ``graph``, and where the model is a module
-    or has features of the user's own, devices get a graph, and need neither PyTorch nor the code.
+    Args:
+        text: TOML text of the plan.
+        folder: folder to which the plan's paths are relative.
+        timing: schedule of a step.
+        graph: give devices the model as a graph, so that they need no PyTorch. A custom module,
+            feature function or loss, or labels other than classes, always become a graph.
 
     Raises:
-        ParameterError: a plan that is refused, or names files that are not there; a phase that
-            does not hold twice the time that devices compute for.
-        UnsupportedError: averaged check-ins, no sound analysis, or a model that no graph can say.
-        NumericalError: nothing can be certified.
+        ParameterError: an invalid plan, a missing file, or a phase of updates shorter than twice
+            the time for computing.
+        UnsupportedError: a scheme that is not served or has no sound analysis, or a model that no
+            graph can express.
+        NumericalError: ε cannot be certified.
+        MissingExtraError: a graph without the extra ``export``.
     """
+    # Refuse what devices cannot do, before anything slow.
     plan = Plan.from_toml(text)
     if plan.privacy.trust is TrustModel.SHUFFLED:
         raise UnsupportedError(
             "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, which "
-            "is for simulations; devices take part with 'local' or 'central'"
+            "exists in simulations alone; serve 'local' or 'central'"
         )
     timing = timing.bounded(asks_one=plan.protocol.release.asks_one)
     timing.require_room(asks_one=plan.protocol.release.asks_one)
-    # Devices do not have the user's own code.
+    # Devices do not have custom code: a graph replaces it.
     graph = graph or plan.model.name is None or names_code(plan.model.features)
     graph = graph or plan.model.loss not in {None, "cross-entropy"}
     if graph:
@@ -97,11 +108,13 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     from turnout.runs.execution import evaluation_interval
     from turnout.runs.workload import gather
 
+    # Data and participation of the plan.
     workload = gather(plan, folder)
     _require_own_draws(workload.participation)
     if workload.data.target is not PredictionTarget.CLASS and not graph:
         require("export", what="a task whose labels are not classes")
         graph = True
+    # Upper bounds on ε after so many steps, and the first model of the plan's seed.
     prepared = prepare(plan, workload.population, workload.participation)
     task = build_task(workload)
     streams = SimulationStreams(plan.run.seed)
@@ -109,13 +122,15 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     curve = epsilon_curve(prepared, evaluation_interval(plan, workload.participation.steps))
     if plan.client.rule != "fedsgd":
         raise UnsupportedError(
-            f"devices keep no personal models yet; serve client.rule = 'fedsgd', not "
-            f"{plan.client.rule!r}"
+            f"client.rule = {plan.client.rule!r}: expected 'fedsgd', since devices have no "
+            "personal models yet"
         )
+    # What devices compute, as a named format or as a graph.
     computation = Computation.of(plan, workload.data.train.inputs.shape[1:], workload.data.outputs)
     artefacts: list[bytes] = []
     if graph:
         computation, artefacts = _as_graph(computation, task, workload)
+    # The charter names all of it.
     key = SigningKey.new()
     charter = Charter(
         plan=text,
@@ -138,33 +153,38 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     return NewTask(charter, key, parameters, tuple(artefacts))
 
 
-def _require_own_draws(law: Participation) -> None:
-    """Refuses laws under which a device cannot draw its own steps."""
-    if any(isinstance(span.draw, Cohort) for span in normal_form(law).spans):
+def _require_own_draws(participation: Participation) -> None:
+    """Refuse a participation under which a device cannot draw its own steps."""
+    if any(isinstance(span.draw, Cohort) for span in normal_form(participation).spans):
         raise UnsupportedError(
-            f"under {type(law).__name__} no device can draw its own steps, since sizes are fixed; "
-            "self-sampling has the same number of clients on average"
+            f"under {type(participation).__name__} no device can draw its own steps, since the "
+            "number of clients in a step is fixed; use self-sampling, which has the same number on "
+            "average"
         )
 
 
 def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
-    """The bytes of an update: whole numbers, or messages where the plan has some.
+    """Encoding of updates: whole numbers, or randomized messages if the plan has a randomizer.
 
     Raises:
-        UnsupportedError: messages that devices do not send.
+        UnsupportedError: messages for each record, or the encoding as printed in a paper.
     """
+    # Central trust: whole numbers, whose step suits the noise.
     messages = prepared.messages(dimension)
     if messages is None:
         noise, clip_norm = prepared.noise.noise_multiplier, prepared.plan.privacy.clip_norm
         return Lattice.for_noise(noise, clip_norm, dimension)
+    # Local trust: the default messages, one for each update.
     section = prepared.plan.messages
     if section is not None and section.each == "record":
         raise UnsupportedError(
-            "randomizer.each = 'record' is for simulations; devices send their updates"
+            "randomizer.each = 'record' exists in simulations alone; serve 'update', since a "
+            "device sends one update for all its records"
         )
     if section is not None and section.as_printed:
         raise UnsupportedError(
-            "randomizer.as_printed is for comparisons in simulations; devices send the default"
+            "randomizer.as_printed exists for comparisons in simulations alone; leave it out, "
+            "since devices send the default encoding"
         )
     return MessageEncoding(messages)
 
@@ -172,16 +192,18 @@ def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
 def _as_graph(
     computation: Computation, task: SupervisedTask, workload: Workload
 ) -> tuple[Computation, list[bytes]]:
-    """The computation with the model as a graph, and what devices fetch."""
+    """Computation with the model as a graph, and the contents that devices fetch."""
     from turnout.learning.examples import as_floats, as_tensor
     from turnout.learning.features import apply_features, build_features
     from turnout.learning.losses import LOSSES
     from turnout.service.graphs.exporting import cross_entropy
     from turnout.service.graphs.task_graphs import graph_computation
 
+    # Custom feature functions become a graph of their own; named ones are computed by devices.
     features = build_features(workload.plan.model.features, workload.folder)
     one = apply_features(features, workload.data.train.inputs[:1])
-    own = _kept(features) if features is not None and features.code else None
+    own = _half_precision(features) if features is not None and features.code else None
+    # One example fixes the shapes of the graph.
     example, loss = as_floats(as_tensor(one))[0], task.objective.loss
     return graph_computation(
         computation,
@@ -194,22 +216,27 @@ def _as_graph(
 
 
 def _labels(data: ClientData) -> Labels | None:
-    """What a record's label is; None for one class."""
+    """Form of a record's label; None for one class."""
     if data.target is PredictionTarget.CLASS:
         return None
     return Labels(data.target.value, data.train.labels.shape[1])
 
 
-def _kept(features: FeatureMap) -> Callable[[Tensor], Tensor]:
-    """Features rounded as a simulation keeps them."""
+def _half_precision(features: FeatureMap) -> Callable[[Tensor], Tensor]:
+    """Feature function with its outputs rounded to half precision, as in a simulation."""
     return lambda inputs: features(inputs).half().float()
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
-    """Hand out the next ids. The secrets are in what is returned and nowhere else.
+    """Invitations for the next ``count`` clients; their secrets are stored nowhere else.
+
+    Args:
+        tx: transaction that stores the digests of the secrets.
+        charter: terms of the task.
+        count: number of invitations, at least 1.
 
     Raises:
-        ParameterError: more than the charter's population.
+        ParameterError: more invitations than clients of the plan.
     """
     from turnout.schemes.codec import participation_to_dict
 
@@ -220,10 +247,10 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
         )
     secrets = [os.urandom(SECRET_BYTES) for _ in range(count)]
     first = tx.invite([hashlib.sha256(secret).digest() for secret in secrets])
-    law = participation_to_dict(charter.scheme.participation)
+    drawn_by = participation_to_dict(charter.scheme.participation)
     return [
         Invitation(
-            charter.task, charter.coordinator_key, first + i, charter.population, law, secret
+            charter.task, charter.coordinator_key, first + i, charter.population, drawn_by, secret
         )
         for i, secret in enumerate(secrets)
     ]
@@ -232,10 +259,17 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
 def secret_of(
     path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8-sig"
 ) -> str:
-    """The secret in a file's first line.
+    """Secret in the first line of a file, without spaces around it.
+
+    Args:
+        path: the file.
+        option: name of the setting in errors.
+        what: kind of secret in errors, such as "password".
+        shortest: least number of characters.
+        encoding: of the file.
 
     Raises:
-        ParameterError: no such file, or too short a secret; it is not shown.
+        ParameterError: the file cannot be read, or the secret is too short; errors do not show it.
     """
     try:
         text = path.read_text(encoding).partition("\n")[0].strip()
@@ -249,12 +283,16 @@ def secret_of(
 
 
 def tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
-    """Certificate and key; None without TLS."""
+    """Files of certificate and key; None without TLS.
+
+    Raises:
+        ParameterError: one of the two is missing.
+    """
     if certificate is None and key is None:
         return None
     for name, path in (("tls_cert", certificate), ("tls_key", key)):
         if path is None or not path.is_file():
-            raise ParameterError(name, None if path is None else str(path), "a file (PEM)")
+            raise ParameterError(name, None if path is None else str(path), "a PEM file")
     assert certificate is not None
     assert key is not None
     return certificate, key

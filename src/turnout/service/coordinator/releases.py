@@ -1,7 +1,8 @@
-"""The end of a step: one charge, one noisy sum, one model, one record, from the stored updates.
+"""The end of a step: from stored updates to one charge, one noisy sum, one model, one record.
 
-`Releases` makes them without any network; a release that is stored is read back, never drawn again.
-`Learner` is the server's model step: the plan's optimizer, with its state as bytes.
+`Releases` makes a release; a stored release is read again, and its noise is never drawn again.
+`Learner` is the server's step of the model: the plan's optimizer. `pack_state`, `unpack_state`,
+`to_bytes` and `from_bytes` translate its state and the parameters to bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +31,16 @@ if TYPE_CHECKING:
 
 
 class Releases:
-    """The chain of releases so far, and the model that they made.
+    """Chain of all releases of a task, and the model after them.
 
-    Guarantees: the budget allows a step before its noise is drawn; the mechanism's one draw a step.
+    Guarantees:
+        The noise of a step is drawn after the budget has allowed the step, and once.
+
+    Args:
+        charter: terms of the task.
+        learner: moves the model.
+        noise: draws the noise of releases.
+        view: transaction of a snapshot, from which the releases are read.
 
     Raises:
         StorageError: the ledger or the model is damaged.
@@ -49,6 +57,8 @@ class Releases:
         self._read_model(view)
 
     def _read_model(self, view: Transaction) -> None:
+        """Read parameters and states after the last release, and check the parameters' digest."""
+        # Before the first release the charter names the model; after it the ledger does.
         last = view.last_release()
         self._state: State | None = None
         self.mechanism_state = self._charter.mechanism.initial_state()
@@ -61,39 +71,48 @@ class Releases:
                 self.mechanism_state, last.mechanism_state
             )
         if hashlib.sha256(self.parameters).digest() != digest:
-            raise StorageError(f"the model after {self.head.steps} steps is not the ledger's")
+            raise StorageError(
+                f"the stored model after {self.head.steps} steps is not the one in the ledger: the "
+                "database is damaged"
+            )
 
     @property
     def head(self) -> Head:
-        """The ledger's head."""
+        """Ledger head."""
         return Head(len(self._digests) - 1, self._digests[-1])
 
     def holds(self, head: Head) -> bool:
-        """Whether the ledger once ended there."""
+        """Whether this ledger once had this ledger head."""
         return head.steps < len(self._digests) and self._digests[head.steps] == head.digest
 
     def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> ReleaseRow:
-        """Release the step that a coordinator is about to close, and store it.
+        """Release the step that ``coordinator`` is about to close, and store the release.
 
-        ``block_ends`` is the first step after the block of the law in which the step lies.
+        Args:
+            tx: transaction that stores the release.
+            coordinator: the protocol's coordinator, at this step.
+            block_ends: first step after the block of the participation that contains this step.
 
         Raises:
-            BudgetExceededError: the step would cost more than the target; nothing is drawn.
-            NumericalError: the model is not finite any more.
-            StorageError: what is stored does not fit together.
+            BudgetExceededError: ε after the step would exceed the target; no noise was drawn.
+            NumericalError: the model after the step is not finite.
+            StorageError: stored check-ins and updates contradict each other.
         """
+        # The budget comes first: without it no noise is drawn.
         step = coordinator.step
         epsilon = self._charter.spent(step + 1)
-        updates = self._received(tx, step)
+        # The noisy sum of the stored updates, and the model after it.
+        updates = self._stored_updates(tx, step)
         if updates.clients.size:
             coordinator.receive(updates)
         outcome = coordinator.close_step(self._noise)
-        assert outcome.total is not None  # the rules that are served leave no step out
-        parameters, state = self._moved(outcome)
+        assert outcome.total is not None  # under the served rules every step has a release
+        parameters, state = self._next_model(outcome)
+        # Record and models are stored together, or none of them.
         record = Record(
             task=self._task,
             step=step,
-            sum_digest=hashlib.sha256(_little(outcome.total).tobytes()).digest(),
+            sum_digest=hashlib.sha256(_little_endian(outcome.total).tobytes()).digest(),
             model_digest=hashlib.sha256(parameters).digest(),
             epsilon=epsilon,
             delta=self._charter.delta,
@@ -112,11 +131,11 @@ class Releases:
         self._digests.append(record.digest)
         return stored
 
-    def _received(self, tx: Transaction, step: int) -> Updates:
-        """The sum of the stored updates.
+    def _stored_updates(self, tx: Transaction, step: int) -> Updates:
+        """Sum of the stored updates of a step.
 
-        Each was decoded and checked before it was acknowledged, and is sealed since: what opens
-        is the same bytes for the same client, so they are only added, some at a time.
+        Each update was checked before it was acknowledged, and is encrypted with authentication
+        since, so the stored bytes are the checked ones and are only added.
         """
         clients: list[int] = []
 
@@ -130,8 +149,8 @@ class Releases:
             raise StorageError(f"step {step} has check-ins without updates, or the reverse")
         return Updates(step, np.array(clients, np.int64), total)
 
-    def _moved(self, outcome: StepRelease) -> tuple[bytes, State]:
-        """Parameters and optimiser state after a release."""
+    def _next_model(self, outcome: StepRelease) -> tuple[bytes, State]:
+        """Parameters as bytes and optimizer state after a release."""
         parameters = from_bytes(self.parameters)
         state = self._learner.init(parameters) if self._state is None else self._state
         if outcome.direction is None:
@@ -142,21 +161,25 @@ class Releases:
 
 
 def pack_mechanism_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """A mechanism's arrays one after the other, by name, little-endian."""
-    return b"".join(_little(state[name]).tobytes() for name in sorted(state))
+    """Arrays of a mechanism's state, little-endian, one after the other by name."""
+    return b"".join(_little_endian(state[name]).tobytes() for name in sorted(state))
 
 
 def unpack_mechanism_state(
     initial: Mapping[str, NDArray[Any]], data: bytes
 ) -> dict[str, NDArray[Any]]:
-    """The state that `pack_mechanism_state` wrote, with the names, types and shapes of ``initial``.
+    """Mechanism's state from the bytes of `pack_mechanism_state`.
+
+    Args:
+        initial: arrays with the names, types and shapes of the state.
+        data: the bytes.
 
     Raises:
-        StorageError: bytes of another length.
+        StorageError: ``data`` has another length.
     """
-    little = {name: _little(initial[name]) for name in sorted(initial)}
+    little = {name: _little_endian(initial[name]) for name in sorted(initial)}
     if len(data) != sum(array.nbytes for array in little.values()):
-        raise StorageError("the mechanism's state is damaged: it has another length")
+        raise StorageError("the mechanism's state is damaged: its length is wrong")
     state, start = dict[str, NDArray[Any]](), 0
     for name, array in little.items():
         read = np.frombuffer(data, array.dtype, array.size, start).reshape(array.shape)
@@ -164,18 +187,19 @@ def unpack_mechanism_state(
     return state
 
 
-def _little(array: NDArray[Any]) -> NDArray[Any]:
+def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+    """The array with little-endian numbers."""
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 PARAMETERS = np.dtype("<f4")
-"""Parameters on disk and on the wire."""
+"""Type of parameters in the storage and on the wire."""
 
 State = dict[str, NDArray[Any]]
 
 
 class Learner:
-    """The optimiser of a charter's plan. It is loaded at once, so that no release waits for it."""
+    """Optimizer of a charter's plan, loaded at once so that no release waits for it."""
 
     def __init__(self, charter: Charter) -> None:
         from turnout.learning.optimizers import build_optimizer_of
@@ -184,7 +208,7 @@ class Learner:
         self._optimizer = build_optimizer_of(Plan.from_toml(charter.plan).optimizer, moves)
 
     def init(self, parameters: NDArray[np.float32]) -> State:
-        """The optimiser's state before the first release."""
+        """State of the optimizer before the first release."""
         return self._optimizer.init(parameters)
 
     def moved(
@@ -194,48 +218,57 @@ class Learner:
         direction: NDArray[np.float64],
         move: int,
     ) -> tuple[NDArray[np.float32], State]:
-        """Parameters and state after a move along a released direction, the ``move``-th from 0.
+        """Parameters and state after one move of the model.
+
+        Args:
+            parameters: before the move, shape ``(d,)``.
+            state: of the optimizer before the move.
+            direction: released direction, shape ``(d,)``.
+            move: number of moves before this one.
 
         Raises:
-            NumericalError: the model is not finite any more; learning rate or noise is too large.
+            NumericalError: the model after the move is not finite: the learning rate or the noise
+                is too large.
         """
-        # What happens to a release is postprocessing: rounding it costs no privacy.
+        # Rounding a release is postprocessing, which costs no privacy.
         rounded = direction.astype(parameters.dtype)
         after, state = self._optimizer.update(parameters, state, rounded, move)
         if not np.isfinite(after).all():
-            raise NumericalError(f"the model is not finite after move {move}")
+            raise NumericalError(
+                f"the model is not finite after move {move}; use a smaller learning rate"
+            )
         return after.astype(np.float32, copy=False), state
 
     def released(self, parameters: NDArray[np.float32], state: State) -> NDArray[np.float32]:
-        """The model to be used: the parameters, or an average of past ones."""
+        """Model for use: the parameters, or an average of earlier ones."""
         return self._optimizer.released(parameters, state).astype(np.float32, copy=False)
 
 
 def pack_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """An optimiser's state as bytes, the same for the same state."""
+    """Bytes of an optimizer's state; equal states have equal bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{name: state[name] for name in sorted(state)})
     return buffer.getvalue()
 
 
 def unpack_state(data: bytes) -> State:
-    """The state that `pack_state` wrote.
+    """Optimizer's state from the bytes of `pack_state`.
 
     Raises:
-        StorageError: anything else.
+        StorageError: other bytes.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (ValueError, OSError, KeyError) as error:
-        raise StorageError(f"the optimiser's state is damaged: {error}") from None
+        raise StorageError(f"the optimizer's state is damaged: {error}") from None
 
 
 def to_bytes(parameters: NDArray[np.floating]) -> bytes:
-    """Parameters as little-endian float32."""
+    """Bytes of parameters, little-endian float32."""
     return parameters.astype(PARAMETERS).tobytes()
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """The parameters that `to_bytes` wrote; a copy."""
+    """Parameters from the bytes of `to_bytes`, as a copy."""
     return np.frombuffer(data, dtype=PARAMETERS).astype(np.float32)

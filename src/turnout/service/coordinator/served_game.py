@@ -1,10 +1,10 @@
 """The distinguishing game against a served task: its engine, storage, messages and restarts.
 
-A task of the plan's charter is created in a database of its own, and clients upload the bytes that
-devices upload. Many canaries share a task: each moves a coordinate that nobody else moves, so that
-each is a trial. In some steps, drawn by a coin, the coordinator dies between the first half of the
-uploads and the second, another one takes over its database, and every device sends again what it
-sent.
+`ServedGame` creates a task of a plan's charter in a separate database; its clients upload the bytes
+that devices upload. Many canaries share a task: each moves a coordinate that no other client moves,
+so that each canary is one trial. In randomly drawn steps the coordinator stops between the first
+and the second half of the uploads, a new one opens the database, and every device repeats its
+uploads.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from turnout.service.storage.database import Storage
 from turnout.service.storage.opening import open_storage
 
 CANARIES = 512
-"""Trials that share a task."""
+"""Number of trials that share a task."""
 _RESTARTED = 0.1
-"""The chance that the coordinator dies in a step."""
+"""Probability that the coordinator restarts in a step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,12 @@ class ServedGame:
     """Runs of a served task with and without the canary.
 
     Args:
-        charter: of the task: Gaussian noise of the coordinator, aggregated releases, and clients
-            whose draws are alike. Its noise, law, divisor, lattice and budget are what runs; its
-            model gets a coordinate for each canary.
-        engine: what decides; another one has a fault.
-        noise: what a generator's draws become.
-        tell: is told how many runs of a world were played since it was told before.
+        charter: terms of the task, with Gaussian noise of the coordinator, aggregated releases and
+            clients with equal draws. Noise, participation, divisor, lattice and budget are used as
+            they are; the model gets one coordinate for each canary.
+        engine: class of the engine; tests give one with a fault.
+        noise: makes the noise of releases from a generator.
+        tell: receives the number of runs played since its last call.
 
     Raises:
         UnsupportedError: another scheme.
@@ -72,7 +72,14 @@ class ServedGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of so many runs, each of shape (trials,), by name; as of `Game`."""
+        """Statistics of ``trials`` runs by name, each of shape ``(trials,)``, as in `Game`.
+
+        Args:
+            world: 0 with the canary, 1 without it.
+            trials: number of runs.
+            streams: randomness of the simulation.
+            name: names of the streams.
+        """
         return merged_scores(
             self._group(world, min(CANARIES, trials - start), streams, (*name, world, start))
             for start in range(0, trials, CANARIES)
@@ -81,24 +88,24 @@ class ServedGame:
     def _group(
         self, world: int, trials: int, streams: SimulationStreams, name: tuple[str | int, ...]
     ) -> dict[str, FloatArray]:
-        """The statistics of one task's canaries."""
+        """Statistics of the canaries of one task, by name."""
         scheme, charter = self.charter.scheme, self._charter_for(trials)
         source = streams.source("audit", "participation", *name)
         noise = self.noise(streams.generator("audit", "noise", *name))
         statistics = Statistics(scheme, trials)
-        there = world == 0 or scheme.relation is not Relation.ADD_REMOVE
+        present = world == 0 or scheme.relation is not Relation.ADD_REMOVE
         sent = _sent(scheme.relation, world)
         with _served(charter, self.engine, noise, source) as task:
             for draw, block, first_step in drawn_blocks(scheme):
                 schedule = canary_steps(draw, trials, block, source, first_step)
                 steps = range(block.first_step, block.first_step + block.steps)
-                seen = [task.step(_came(schedule, step, there), sent) for step in steps]
+                seen = [task.step(_participants(schedule, step, present), sent) for step in steps]
                 statistics.add(draw, np.stack(seen))
         self.tell(trials)
         return statistics.by_name()
 
     def _charter_for(self, canaries: int) -> Charter:
-        """The charter of a task whose model has a coordinate for each canary."""
+        """Charter of a task whose model has one coordinate for each canary."""
         lattice = self.charter.encoding
         assert isinstance(lattice, Lattice)
         return replace(
@@ -110,35 +117,35 @@ class ServedGame:
 
 
 def _sent(relation: Relation, world: int) -> float:
-    """The canary's update in units of C, where it comes."""
+    """Update of a participating canary, in units of the clip norm C."""
     if world == 0:
         return 1.0
     return -1.0 if relation is Relation.REPLACE_ONE else 0.0
 
 
-def _came(schedule: Schedule, step: int, there: bool) -> NDArray[np.integer]:
-    """The canaries that come to a step."""
-    return schedule.at(step) if there else np.zeros(0, np.int64)
+def _participants(schedule: Schedule, step: int, present: bool) -> NDArray[np.integer]:
+    """Canaries that participate in a step."""
+    return schedule.at(step) if present else np.zeros(0, np.int64)
 
 
 def _model(canaries: int) -> bytes:
-    """A first model of zeros."""
+    """First model: zeros."""
     return releases.to_bytes(np.zeros(canaries, np.float32))
 
 
 def _key(client: int) -> bytes:
-    """In place of a device's public key: nothing is signed here."""
+    """Placeholder of a device's public key, since requests of the game are not signed."""
     return client.to_bytes(32, "little")
 
 
-class _Watching(Learner):
-    """A learner that leaves the model as it is, and tells the releases that it gets."""
+class _RecordingLearner(Learner):
+    """Learner that keeps the last released direction and does not change the model."""
 
     def __init__(self) -> None:
         self.direction: FloatArray | None = None
 
     def init(self, parameters: NDArray[np.float32]) -> releases.State:
-        """No state."""
+        """Empty state."""
         return {}
 
     def moved(
@@ -161,7 +168,7 @@ class _Watching(Learner):
 def _served(
     charter: Charter, engine: type[Engine], noise: Noise, source: Source
 ) -> Iterator[_Task]:
-    """A task in a database of its own, which is gone afterwards."""
+    """Task in a temporary database."""
     with TemporaryDirectory(prefix="turnout-audit-") as folder:
         task = _Task(charter, Path(folder) / "task.db", engine, noise, source)
         try:
@@ -171,13 +178,13 @@ def _served(
 
 
 class _Task:
-    """A served task and the devices of all canaries."""
+    """Served task with the devices of all canaries."""
 
     def __init__(
         self, charter: Charter, path: Path, engine: type[Engine], noise: Noise, source: Source
     ) -> None:
         self._charter, self._path, self._engine_class = charter, path, engine
-        self._noise, self._source, self._learner = noise, source, _Watching()
+        self._noise, self._source, self._learner = noise, source, _RecordingLearner()
         self.storage: Storage = open_storage(path, serving=True)
         with self.storage.transaction() as tx:
             tx.create_task(charter.canonical(), bytes(32), _model(charter.population))
@@ -185,43 +192,43 @@ class _Task:
         self._enrol()
 
     def _opened(self) -> Engine:
-        """A coordinator with nothing but the database."""
+        """New engine that has nothing but the database."""
         return self._engine_class.open(
             self.storage, lambda _: self._learner, source=self._source, noise=self._noise
         )
 
     def _enrol(self) -> None:
-        """Every canary uses an invitation."""
+        """Use an invitation for every canary."""
         with self.storage.transaction() as tx:
             for each in invite(tx, self._charter, self._charter.population):
                 self._engine.enrol(tx, each.client, each.secret, _key(each.client))
 
     def _restart(self) -> None:
-        """Another coordinator takes over the database."""
+        """Open the database with a new engine."""
         self.storage.close()
         self.storage = open_storage(self._path, serving=True)
         self._engine = self._opened()
 
-    def step(self, came: NDArray[np.integer], sent: float) -> FloatArray:
-        """The release of a step, a coordinate a canary, in units of C, shape (canaries,).
+    def step(self, clients: NDArray[np.integer], sent: float) -> FloatArray:
+        """Release of a step in units of the clip norm C, shape ``(canaries,)``.
 
         Args:
-            came: who comes.
-            sent: the update of each, in units of C along its own coordinate.
+            clients: canaries that participate in the step.
+            sent: update of each of them, in units of C along its coordinate.
         """
-        step, half = self._engine.step, came.size // 2
-        self._upload(step, came[:half], sent)
+        step, half = self._engine.step, clients.size // 2
+        self._upload(step, clients[:half], sent)
         if self._source.bernoulli(_RESTARTED, 1)[0]:
             self._restart()
-            self._upload(step, came[:half], sent)
-        self._upload(step, came[half:], sent)
+            self._upload(step, clients[:half], sent)
+        self._upload(step, clients[half:], sent)
         with self.storage.transaction() as tx:
             self._engine.close_step(tx)
         self._engine.publish()
         return self._released()
 
     def _upload(self, step: int, clients: NDArray[np.integer], sent: float) -> None:
-        """Uploads of clients, each of which has to be taken."""
+        """Upload the updates of clients; each must be accepted."""
         encoding, length = self._charter.encoding, sent * self._charter.encoding.clip_norm
         update = np.zeros(self._charter.population)
         with self.storage.transaction() as tx:
@@ -231,10 +238,12 @@ class _Task:
                 update[client] = 0.0
                 receipt = self._engine.update(tx, client, step, upload)
                 if receipt.answer is not WireAnswer.ACCEPTED:
-                    raise LocalProtocolError(f"a canary is refused: {receipt.detail}")
+                    raise LocalProtocolError(
+                        f"the task refuses the update of a canary: {receipt.detail}"
+                    )
 
     def _released(self) -> FloatArray:
-        """The last release: the public divisor times the direction."""
+        """Last release in units of the clip norm: the public divisor times the direction."""
         direction, divisor = self._learner.direction, self._charter.expected_check_ins
         assert direction is not None
         assert divisor is not None

@@ -61,12 +61,12 @@ def holds(running: Running, seen: SignedHead) -> bool:
         RefusedError: this coordinator signed it, and the storage lacks it: the process ends.
     """
 
-    def signed_by_us() -> bool:
+    def is_own_signature() -> bool:
         message = head_bytes(running.task, seen.head)
         return verified(running.charter.coordinator_key, seen.signature, message)
 
     try:
-        return running.engine.require_newer(seen, signed_by_us)
+        return running.engine.has_head(seen, is_own_signature)
     except SetBackError as error:
         running.set_back(error)
         raise RefusedError(503, BUSY) from None
