@@ -8,7 +8,7 @@ Price(ε = 0.9047, δ = 1e-06; add-remove, client, central)
 Names are loaded when they are first used.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnout._version import __version__ as __version__
 from turnout.core.optional import loaded_on_demand
@@ -90,7 +90,22 @@ _HOMES = {
     "schemes.scheme": "shuffled",
 }
 
-__getattr__ = loaded_on_demand(__name__, _HOMES)
+_listed = loaded_on_demand(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """The public name; also a participation that no list has, found by the name of its file."""
+    try:
+        return _listed(name)
+    except AttributeError:
+        if not name[:1].isupper():
+            raise
+    from turnout.schemes.registry import participation_class
+
+    kind = participation_class(name)
+    if kind is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return kind
 
 
 def __dir__() -> list[str]:

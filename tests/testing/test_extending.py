@@ -118,6 +118,7 @@ def test_a_plan_with_it_is_trained(folder):
 
 SERVED = """
 import numpy as np
+import turnout as tn
 from turnout.randomness import OSRandomness
 from turnout.schemes.codec import participation_from_dict
 from turnout.schemes import GaussianNoise, Scheme
@@ -131,6 +132,7 @@ slots = [s for block in blocks(law)
 record = Admissions(law, 5)
 assert len(slots) == 2 and all(record.admit(np.array([2]), s)[0] == 0 for s in slots)
 assert all(step % 6 < 3 for step in slots)
+assert tn.RestedCheckIn is type(law)
 """
 
 
