@@ -178,9 +178,9 @@ def test_mean_check_ins_of_a_trace_match_their_simulation():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ParameterError, match="population = 0"):
         expected_check_ins(CheckIn(4), 0)
-    with pytest.raises(ParameterError, match="the law's own, 5"):
+    with pytest.raises(ParameterError, match="expected 5, the clients of"):
         expected_empty_steps(FixedSize(2, 5, 1), 4)
-    with pytest.raises(UnsupportedError, match="law object"):
+    with pytest.raises(UnsupportedError, match="known for object"):
         expected_check_ins(object(), 4)  # type: ignore[arg-type]
 
 

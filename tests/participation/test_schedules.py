@@ -223,9 +223,9 @@ TRACE = np.ones((3, 4), dtype=np.bool_)
     [
         (CheckIn(4), 0, "population = 0"),
         (CheckIn(4), 1.5, "population = 1.5"),
-        (FixedSize(2, 5, 1), 6, "population = 6: expected the law's own, 5"),
-        (SlidingWindow(2, 4, 3), 6, "the law's own, 12"),
-        (AvailabilityCheckIn(TRACE, 2), 1, "the law's own, 3"),
+        (FixedSize(2, 5, 1), 6, "population = 6: expected 5, the clients of"),
+        (SlidingWindow(2, 4, 3), 6, "expected 12, the clients of"),
+        (AvailabilityCheckIn(TRACE, 2), 1, "expected 3, the clients of"),
     ],
 )
 def test_a_population_that_does_not_fit_is_refused(law, population, message):
@@ -258,5 +258,5 @@ def test_what_no_sampler_knows_is_refused():
     law = FixedSize(2, 5, 1)
     with pytest.raises(UnsupportedError, match="no client can draw its own steps"):
         draw(law, 5, blocks(law)[0], OSRandomness(), client=0)
-    with pytest.raises(UnsupportedError, match="no normal form is known for the law object"):
+    with pytest.raises(UnsupportedError, match="no normal form is known for object"):
         draw(object(), 5, ScheduleBlock(0, 0, 1), OSRandomness())  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def test_a_fault_gets_one_line(small_plan, before, after, line):
         ),
         (
             'law = "sliding"\nwindow = 61',
-            "participation.window = 61: expected at most 60, the slots in which 60 clients wake",
+            "participation.window = 61: expected at most 60, the number of slots",
         ),
         ('law = "availability"\nwindow = 5', "participation.law = 'availability'"),
     ],

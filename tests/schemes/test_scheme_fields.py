@@ -170,7 +170,7 @@ def test_a_population_is_a_whole_number(population):
 )
 def test_a_population_is_not_said_twice_with_two_values(law):
     assert scheme(participation=law, population=6).population == 6
-    with pytest.raises(ParameterError, match="the law's own, 6"):
+    with pytest.raises(ParameterError, match="expected 6, the clients of"):
         scheme(participation=law, population=7)
 
 

@@ -261,7 +261,7 @@ def test_a_subclass_of_a_law_or_a_draw_cannot_be_made(law):
 def test_a_name_is_taken_once():
     for name, word in (("CheckIn", "my-check-in"), ("MyCheckIn", "check-in")):
         mine = dataclass(frozen=True)(type(name, (), {"form": lambda self: None, "steps": 1}))
-        with pytest.raises(ParameterError, match="a name that no other law has"):
+        with pytest.raises(ParameterError, match="a name that no other participation has"):
             register_participation(word, "A law.")(mine)
     with pytest.raises(ParameterError, match="a frozen dataclass"):
         register_participation("another", "A law.")(type("Another", (), {}))
@@ -277,7 +277,7 @@ def test_a_law_that_contradicts_its_form_is_refused():
             return Form.of(OneOf(4))
 
     try:
-        with pytest.raises(UnsupportedError, match="Liar says 5 steps, but its draws have 4"):
+        with pytest.raises(UnsupportedError, match="Liar has 5 steps, but its draws have 4"):
             Scheme(NOISE, Liar(), "add-remove", population=3)
         with pytest.raises(UnsupportedError, match="5 steps"):
             normal_form(Liar())

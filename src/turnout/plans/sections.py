@@ -175,7 +175,7 @@ AVAILABILITY = participation_names(AvailabilityCheckIn).plan
 
 
 class AvailabilitySection(Section):
-    """In each window each client draws among the steps in which a trace saw it available."""
+    """In each window each client draws among the steps in which a trace shows it as available."""
 
     law: Literal["availability"] = Field(description=LAW)
     trace: str = Field(

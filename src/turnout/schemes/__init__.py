@@ -1,4 +1,9 @@
-"""Schemes: what the sampler executes, accounting prices and the protocol enforces."""
+"""Schemes: who takes part when, with which randomizer, under which relation.
+
+A `Scheme` is what the sampler executes, accounting analyses, the protocol enforces and the verifier
+checks. `turnout.schemes.scheme` has the scheme itself, `randomizers` its randomizers,
+`participation` one file for each participation and `normal_form` their draws.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +83,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A participation law, whose file is loaded once it is asked for."""
-    law = participation_class(name)
-    if law is None:
+    """Participation of this name, whose file is loaded at its first use."""
+    kind = participation_class(name)
+    if kind is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = law
-    return law
+    globals()[name] = kind
+    return kind

@@ -1,6 +1,7 @@
-"""Schemes as plain dictionaries and back, so that a ledger can be written down.
+"""Schemes as plain dictionaries and back, for ledgers and charters.
 
-What comes back is built by the classes of `turnout.schemes`, so it passes their checks again.
+`scheme_to_dict` and `participation_to_dict` write, `scheme_from_dict` and `participation_from_dict`
+read. The classes of `turnout.schemes` build what is read, so their checks hold for it as well.
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from turnout import schemes as spec
+from turnout import schemes
 from turnout.core.errors import ParameterError
 from turnout.schemes import Participation, Scheme
 from turnout.schemes.registry import is_registered, participation_class
 
 _CLASSES: Mapping[str, type] = {
     name: value
-    for name, value in vars(spec).items()
+    for name, value in vars(schemes).items()
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
-"""Classes of which a scheme consists, but for participation laws, which have names of their own."""
+"""Classes of which a scheme consists; participations are found by `participation_class`."""
 
 
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
-    """A scheme as dictionaries, lists, numbers and words.
+    """Scheme as dictionaries, lists, numbers and words.
+
+    Raises:
+        ParameterError: a part that is none of the classes of `turnout.schemes`.
 
     >>> from turnout.schemes import CheckIn, GaussianNoise, Relation
     >>> scheme = Scheme(GaussianNoise(1.5), CheckIn(100), Relation.ADD_REMOVE)
@@ -37,10 +41,10 @@ def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
-    """The scheme that `scheme_to_dict` wrote.
+    """Scheme that `scheme_to_dict` wrote.
 
     Raises:
-        ParameterError: something that no scheme consists of.
+        ParameterError: a part that no scheme has, or a value outside its domain.
     """
     scheme = _from_plain(data)
     if not isinstance(scheme, Scheme):
@@ -48,35 +52,39 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
     return scheme
 
 
-def participation_to_dict(law: Participation) -> dict[str, Any]:
-    """A participation law as it stands in the dictionary of its scheme."""
-    return _to_plain(law)
+def participation_to_dict(participation: Participation) -> dict[str, Any]:
+    """Participation as the dictionary that `scheme_to_dict` has for it."""
+    return _to_plain(participation)
 
 
 def participation_from_dict(data: Mapping[str, Any]) -> Participation:
-    """The law that `participation_to_dict` wrote.
+    """Participation that `participation_to_dict` wrote.
 
     Raises:
-        ParameterError: none of turnout's laws, or one with a value outside its domain.
+        ParameterError: no registered participation, or a value outside its domain.
     """
-    law = _from_plain(data)
-    if not is_registered(type(law)):
-        raise ParameterError("participation", data, "a law written by participation_to_dict")
-    return law
+    participation = _from_plain(data)
+    if not is_registered(type(participation)):
+        expected = "a participation written by participation_to_dict"
+        raise ParameterError("participation", data, expected)
+    return participation
 
 
 def _to_plain(value: Any) -> Any:
+    """Part of a scheme as a dictionary, a list, a number or a word."""
+    # Members and objects of turnout's classes name their class.
     if isinstance(value, Enum):
         return {"is": type(value).__name__, "value": value.value}
     if type(value) in _CLASSES.values() or is_registered(type(value)):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Scheme):
-            # Left out where a scheme does not declare them: charters are digests of these bytes.
+            # Left out where a scheme has none: charters are digests of these bytes.
             for name in ("population", "order"):
                 if inner[name] is None:
                     del inner[name]
         plain = {name: _to_plain(part) for name, part in inner.items()}
         return {"is": type(value).__name__} | plain
+    # Arrays and tuples have marks of their own, since JSON has lists alone.
     if isinstance(value, np.ndarray):
         return {"is": "array", "type": value.dtype.name, "values": value.tolist()}
     if isinstance(value, tuple):
@@ -91,8 +99,10 @@ def _to_plain(value: Any) -> Any:
 
 
 def _from_plain(data: Any) -> Any:
+    """Part of a scheme that `_to_plain` wrote."""
     if not isinstance(data, Mapping):
         return data
+    # What the mark "is" names decides how the rest is read.
     content = dict(data)
     kind = content.pop("is", None)
     if kind == "array":
@@ -103,6 +113,7 @@ def _from_plain(data: Any) -> Any:
     known = (_CLASSES.get(name) or participation_class(name)) if name is not None else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.schemes")
+    # The class checks its fields itself; other faults name the class and the fields given.
     inner = {name: _from_plain(value) for name, value in content.items()}
     try:
         return known(**inner)
@@ -113,7 +124,7 @@ def _from_plain(data: Any) -> Any:
 
 
 def _array(content: Mapping[str, Any]) -> np.ndarray:
-    """A bool array, all that a law holds; other values are not made true or false of."""
+    """Array of bool; values that are neither true nor false are an error, not converted."""
     try:
         values = np.array(content["values"])
     except (KeyError, ValueError):

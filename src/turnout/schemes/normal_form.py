@@ -1,11 +1,11 @@
-"""Draws, and the normal form of a participation: the blocks of draws that every reader uses.
+"""Draws, and the normal form of a participation: the blocks of draws that it consists of.
 
-A participation is a sequence of blocks of steps. The steps of one client within a block are
-chosen by one draw, independently of the other blocks: `Always`, `Bernoulli`, `Cohort`, `OneOf`,
-`KOf`, `Kept`, `Staggered` or `OneOfOwn`. Draws are a closed set: sampler, expectations,
-admissions, accounting and verifier each have one `DrawTable` over them and read nothing else of
-a participation. Clients are independent of each other except under `Cohort`. `Form` joins blocks;
-`normal_form` gives the form of a participation.
+A participation is a sequence of blocks of steps. One draw chooses the steps of a client within a
+block, independently of the other blocks: `Always`, `Bernoulli`, `Cohort`, `OneOf`, `KOf`, `Kept`,
+`Staggered` or `OneOfOwn`. Draws are a closed set: sampler, expectations, admissions, accounting and
+verifier each have one `DrawTable` over them and read nothing else of a participation. Clients are
+independent of each other except under `Cohort`. `Form` joins blocks; `normal_form` returns the form
+of a participation.
 
 >>> from turnout.schemes.normal_form import OneOf
 >>> busy, idle = Form.of(OneOf(4)), Form.of(OneOf(4, probability=0.0))
@@ -32,7 +32,7 @@ from turnout.schemes.registry import close, is_registered
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Guarantee: everybody takes part in the block's one step."""
+    """Guarantee: every client takes part in the block's one step."""
 
     steps: ClassVar[int] = 1
 
@@ -42,16 +42,17 @@ class Bernoulli:
     """Guarantee: a client takes part in the block's one step with probability ``rate``.
 
     Attributes:
-        unseen: whether each client draws its own coin (self-sampling), unseen by anybody else.
+        hidden: whether each client draws its own coin (self-sampling) and only the client knows
+            the result.
     """
 
     steps: ClassVar[int] = 1
     rate: float
-    unseen: bool = False
+    hidden: bool = False
 
     def __post_init__(self) -> None:
         checks.probability(rate=self.rate)
-        checks.flag(unseen=self.unseen)
+        checks.flag(hidden=self.hidden)
         plain_numbers(self)
 
 
@@ -73,7 +74,7 @@ class Cohort:
 class OneOf:
     """Guarantee: with ``probability`` a client takes part in one uniform step of the block.
 
-    With probability 0 nobody takes part in any.
+    With probability 0 no client takes part in any step.
     """
 
     steps: int
@@ -103,8 +104,8 @@ class Kept:
     """Guarantee: a client draws by ``slot`` once and keeps its step in ``epochs`` epochs.
 
     Attributes:
-        slot: the client's draw, of one epoch's steps.
-        epochs: how often it is repeated; together they are one block.
+        slot: draw of the client's step within an epoch.
+        epochs: number of epochs; together they are one block.
     """
 
     slot: OneOf
@@ -122,11 +123,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Staggered:
-    """Guarantee: a client takes part at most once, in one uniform slot of a window of its own.
+    """Guarantee: a client takes part at most once, in one uniform slot of its own window.
 
     Slots are 0 … ``slots − 1``, and the window of client j begins with slot
     ⌊j / clients_per_slot⌋. The first ``window − 1`` slots are a warm-up before the block's first
-    step; who drew one of them, or a slot past the end, does not take part.
+    step; a client that draws one of them, or a slot past the end, does not take part.
     """
 
     window: int
@@ -145,19 +146,19 @@ class Staggered:
 
     @property
     def population(self) -> int:
-        """Clients who have a window."""
+        """Number of clients that have a window."""
         return self.slots * self.clients_per_slot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOfOwn:
-    """Guarantee: with ``probability`` a client takes part in one uniform step of *its own* ones.
+    """Guarantee: with ``probability`` a client takes part in one uniform step of its *own* steps.
 
     Attributes:
-        available: its own steps, bool, shape (clients, steps), of all of the draw's blocks one
-            after the other; not copied.
-        steps: of a block; the last one may be shorter.
-        probability: of coming at all in a block in which it has a step.
+        available: whether a step is one of the client's own, bool, shape (clients, steps), for all
+            blocks of the draw one after the other; not copied.
+        steps: steps of a block; the last block may be shorter.
+        probability: probability that a client takes part in a block in which it has own steps.
     """
 
     available: np.ndarray = field(repr=False)
@@ -166,11 +167,11 @@ class OneOfOwn:
 
     @property
     def population(self) -> int:
-        """Clients who have rows."""
+        """Number of clients, the rows of ``available``."""
         return self.available.shape[0]
 
     def block_sizes(self) -> np.ndarray:
-        """Own steps of each client in each block, int64, shape (clients, blocks)."""
+        """Number of own steps of each client in each block, int64, shape (clients, blocks)."""
         starts = np.arange(0, self.available.shape[1], self.steps)
         return np.add.reduceat(self.available.astype(np.int64), starts, axis=1)
 
@@ -178,7 +179,7 @@ class OneOfOwn:
 Draw = Always | Bernoulli | Cohort | OneOf | KOf | Kept | Staggered | OneOfOwn
 
 DRAWS = (Always, Bernoulli, Cohort, OneOf, KOf, Kept, Staggered, OneOfOwn)
-"""All of them."""
+"""The classes of all draws."""
 
 close(*DRAWS)
 
@@ -188,19 +189,19 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The same draw, afresh in each of consecutive blocks, which together have so many steps."""
+    """Consecutive blocks of one draw, made afresh in each; ``steps`` counts all their steps."""
 
     draw: Draw
     steps: int
 
     @property
     def blocks(self) -> int:
-        """Blocks, the last of which may be shorter where the draw allows it."""
+        """Number of blocks; the last one may be shorter where the draw allows it."""
         return -(-self.steps // self.draw.steps)
 
 
 class ReleasedSteps(NamedTuple):
-    """The released steps of a draw's blocks: whole ones, and steps of the one that was begun."""
+    """Released blocks of a draw: number of whole blocks, and steps of the block that was begun."""
 
     draw: Draw
     full: int
@@ -217,15 +218,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Spans one after the other; neighbours with equal draws are one.
+    """Normal form of a participation: spans of blocks, in the order of their steps.
 
-    Forms are made by `Form.of`, ``+`` (one after the other) and ``*`` (so many times).
+    Forms are made by `Form.of`, ``+`` (one form after another) and ``*`` (repetition). Neighbouring
+    spans with equal draws are merged.
 
     Attributes:
-        population: the clients of the run, where a draw says them, else None.
+        spans: spans of the run.
+        population: number of clients of the run, where a draw fixes it, else None.
 
     Raises:
-        ParameterError: no span, or draws of different numbers of clients.
+        ParameterError: no span, or draws with different numbers of clients.
     """
 
     spans: tuple[Span, ...]
@@ -242,16 +245,25 @@ class Form:
         draws = (span.draw for span in self.spans)
         known = {d.population for d in draws if isinstance(d, Cohort | Staggered | OneOfOwn)}
         if len(known) > 1:
-            raise ParameterError("population", sorted(known), "the same in all draws of a law")
+            expected = "the same number of clients in all draws"
+            raise ParameterError("population", sorted(known), expected)
         object.__setattr__(self, "population", known.pop() if known else None)
 
     @classmethod
     def of(cls, draw: Draw, blocks: int = 1) -> Form:
-        """So many blocks of one draw; of `OneOfOwn` as many as it has, where blocks is 1."""
+        """Form with a number of blocks of one draw.
+
+        Args:
+            draw: draw of each block.
+            blocks: number of blocks, at least 1; 1 for `OneOfOwn`, which has all its blocks.
+
+        Raises:
+            ParameterError: another number of blocks.
+        """
         checks.count(blocks=blocks)
         if isinstance(draw, OneOfOwn):
             if blocks != 1:
-                raise ParameterError("blocks", blocks, "1: OneOfOwn says all of its blocks")
+                raise ParameterError("blocks", blocks, "1 for OneOfOwn, which has all its blocks")
             return cls((Span(draw, draw.available.shape[1]),))
         return cls((Span(draw, draw.steps * blocks),))
 
@@ -286,26 +298,31 @@ class Form:
         return self._first_blocks[-1]
 
     def check_population(self, population: int) -> None:
-        """Refuses a number of clients below 1, or another one than the form's own."""
+        """Raise an error if the participation cannot have this number of clients.
+
+        Raises:
+            ParameterError: fewer than 1, or another number than that of the form's draws.
+        """
         checks.count(population=population)
         if self.population is not None and population != self.population:
-            raise ParameterError("population", population, f"the law's own, {self.population}")
+            expected = f"{self.population}, the clients of the participation"
+            raise ParameterError("population", population, expected)
 
     def at_step(self, step: int) -> Place:
-        """The place of a step, counted over the whole run."""
+        """Span and block of a step, counted over the whole run."""
         i = bisect_right(self._first_steps, step, hi=len(self.spans)) - 1
         span, first = self.spans[i], self._first_steps[i]
         return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
 
     def block(self, index: int) -> tuple[int, int]:
-        """A block's first step, counted over the whole run, and its steps."""
+        """First step of a block, counted over the whole run, and the number of its steps."""
         i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
         span = self.spans[i]
         within = (index - self._first_blocks[i]) * span.draw.steps
         return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
 
     def released(self, steps: int) -> Sequence[ReleasedSteps]:
-        """The parts of the first ``steps`` steps by their draws; at least one, be it empty."""
+        """Released blocks of each draw in the first ``steps`` steps; at 0 steps an empty entry."""
         parts: dict[Draw, ReleasedSteps] = {}
         for span, first in zip(self.spans, self._first_steps, strict=False):
             part = min(steps - first, span.steps)
@@ -317,29 +334,34 @@ class Form:
         return list(parts.values())
 
 
-def normal_form(law: Any) -> Form:
-    """The normal form of a participation law.
+def normal_form(participation: Any) -> Form:
+    """Normal form of a participation.
 
     Raises:
-        UnsupportedError: an object whose class is not registered as a participation law, or one
-            whose form is none or has other steps than it says.
+        UnsupportedError: the object's class is not registered as a participation, its ``form`` is
+            no `Form`, or the form has another number of steps than the object.
     """
-    if not is_registered(type(law)):
+    kind = type(participation)
+    if not is_registered(kind):
         raise UnsupportedError(
-            f"no normal form is known for the law {type(law).__name__}, which is not registered"
+            f"no normal form is known for {kind.__name__}, which is not registered as a "
+            "participation; register it with register_participation"
         )
-    # What is compared by identity may hold arrays, which a cache would keep.
-    by_value = type(law).__hash__ is not object.__hash__
-    return _cached(law) if by_value else _form(law)
+    # An object that is compared by identity may hold arrays, which the cache would keep alive.
+    by_value = kind.__hash__ is not object.__hash__
+    return _cached(participation) if by_value else _form(participation)
 
 
-def _form(law: Any) -> Form:
-    form = law.form()
-    name = type(law).__name__
+def _form(participation: Any) -> Form:
+    """Form of a participation, checked against its number of steps."""
+    form = participation.form()
+    name = type(participation).__name__
     if not isinstance(form, Form):
-        raise UnsupportedError(f"the form of {name} is no Form of draws")
-    if form.steps != law.steps:
-        raise UnsupportedError(f"{name} says {law.steps} steps, but its draws have {form.steps}")
+        raise UnsupportedError(f"{name}.form() returns no Form; it must return a Form of draws")
+    if form.steps != participation.steps:
+        raise UnsupportedError(
+            f"{name} has {participation.steps} steps, but its draws have {form.steps}"
+        )
     return form
 
 
@@ -347,11 +369,11 @@ _cached = lru_cache(maxsize=256)(_form)
 
 
 class DrawTable(Generic[Row]):
-    """One reader's function of each draw. A draw without a row is refused, never guessed.
+    """Table with one row for each class of draws; a draw without a row is an error, never a guess.
 
     Args:
-        what: the reader's answer, as an error message names it.
-        rows: one for each draw that the reader knows.
+        what: quantity that the table gives, as error messages name it.
+        rows: a row for each class of draws for which the quantity is known.
     """
 
     def __init__(self, what: str, rows: Mapping[type, Row]) -> None:
@@ -367,11 +389,15 @@ class DrawTable(Generic[Row]):
             raise UnsupportedError(f"{self.what} is not known for the draw {type(draw).__name__}")
         return row
 
-    def require(self, law: Any) -> None:
-        """Refuses a law, by its name, one of whose draws has no row."""
-        for span in normal_form(law).spans:
+    def require(self, participation: Any) -> None:
+        """Raise an error if one of a participation's draws has no row.
+
+        Raises:
+            UnsupportedError: a draw without a row; the error names the participation.
+        """
+        for span in normal_form(participation).spans:
             if span.draw not in self:
                 raise UnsupportedError(
-                    f"{self.what} is not known for the law {type(law).__name__}, whose draws are "
+                    f"{self.what} is not known for {type(participation).__name__}, whose draws are "
                     f"{type(span.draw).__name__}"
                 )

@@ -1,4 +1,10 @@
-"""Randomizers of one contribution, as mathematics."""
+"""Randomizers of one contribution, as accounting sees them: privacy level and kind of noise.
+
+`GaussianNoise`, `LaplaceNoise` and the lattice noises are added to clipped contributions.
+`PureRandomizer` and its subclasses are messages of a known level ε₀; `TableRandomizer` and
+`PairRandomizer` are given by their output distributions. `Randomizer` is the union of all. The code
+that runs on a client is in `turnout.randomizers`, whose ``priced_as`` names one of these classes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,10 @@ _SENSITIVITY = "largest contribution, in units of the lattice"
 class GaussianNoise(Checked):
     """Gaussian noise on an update whose ℓ2 norm is clipped to C.
 
-    Accounting needs nothing but the multiplier; C itself belongs to the task.
+    Accounting needs the multiplier alone; C belongs to the task.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise divided by C, above 0.
     """
 
     noise_multiplier: float = positive("standard deviation of the noise divided by the clip norm")
@@ -31,7 +40,11 @@ class GaussianNoise(Checked):
 @asked_randomizer("laplace")
 @dataclass(frozen=True, slots=True)
 class LaplaceNoise(Checked):
-    """Laplace noise on one number clipped to [−C, C]."""
+    """Laplace noise on one number clipped to [−C, C].
+
+    Attributes:
+        scale: scale of the noise divided by C, above 0.
+    """
 
     scale: float = positive("scale of the noise divided by the clip bound")
 
@@ -39,11 +52,14 @@ class LaplaceNoise(Checked):
 @asked_randomizer("pure", shuffled=1)
 @dataclass(frozen=True, slots=True)
 class PureRandomizer(Checked):
-    """Any ε₀-DP randomizer: its output's law changes by at most e^{ε₀} between any two inputs.
+    """Any ε₀-DP randomizer: probabilities of outputs under two inputs differ by at most e^{ε₀}.
 
-    In a shuffle the messages before may choose it, as long as the laws that any two clients, with
-    any records, would send in the same place are within a factor e^{ε₀}, and the scheme declares
-    that the order of speaking is `SpeakingOrder.HIDDEN`.
+    In a shuffle, earlier messages may choose the randomizer of later ones on two conditions: the
+    distributions of the message at one place in the order differ by at most a factor e^{ε₀} between
+    any two clients with any records, and the scheme's order is `SpeakingOrder.HIDDEN`.
+
+    Attributes:
+        epsilon0: ε₀, above 0, in nats.
     """
 
     epsilon0: float = positive(_LEVEL)
@@ -54,8 +70,12 @@ class PureRandomizer(Checked):
 class ApproximateRandomizer(Checked):
     """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
 
-    If all clients use one that is chosen before the round, the shuffled messages have the same law
-    in every order, so `SpeakingOrder.HIDDEN` may be declared.
+    If all clients use one randomizer that is chosen before the round, the shuffled messages have
+    the same distribution in every order, and `SpeakingOrder.HIDDEN` may be declared.
+
+    Attributes:
+        epsilon0: ε₀, above 0, in nats.
+        delta0: δ₀, strictly between 0 and 1.
     """
 
     epsilon0: float = positive(_LEVEL)
@@ -67,17 +87,17 @@ class ApproximateRandomizer(Checked):
 class NonAdaptiveRandomizer(PureRandomizer):
     """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
 
-    In a shuffle it costs what `PureRandomizer` costs, without a condition on the order of speaking.
+    Its shuffled messages have the bounds of `PureRandomizer`, in any order of speaking.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedVariation(NonAdaptiveRandomizer):
-    """One ε₀-DP randomizer whose output's laws under any two inputs are known to be nearer yet.
+    """One ε₀-DP randomizer with a known bound on the total variation between two inputs.
 
     Attributes:
-        total_variation: τ, how far apart they are at most, in (0, 1]; ε₀ alone bounds it by
-            (e^{ε₀} − 1)/(e^{ε₀} + 1).
+        total_variation: τ, upper bound on the total variation between the output distributions
+            of any two inputs, in (0, 1]; ε₀ alone bounds it by (e^{ε₀} − 1)/(e^{ε₀} + 1).
     """
 
     total_variation: float = 1.0
@@ -90,24 +110,28 @@ class BoundedVariation(NonAdaptiveRandomizer):
 
 @dataclass(frozen=True, slots=True)
 class AttainedVariation(BoundedVariation):
-    """A `BoundedVariation` whose bounds two records attain, so that it has lower bounds too.
+    """A `BoundedVariation` whose ε₀ and τ two records attain, so that lower bounds hold as well.
 
-    Each of the two records has an event of its own that it prefers with e^{ε₀} to 1 and by τ, and
-    every other message is as likely under both. τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
+    For each of the two records there is an event whose probability is e^{ε₀} times, and by τ larger
+    than, its probability under the other record. Every other message is as likely under both.
+    τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
     """
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedMessages(NonAdaptiveRandomizer):
-    """Several messages of a client in a step, each in a shuffle with the others' of its number.
+    """Several messages of a client in a step, the i-th messages of all clients shuffled together.
 
-    They are made one by one by the same randomizer, of one record or of several that change
-    together. What a shuffle of whole answers would show is more than these shuffles show.
+    The same randomizer makes the messages one by one, of one record or of several that change
+    together. These shuffles reveal less than one shuffle of the clients' whole answers would.
 
     Attributes:
         epsilon0: ε₀ of all messages together, ``messages`` times that of ``each``.
-        each: the law of one message.
-        messages: how many there are.
+        each: randomizer of one message.
+        messages: number of messages, at least 1.
+
+    Raises:
+        ParameterError: ``each`` is adaptive or repeated itself, or ``epsilon0`` is not the sum.
     """
 
     each: NonAdaptiveRandomizer = NonAdaptiveRandomizer(1.0)
@@ -117,25 +141,29 @@ class RepeatedMessages(NonAdaptiveRandomizer):
         checks.count(messages=self.messages)
         checks.positive(epsilon0=self.epsilon0)
         if not isinstance(self.each, NonAdaptiveRandomizer) or type(self.each) is type(self):
-            expected = "one randomizer of one message, the same for all clients"
+            expected = "a NonAdaptiveRandomizer of one message"
             raise ParameterError("each", type(self.each).__name__, expected)
         total = self.messages * self.each.epsilon0
         if self.epsilon0 != total:
-            raise ParameterError("epsilon0", self.epsilon0, f"{total}, that of all messages")
+            raise ParameterError("epsilon0", self.epsilon0, f"{total}, messages times that of each")
         plain_numbers(self)
 
     @classmethod
     def of(cls, each: NonAdaptiveRandomizer, messages: int) -> Self:
-        """So many messages of one law."""
+        """A number of messages of one randomizer."""
         return cls(messages * each.epsilon0, each, messages)
 
 
 @asked_randomizer("kary-response", shuffled=3)
 @dataclass(frozen=True, slots=True)
 class KaryResponse(NonAdaptiveRandomizer):
-    """The true one of k categories with probability e^{ε₀}/(e^{ε₀} + k − 1), else any other.
+    """k-ary randomized response: the true category with probability e^{ε₀}/(e^{ε₀} + k − 1).
 
-    With two it is Warner's randomized response.
+    Otherwise it is a uniform one of the other k − 1. With two categories it is Warner's randomized
+    response.
+
+    Attributes:
+        categories: k, at least 2.
     """
 
     categories: int = count("categories, of which a client has one", 2, least=2)
@@ -144,25 +172,31 @@ class KaryResponse(NonAdaptiveRandomizer):
 @asked_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """Hadamard response: a uniform message of one half of all, the value's with e^{ε₀} to 1.
+    """Hadamard response: a value has one half of all messages, each e^{ε₀} times as likely.
 
-    Any two values' halves share a quarter of all messages.
+    The halves of any two values share a quarter of all messages.
     """
 
 
 @asked_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """Sampled-bit randomized response: a uniform coordinate and its bit, true with e^{ε₀} to 1.
+    """Sampled-bit response: a uniform coordinate and its bit, true with odds e^{ε₀} to 1.
 
-    Or one of a uniform pair of messages, of which the client's record prefers one with e^{ε₀} to 1.
+    The class stands for any randomizer that draws a uniform pair of messages and sends one of them,
+    with odds e^{ε₀} to 1 for the one that the client's record prefers.
     """
 
 
 @asked_randomizer("discrete-gaussian")
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianNoise(Checked):
-    """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size."""
+    """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size.
+
+    Attributes:
+        standard_deviation: s, in units of the lattice.
+        sensitivity: largest absolute value of a contribution, at least 1.
+    """
 
     standard_deviation: float = positive(_DEVIATION)
     sensitivity: int = count(_SENSITIVITY, 1)
@@ -171,7 +205,12 @@ class DiscreteGaussianNoise(Checked):
 @asked_randomizer("rounded-gaussian")
 @dataclass(frozen=True, slots=True)
 class RoundedGaussianNoise(Checked):
-    """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size."""
+    """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size.
+
+    Attributes:
+        standard_deviation: that of the noise before rounding, in units of the lattice.
+        sensitivity: largest absolute value of a contribution, at least 1.
+    """
 
     standard_deviation: float = positive(_DEVIATION)
     sensitivity: int = count(_SENSITIVITY, 1)
@@ -179,10 +218,14 @@ class RoundedGaussianNoise(Checked):
 
 @dataclass(frozen=True, slots=True)
 class TableRandomizer:
-    """A mechanism with finitely many outcomes, by their probabilities with and without the client.
+    """A mechanism with finitely many outcomes, given by their probabilities.
 
     Attributes:
-        present, absent: probabilities with and without the client, in one order, shape (outcomes,).
+        present: probabilities of the outcomes with the client, shape (outcomes,).
+        absent: probabilities of the same outcomes without the client, shape (outcomes,).
+
+    Raises:
+        ParameterError: no probabilities that sum to 1, or different numbers of outcomes.
     """
 
     present: Sequence[float]
@@ -214,12 +257,16 @@ _PAIR_MEMBERS = ("second_moment", "q_below", "q_above", "p_below", "p_above")
 
 @dataclass(frozen=True, slots=True)
 class PairRandomizer:
-    """A mechanism by the law of its likelihood ratio.
+    """A mechanism given by the distribution of its likelihood ratio.
 
     Attributes:
         pair: an object with the members of `turnout.accounting.Pair`, such as
             `turnout.accounting.MonotonePair` of two densities.
-        infinity_mass: probability, with the client, of outcomes that are impossible without it.
+        infinity_mass: probability, with the client, of outcomes that are impossible without it,
+            in [0, 1].
+
+    Raises:
+        ParameterError: ``pair`` lacks a member, or ``infinity_mass`` is no probability.
     """
 
     pair: object
@@ -253,13 +300,13 @@ FIXED_RANDOMIZERS = (
     HadamardResponse,
     SampledBitResponse,
 )
-"""The subclasses of `PureRandomizer`, of which there are no others."""
+"""All subclasses of `PureRandomizer`."""
 
 close(*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 
 def is_adaptive(randomizer: Randomizer) -> bool:
-    """Whether the messages before may choose a randomizer, so that a shuffle's order is hidden."""
+    """Whether earlier messages may choose the randomizer, so that a shuffle must hide the order."""
     if isinstance(randomizer, NonAdaptiveRandomizer):
         return False
     return isinstance(randomizer, PureRandomizer | ApproximateRandomizer)

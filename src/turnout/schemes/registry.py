@@ -2,8 +2,8 @@
 
 Each participation is one file of `turnout.schemes.participation`, or a user's own module.
 `register_participation` registers a class, `all_participations` and `participation_class` find it;
-`asked_randomizer` lets questions ask about a randomizer. Plans, the command line and the codec read
-these names.
+`asked_randomizer` gives a randomizer a name in questions. `close` forbids subclasses. Plans, the
+command line and the codec use these names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from turnout.core.errors import ParameterError, UnsupportedError
 if TYPE_CHECKING:
     from turnout.schemes.normal_form import Form
 
-Law = TypeVar("Law", bound=type)
+Kind = TypeVar("Kind", bound=type)
 
 
 class Participation(Protocol):
-    """A participation law: a frozen dataclass that has a normal form.
+    """A participation of clients in steps: a frozen dataclass that has a normal form.
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
     """
@@ -38,13 +38,13 @@ class Participation(Protocol):
         ...
 
     def form(self) -> Form:
-        """The normal form: its blocks of draws."""
+        """Normal form of the participation: its blocks of draws."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A law's names, as `register_participation` takes them."""
+    """Names of a participation, as `register_participation` takes them."""
 
     plan: str
     question: str | None
@@ -54,21 +54,22 @@ class Names:
 
 
 def close(*classes: type[Any]) -> None:
-    """From here on no subclass of these can be made.
+    """Forbid subclasses of these classes from now on.
 
-    Sampler, admissions, accounting and verifier each look up what the type of a spec stands for. A
-    subclass with a meaning of its own would get its parent's from each of them that was not told,
-    so that they disagree in silence. A class that is no subclass is unknown until each is told.
+    Sampler, admissions, accounting and verifier each look up the meaning of an object by its type.
+    Where one of them had no entry for a subclass, it would use the entry of the parent, so that
+    the four could disagree without an error. A class that is no subclass has no entry anywhere,
+    which each of them reports.
 
     Raises:
-        UnsupportedError: by the class statement of a subclass.
+        UnsupportedError: raised later, by the class statement of a subclass.
     """
 
     def refuse(subclass: type[Any]) -> None:
         parent = subclass.__mro__[1].__name__
         raise UnsupportedError(
-            f"{subclass.__name__} cannot be a subclass of {parent}, whose analysis would be taken "
-            "for its own"
+            f"{subclass.__name__} cannot be a subclass of {parent}: the analysis of {parent} would "
+            f"be used for it; write a class without {parent} as a base"
         )
 
     for one in classes:
@@ -85,50 +86,53 @@ def register_participation(
     question: str | None = None,
     rank: int = 100,
     averaged_clients: bool = False,
-) -> Callable[[Law], Law]:
-    """A decorator that registers a frozen dataclass as a participation law.
+) -> Callable[[Kind], Kind]:
+    """Decorator that registers a frozen dataclass as a participation.
 
-    Everything that executes, admits, prices or verifies a law reads its `form` alone, so a law
-    cannot mean one thing to one of them and another to the next. No subclass of it can be made.
+    Sampler, admissions, accounting and verifier read the ``form`` of a participation alone, so it
+    has one meaning for all of them. The class cannot have subclasses.
 
     Args:
-        plan: its word in plans.
-        summary: what it is, in a sentence.
-        question: its word in questions on the command line; without one they do not have it.
+        plan: word for it in plans.
+        summary: description of it in one sentence.
+        question: word for it in questions on the command line; None: not offered there.
         rank: place in lists of participations; those of equal rank are sorted by their words.
         averaged_clients: whether a question may give the number of clients, whose noise hides a
             client's where a release averages noisy updates.
 
     Raises:
-        ParameterError: no frozen dataclass with a `form`, or a name that another law has.
+        ParameterError: the class is no frozen dataclass with a method ``form``, or another
+            participation has its name or its word.
     """
 
-    def register(law: Law) -> Law:
-        settings = getattr(law, "__dataclass_params__", None)
-        if settings is None or not settings.frozen or not hasattr(law, "form"):
-            raise ParameterError("law", law.__name__, "a frozen dataclass that has a form")
+    def register(kind: Kind) -> Kind:
+        settings = getattr(kind, "__dataclass_params__", None)
+        if settings is None or not settings.frozen or not hasattr(kind, "form"):
+            expected = "a frozen dataclass with a method form"
+            raise ParameterError("participation", kind.__name__, expected)
         for other, names in _NAMES.items():
-            if law.__name__ == other.__name__ or plan == names.plan:
-                raise ParameterError("law", law.__name__, "a name that no other law has")
-        _NAMES[law] = Names(plan, question, summary, rank, averaged_clients)
-        close(law)
-        return law
+            if kind.__name__ == other.__name__ or plan == names.plan:
+                expected = "a name that no other participation has"
+                raise ParameterError("participation", kind.__name__, expected)
+        _NAMES[kind] = Names(plan, question, summary, rank, averaged_clients)
+        close(kind)
+        return kind
 
     return register
 
 
 def is_registered(kind: type) -> bool:
-    """Whether a class is a participation law."""
+    """Whether a class is registered as a participation."""
     return kind in _NAMES
 
 
 def participation_names(kind: type) -> Names:
-    """The names of a law's class."""
+    """Names of a registered participation."""
     return _NAMES[kind]
 
 
 def participation_class(name: str) -> type[Any] | None:
-    """The class of a law by its own name, its file loaded if need be; None for other names."""
+    """Participation by the name of its class, its file loaded if needed; None if unknown."""
     module = _modules().get(name)
     if module is not None:
         import_module(module)
@@ -136,7 +140,7 @@ def participation_class(name: str) -> type[Any] | None:
 
 
 def all_participations() -> Mapping[type[Any], Names]:
-    """Every law that is known, those of `turnout.schemes.participation` all loaded."""
+    """All participations with their names, by rank; loads `turnout.schemes.participation`."""
     for module in _modules().values():
         import_module(module)
     return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
@@ -147,15 +151,15 @@ _ASKED: dict[str, tuple[int, Any]] = {}
 
 
 def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked]:
-    """A decorator that lets questions ask about a randomizer.
+    """Decorator that gives a randomizer a name in questions.
 
     Args:
-        name: its word in questions.
-        shuffled: its place in lists of randomizers whose shuffled messages have a price; 0 where
-            they have none.
+        name: word for it in questions.
+        shuffled: place in lists of randomizers whose shuffled messages have an analysis; 0 where
+            none is known.
 
     Raises:
-        ParameterError: a name that another randomizer has.
+        ParameterError: another randomizer has this name.
     """
 
     def register(kind: Asked) -> Asked:
@@ -168,12 +172,12 @@ def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked
 
 
 def asked_randomizers() -> Mapping[str, type[Any]]:
-    """Randomizers of questions by their words: of `turnout.schemes`, or with `priced_as`."""
+    """Randomizers of questions by their words, of `turnout.schemes` or with ``priced_as``."""
     return {name: kind for name, (_, kind) in _ASKED.items()}
 
 
 def shuffled_randomizers() -> list[str]:
-    """The words of those whose shuffled messages have a price."""
+    """Words of the randomizers whose shuffled messages have an analysis, in order of place."""
     places = {name: place for name, (place, _) in _ASKED.items() if place}
     return sorted(places, key=places.__getitem__)
 
@@ -181,10 +185,11 @@ def shuffled_randomizers() -> list[str]:
 @cache
 def _modules() -> dict[str, str]:
     """Modules of the participations by the names of their classes: check_in has CheckIn."""
-    laws = import_module("turnout.schemes.participation")
-    found = [module.name for module in pkgutil.iter_modules(laws.__path__)]
-    return {_camel(name): f"{laws.__name__}.{name}" for name in found}
+    package = import_module("turnout.schemes.participation")
+    found = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return {_camel(name): f"{package.__name__}.{name}" for name in found}
 
 
 def _camel(name: str) -> str:
+    """Name of a class by the name of its file."""
     return re.sub(r"(?:^|_)(\w)", lambda match: match[1].upper(), name)

@@ -1,8 +1,9 @@
-"""Schemes: what accounting, sampling, protocol and verification must agree on.
+"""Schemes: the object that accounting, sampling, protocol and verification agree on.
 
-`Scheme` joins a randomizer, a participation, a release rule and a relation; `shuffled` builds one
-whose messages pass a shuffler, which hides who sent what. The relation has no default: a number
-without relation, privacy unit and trust model is no guarantee.
+`Scheme` joins a randomizer, a participation, a release rule and a relation. `shuffled` builds a
+scheme whose messages pass a shuffler, which hides who sent what; `Shuffle`, `SubsampledShuffle` and
+`SelfSamplingShuffle` hold its settings. The relation has no default: a number without relation,
+privacy unit and trust model is no guarantee.
 """
 
 from __future__ import annotations
@@ -27,67 +28,68 @@ from turnout.schemes.registry import Participation, all_participations, is_regis
 
 
 class Relation(StrEnum):
-    """Which two worlds an adversary must not tell apart."""
+    """Neighbouring relation: the two data sets that an adversary must not tell apart."""
 
     ADD_REMOVE = "add-remove"
-    """The client was never there."""
+    """The client's record is in one data set and not in the other."""
     ZERO_OUT = "zero-out"
-    """The client takes part with the null record (a zero update)."""
+    """In one of them the client takes part with the null record, whose update is zero."""
     REPLACE_ONE = "replace-one"
-    """The client's record is another one."""
+    """The client has different records in the two data sets."""
 
 
 class PrivacyUnit(StrEnum):
-    """The unit of privacy: the meaning of "one record"."""
+    """Unit of privacy: what the neighbouring relation adds, removes or replaces."""
 
     CLIENT = "client"
-    """Everything that one client holds; the client draws when it takes part, with all of it."""
+    """All data of one client, which draws its steps once for all of them."""
     EXAMPLE = "example"
-    """One record, which draws by itself when it takes part and is clipped by itself.
+    """One record, which draws its own steps and is clipped on its own.
 
-    Where one draw stands for all records of a client, the others betray when a record took part:
-    no amplification is left, and this is not the unit of such a scheme.
+    It is not the unit of a scheme in which all records of a client share one draw: there the other
+    records reveal when a record takes part, so no amplification is left.
     """
 
 
 class TrustModel(StrEnum):
-    """The parties that the client must trust for the guarantee to hold."""
+    """Trust model: the parties that a client must trust for the guarantee to hold."""
 
     CENTRAL = "central"
     """A coordinator that sees updates and check-in times and adds or guards the noise."""
     LOCAL = "local"
-    """Nobody: each message is private on its own."""
+    """No other party: each message is private on its own."""
     SHUFFLED = "shuffled"
     """A shuffler that hides who sent what."""
 
 
 class SpeakingOrder(StrEnum):
-    """The knowledge of who sends which message of a shuffled round.
+    """Whether an adversary knows which client sends which message of a shuffled round.
 
-    Bounds for randomizers that earlier messages may choose hold for `HIDDEN` alone: who is known to
-    speak first can be singled out by what later clients are asked (docs/errata.md has numbers). One
-    randomizer that all clients use and that is chosen before the round needs no such condition.
+    Bounds for randomizers that earlier messages may choose hold for `HIDDEN` alone: a client that
+    is known to speak first can be singled out by the randomizers of later clients (numbers in
+    docs/errata.md). One randomizer that is chosen before the round and used by all clients needs no
+    such condition.
     """
 
     HIDDEN = "hidden"
-    """Uniform, and unknown to the adversary and to whoever chooses the next randomizer."""
+    """Uniform, and unknown to the adversary and to the party that chooses the next randomizer."""
     KNOWN = "known"
-    """Anything else: order of arrival, or a server that addresses clients one after the other."""
+    """Any other order, such as order of arrival or the order in which a server asks clients."""
 
 
 class ReleaseRule(StrEnum):
-    """The release rule: how a step turns check-ins into one public model change.
+    """Release rule: how a step turns the updates of its check-ins into one public model change.
 
-    Guarantees (docs/design/protocols.md derives what each is worth):
+    Guarantees, with C the clip norm (docs/design/protocols.md derives their privacy):
         AGGREGATED: the sum of all clipped updates plus one Gaussian, divided by the *public
-            expected* number of check-ins; noise is released even when nobody came. A client
-            moves the release by at most C when it is added, removed or zeroed out.
-        ONE_CLIENT: Algorithm 1 of the check-in paper. One of those who checked in, drawn
-            uniformly, sends a noisy update; a dummy (zero) update with noise when nobody
-            came. It may displace somebody else's update, so adding a client moves the
-            release by up to 2C.
-        AVERAGED: Algorithm 2. The average of the noisy updates of all who came; the step is
-            skipped when nobody came. The adversary learns the *counts*.
+            expected* number of check-ins. A step without check-ins releases noise. Adding,
+            removing or zeroing out a client moves the sum by at most C.
+        ONE_CLIENT: Algorithm 1 of the check-in paper. One uniform client of those that checked in
+            sends a noisy update; a step without check-ins releases a zero update with noise.
+            An added client may replace another client's update, so it moves the release by up
+            to 2C.
+        AVERAGED: Algorithm 2. The average of the noisy updates of all check-ins; a step without
+            check-ins is skipped. The adversary learns the *number* of check-ins.
     """
 
     AGGREGATED = "aggregated"
@@ -96,12 +98,12 @@ class ReleaseRule(StrEnum):
 
     @property
     def asks_one(self) -> bool:
-        """Whether one of those who checked in is asked for an update, and not all."""
+        """Whether one of the clients that checked in sends an update, and not all of them."""
         return self is ReleaseRule.ONE_CLIENT
 
     @property
     def shows_counts(self) -> bool:
-        """Whether a release tells how many came."""
+        """Whether a release reveals the number of check-ins."""
         return self is ReleaseRule.AVERAGED
 
 
@@ -110,21 +112,25 @@ _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A scheme as mathematics: randomizer, participation law, release, relation, unit and trust.
+    """A scheme as mathematics: randomizer, participation, release, relation, unit and trust.
 
     Attributes:
-        relation: the neighbouring relation, by its member or its exact word, like release, unit
-            and trust; it is held as the member. No default, on purpose.
-        population: clients there are, the protected one among them, who all follow the protocol;
-            None where nobody knows. Only what other clients' messages hide rests on it.
-        order: who may know which client sends which shuffled message, or its name; None where it
-            is not declared. Only randomizers that earlier messages may choose rest on it: without
-            `SpeakingOrder.HIDDEN` their shuffled messages have no price.
+        randomizer: randomizer of one contribution.
+        participation: steps in which each client takes part.
+        relation: neighbouring relation, a member or its exact word; held as the member. It has no
+            default. Likewise release, unit and trust, which have one.
+        release: rule by which a step releases a model change.
+        unit: unit of privacy.
+        trust: parties that a client must trust.
+        population: number of clients, all of whom follow the protocol, the protected client
+            included; None if unknown. Amplification by other clients' messages needs it.
+        order: whether an adversary knows which client sends which shuffled message, a member or
+            its word; None if not declared. Shuffled messages whose randomizer earlier messages may
+            choose have a guarantee with `SpeakingOrder.HIDDEN` alone.
 
     Raises:
-        ParameterError: a word that is no member, naming those there are; an object of a class that
-            is no randomizer of `turnout.schemes` and no registered law; another population than the
-            law's own.
+        ParameterError: a word that is no member; a randomizer that is none of `turnout.schemes`; a
+            participation that is not registered; a population other than the participation's.
     """
 
     randomizer: Randomizer
@@ -136,7 +142,7 @@ class Scheme:
     population: int | None = None
     order: SpeakingOrder | None = None
 
-    if TYPE_CHECKING:  # members or their words go in, members come out
+    if TYPE_CHECKING:  # takes members or their words, holds members
 
         def __init__(  # noqa: PLR0917
             self,
@@ -166,7 +172,7 @@ class Scheme:
 
 
 def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
-    """The error about an object of none of the classes."""
+    """Error about an object of none of the known classes."""
     names = ", ".join(kind.__name__ for kind in known)
     return ParameterError(name, value, f"an object of one of {names}")
 
@@ -184,13 +190,13 @@ def shuffled(
     rate: float | None = None,
     order: SpeakingOrder | str | None = None,
 ) -> Scheme:
-    """The scheme of clients who send one message a round through a shuffler, under replace-one.
+    """Scheme of clients that send one message a round through a shuffler, under replace-one.
 
     Args:
         randomizer: of one message.
-        clients: clients there are, all of whom follow the protocol.
-        rounds: rounds, each of which is shuffled afresh.
-        sampled: clients who send in a round, a uniform subset; all if not given.
+        clients: number of clients, all of whom follow the protocol.
+        rounds: number of rounds, each of which is shuffled afresh.
+        sampled: number of clients that send in a round, a uniform subset; all if not given.
         rate: probability with which each client, independently, sends in a round.
         order: who may know which client sends which message. By default it is hidden where earlier
             messages may choose the randomizer, and the guarantee then lists it as an assumption.
@@ -230,11 +236,11 @@ class _Shuffled(Checked):
         order: SpeakingOrder | str | None
 
         def participation(self) -> Participation:
-            """Participation of the clients, one step for each round."""
+            """Participation of the clients; a step is a round."""
             ...
 
     def scheme(self, randomizer: Randomizer) -> Scheme:
-        """Scheme of the shuffled messages, in a hidden order where it matters and none is given."""
+        """Scheme of the shuffled messages; a hidden order is assumed where one is needed."""
         order = self.order
         if order is None and is_adaptive(randomizer):
             order = SpeakingOrder.HIDDEN
@@ -292,7 +298,7 @@ class SelfSamplingShuffle(_Shuffled):
     order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)
 
     def participation(self) -> Participation:
-        """Participation of each client in each round by a coin of its own."""
+        """Participation of each client in each round by its own coin."""
         from turnout.schemes.participation.self_sampling import SelfSampling
 
         return SelfSampling(self.rate, self.rounds)
@@ -307,7 +313,7 @@ SHUFFLES: Mapping[str, type[Shuffle | SubsampledShuffle | SelfSamplingShuffle]] 
 
 
 def shuffle_of(scheme: Scheme) -> Shuffle | SubsampledShuffle | SelfSamplingShuffle | None:
-    """Shuffle whose scheme this is, whatever its randomizer; None for any other scheme."""
+    """Shuffle that a scheme is made of, without its randomizer; None for any other scheme."""
     if scheme.trust is not TrustModel.SHUFFLED or scheme.population is None:
         return None
     from turnout.schemes.participation.every_step import EveryStep

@@ -105,7 +105,7 @@ def shuffled_blocks(
     # A uniform subset, or self-sampling.
     if isinstance(draw, Cohort):
         return _subsampled(randomizer, draw, rounds)
-    if isinstance(draw, Bernoulli) and draw.unseen:
+    if isinstance(draw, Bernoulli) and draw.hidden:
         return _self_sampling(randomizer, draw, clients, rounds)
     raise UnsupportedError(
         f"no analysis of shuffled messages is known under {type(scheme.participation).__name__}, "

@@ -1,1 +1,1 @@
-"""Participation laws, one a file: what a law is called, its parameters and its normal form."""
+"""Participations, one a file: name, parameters and normal form of each."""

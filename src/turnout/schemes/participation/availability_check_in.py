@@ -1,4 +1,4 @@
-"""Windows cut from a trace of availability."""
+"""Availability check-in: one uniform step among those of a trace, in each window."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from turnout.schemes.registry import register_participation
 
 @register_participation(
     "availability",
-    "In each window each client draws among the steps in which a trace saw it available.",
+    "In each window each client draws among the steps in which a trace shows it as available.",
     rank=9,
 )
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityCheckIn:
-    """Windows cut from a trace of when each client really was available.
+    """Check-ins in the steps in which a recorded trace shows a client as available.
 
-    The run's ``steps`` steps are cut into consecutive windows of ``window`` steps (the last
-    may be shorter). In each window a client draws uniformly among *its own* available steps in
-    it; without any it does not come.
+    The run's ``steps`` steps are divided into consecutive windows of ``window`` steps; the last
+    one may be shorter. In each window a client draws uniformly among *its own* available steps in
+    this window; without any it does not take part.
 
     Guarantee: in each window each client with ``a ≥ 1`` available steps takes part in exactly
     one of them, uniform, with probability ``probability``; with none, in none.
 
     Attributes:
-        available: bool array of shape (clients, steps). Unknown must be settled before this
-            point: a step counts as available only where that is known.
-        window: steps a window.
-        probability: chance of coming at all, per window.
+        available: whether a client is available in a step, bool, shape (clients, steps); False
+            where the trace does not say.
+        window: steps of a window.
+        probability: probability of taking part at all, per window.
+
+    Raises:
+        ParameterError: ``available`` is no such array, or a value outside its domain.
     """
 
     available: np.ndarray = field(repr=False)
     window: int = count("steps a window")
-    probability: float = chance("chance of coming at all, per window", 1.0)
+    probability: float = chance("chance of taking part at all, per window", 1.0)
 
     def __post_init__(self) -> None:
         available: object = self.available
@@ -48,7 +51,7 @@ class AvailabilityCheckIn:
             raise ParameterError("available", available, expected)
         if available.ndim != 2 or available.dtype != np.bool_:
             raise ParameterError("available", (available.dtype, available.shape), expected)
-        own = available.copy()  # what was priced must not change under the sampler
+        own = available.copy()  # accounting and sampler must see the same array
         own.setflags(write=False)
         object.__setattr__(self, "available", own)
         check_parameters(self)
@@ -56,7 +59,7 @@ class AvailabilityCheckIn:
 
     @property
     def population(self) -> int:
-        """Clients in the trace."""
+        """Number of clients in the trace."""
         return self.available.shape[0]
 
     @property
@@ -66,7 +69,7 @@ class AvailabilityCheckIn:
 
     @property
     def windows(self) -> int:
-        """Windows, the last of which may be shorter."""
+        """Number of windows, the last of which may be shorter."""
         return -(-self.steps // self.window)
 
     def window_sizes(self) -> np.ndarray:
@@ -74,11 +77,11 @@ class AvailabilityCheckIn:
         return OneOfOwn(self.available, self.window).block_sizes()
 
     def form(self) -> Form:
-        """One of the client's own steps of each window."""
+        """Normal form: one uniform step among the client's own steps in each window."""
         return Form.of(OneOfOwn(self.available, self.window, self.probability))
 
     def part(
         self, clients: slice | Sequence[int] = slice(None), steps: int | None = None
     ) -> AvailabilityCheckIn:
-        """The law of some of the clients, or of the first steps."""
+        """Participation of some of the clients, or in the first ``steps`` steps."""
         return replace(self, available=self.available[clients, :steps])

@@ -1,4 +1,4 @@
-"""Random check-in."""
+"""Random check-in: one uniform step in each window."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CheckIn(Checked):
 
     window: int = count("steps a window")
     windows: int = count("windows of the run", 1, repeats=True)
-    probability: float = chance("chance of coming at all, per window", 1.0)
+    probability: float = chance("chance of taking part at all, per window", 1.0)
 
     @property
     def steps(self) -> int:
@@ -35,5 +35,5 @@ class CheckIn(Checked):
         return self.window * self.windows
 
     def form(self) -> Form:
-        """One step of each window."""
+        """Normal form: one uniform step in each window."""
         return Form.of(OneOf(self.window, self.probability), self.windows)

@@ -1,4 +1,4 @@
-"""Every step."""
+"""Every step: full participation, without amplification."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class EveryStep(Checked):
     steps: int = count("steps of the run", plan_default=1, repeats=True)
 
     def form(self) -> Form:
-        """A step without chance, so many times."""
+        """Normal form: one block of one step, in which every client takes part, for each step."""
         return Form.of(Always(), self.steps)

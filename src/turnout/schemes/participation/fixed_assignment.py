@@ -1,4 +1,4 @@
-"""A slot that is kept."""
+"""Fixed assignment: one uniform step of a window, kept in every epoch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class FixedAssignment(Checked):
     draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
     consecutive windows. So the number of clients in a slot is random, and some may be empty.
 
-    A data loader that shuffles is not this, whether it reuses its permutation or draws it afresh:
-    it deals records without replacement into batches of one size, so that the others' batches
-    tell a record's own (docs/which-guarantee.md; `EveryStep` of as many steps as it has epochs
-    holds).
+    A data loader that shuffles is something else, with one permutation for all epochs or a new one
+    for each: it deals records into batches of one size without replacement, so the batches of all
+    other records determine a record's own batch. For it, `EveryStep` with one step an epoch holds
+    (docs/which-guarantee.md).
     """
 
     window: int = count("steps an epoch")
     epochs: int = count("epochs of the run, in each of which a client keeps its step")
-    probability: float = chance("chance of coming at all, in the whole run", 1.0)
+    probability: float = chance("chance of taking part at all, in the whole run", 1.0)
 
     @property
     def steps(self) -> int:
@@ -39,5 +39,5 @@ class FixedAssignment(Checked):
         return self.window * self.epochs
 
     def form(self) -> Form:
-        """One block: a step of the window, kept in every epoch."""
+        """Normal form: one block, a step of the window that is kept in every epoch."""
         return Form.of(Kept(OneOf(self.window, self.probability), self.epochs))

@@ -1,4 +1,4 @@
-"""Sampling without replacement."""
+"""Sampling without replacement: a uniform subset of fixed size in each step."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class FixedSize(Checked):
-    """Guarantee: each step serves ``size`` of ``population`` clients, a uniform subset, afresh."""
+    """Guarantee: each step serves a new uniform subset of ``size`` of ``population`` clients."""
 
     size: int = count("clients a step", at_most="population")
     population: int = count()
     steps: int = count("steps of the run", repeats=True)
 
     def form(self) -> Form:
-        """A uniform subset of the clients a step."""
+        """Normal form: a uniform subset of the clients in each step."""
         return Form.of(Cohort(self.size, self.population), self.steps)

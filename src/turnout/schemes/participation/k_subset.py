@@ -1,4 +1,4 @@
-"""Several steps of a window."""
+"""K-subset: several uniform steps of each window."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class KSubset(Checked):
-    """Guarantee: in each of ``windows`` windows of ``window`` steps each client takes part in
-    exactly ``picks`` different steps, a uniform subset.
+    """Participation in a uniform subset of the steps of each window.
+
+    Guarantee: in each of ``windows`` windows of ``window`` steps each client takes part in exactly
+    ``picks`` different steps, a uniform subset; draws of different windows are independent.
     """
 
     window: int = count("steps a window")
@@ -31,5 +33,5 @@ class KSubset(Checked):
         return self.window * self.windows
 
     def form(self) -> Form:
-        """So many steps of each window."""
+        """Normal form: a uniform subset of ``picks`` steps in each window."""
         return Form.of(KOf(self.window, self.picks), self.windows)

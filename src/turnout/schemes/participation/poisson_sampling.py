@@ -1,4 +1,4 @@
-"""Poisson sampling by the server."""
+"""Poisson sampling: the server draws each client in each step with one probability."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from turnout.schemes.registry import register_participation
 class PoissonSampling(Checked):
     """Guarantee: in each step each client takes part with probability ``rate``, independently.
 
-    The server draws who comes.
+    The server makes the draws.
     """
 
     rate: float = chance("chance of a client in a step")
     steps: int = count("steps of the run", repeats=True)
 
     def form(self) -> Form:
-        """One Bernoulli draw of the server a step."""
+        """Normal form: one Bernoulli draw of the server in each step."""
         return Form.of(Bernoulli(self.rate), self.steps)

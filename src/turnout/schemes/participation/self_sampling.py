@@ -1,4 +1,4 @@
-"""Client-side Poisson sampling."""
+"""Self-sampling: each client draws in each step with one probability, by its own coin."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from turnout.schemes.registry import register_participation
 
 @register_participation(
     "self-sampling",
-    "In each round each client comes with probability ``rate``, by a draw of its own.",
+    "In each round each client takes part with probability ``rate``, by a draw of its own.",
     rank=3,
 )
 @dataclass(frozen=True, slots=True)
 class SelfSampling(Checked):
-    """Guarantee: in each round each client comes with probability ``rate``, independently.
+    """Guarantee: in each round each client takes part with probability ``rate``, independently.
 
-    The law of `PoissonSampling`, but the client draws its own coin, so no server needs to
-    address it.
+    The distribution is that of `PoissonSampling`, but each client draws its own coin, so no server
+    needs to address it.
     """
 
     rate: float = chance("chance of a client in a round")
     steps: int = count("steps of the run", repeats=True)
 
     def form(self) -> Form:
-        """One Bernoulli draw of the client a step."""
-        return Form.of(Bernoulli(self.rate, unseen=True), self.steps)
+        """Normal form: one hidden Bernoulli draw of the client in each step."""
+        return Form.of(Bernoulli(self.rate, hidden=True), self.steps)

@@ -1,4 +1,4 @@
-"""Sliding windows."""
+"""Sliding windows: each client has its own window, which begins when the client wakes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class SlidingWindow(Checked):
-    """Check-in paper §4.2: every client has a window of its own, and windows slide.
+    """Check-ins in windows that begin at a different slot for each group of clients.
 
-    Time slots are 0 … ``slots − 1``. Client j wakes at slot ⌊j / clients_per_slot⌋ and draws
-    one uniform slot among the next ``window`` ones. The first ``window − 1`` slots are the
-    warm-up: nothing is released then, and who drew one of them is not served; nor is who drew
-    a slot past the end. Step 0 of the run is slot ``window − 1``.
+    Time slots are 0 … ``slots − 1``. Client j wakes at slot ⌊j / clients_per_slot⌋ and draws one
+    uniform slot among the next ``window`` slots. The first ``window − 1`` slots are the warm-up:
+    nothing is released in them, and a client that draws one of them, or a slot past the end, does
+    not take part. Step 0 of the run is slot ``window − 1``.
+
+    Source: the check-in paper, §4.2.
 
     Guarantee: each client takes part at most once, and in any given slot of its window with
     probability at most 1 / ``window``.
@@ -35,35 +37,45 @@ class SlidingWindow(Checked):
 
     @property
     def steps(self) -> int:
-        """Steps that release something: slots after the warm-up."""
+        """Steps of the run: the slots after the warm-up, each with a release."""
         return self.slots - self.window + 1
 
     @property
     def population(self) -> int:
-        """Clients who wake during the run."""
+        """Number of clients that wake during the run."""
         return self.slots * self.clients_per_slot
 
     def form(self) -> Form:
-        """One slot of the client's own window."""
+        """Normal form: one uniform slot of the client's own window."""
         return Form.of(Staggered(self.window, self.slots, self.clients_per_slot))
 
     @classmethod
     def planned(cls, population: int, window: int, clients_per_slot: int) -> SlidingWindow:
-        """The law of a plan; all clients wake during the run."""
+        """Participation of a plan's run, during which all clients wake.
+
+        Args:
+            population: number of clients.
+            window: slots of a client's window.
+            clients_per_slot: clients that wake at each slot, a divisor of ``population``.
+
+        Raises:
+            ParameterError: ``clients_per_slot`` is no divisor, or ``window`` is larger than the
+                number of slots.
+        """
         slots, rest = divmod(population, clients_per_slot)
         if rest:
             expected = f"a divisor of the number of clients, {population}"
             raise ParameterError("clients_per_slot", clients_per_slot, expected)
         if window > slots:
-            expected = f"at most {slots}, the slots in which {population} clients wake"
+            expected = f"at most {slots}, the number of slots in which {population} clients wake"
             raise ParameterError("window", window, expected)
         return cls(window, slots, clients_per_slot)
 
     @classmethod
     def asked(cls, window: int, clients_per_slot: int) -> SlidingWindow:
-        """The law of a question, whose guarantee is that of one client's own window.
+        """Participation of a question, in the shortest run that releases a client's whole window.
 
-        The run must be so long that somebody's whole window is released: 2·window − 1 slots,
-        warm-up included.
+        The run has 2·window − 1 slots, warm-up included. Its guarantee is that of one window, which
+        is the same in every longer run.
         """
         return cls.planned(2 * window - 1, window, clients_per_slot)
