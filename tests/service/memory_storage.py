@@ -119,7 +119,7 @@ class MemoryTransaction:
     def arrived(self, step):
         return np.array([row.client for row in self.participations(step)], dtype=np.int64)
 
-    def turns(self):
+    def participation_counts(self):
         used = sorted(self.t.turns.items())
         return tuple(np.array(column, dtype=np.int64) for column in zip(*used, strict=True)) or (
             np.zeros(0, np.int64),

@@ -63,7 +63,9 @@ class Author:
             last = reads.last_release()
             self._head = last.record.head if last else START
             self._clients = reads.invited()
-            self._turns = dict(zip(*(part.tolist() for part in reads.turns()), strict=True))
+            self._turns = dict(
+                zip(*(part.tolist() for part in reads.participation_counts()), strict=True)
+            )
             self._here = reads.arrived(self._head.steps).tolist()
             self._answered = {
                 p.client for p in reads.participations(self._head.steps) if p.digest is not None

@@ -125,9 +125,9 @@ def _is_whole(raw: apsw.Connection) -> bool:
 class HastyWriter(Writer):
     """Acknowledges before the commit: wrong, and must be found out."""
 
-    def _carried_out(self, batch: list[Any]) -> list[Any]:
+    def _run_jobs(self, batch: list[Any]) -> list[Any]:
         if batch[0].alone:
-            return super()._carried_out(batch)
+            return super()._run_jobs(batch)
         with self._storage.transaction() as transaction:
             for queued in batch:
                 if queued.future.set_running_or_notify_cancel():
@@ -278,4 +278,4 @@ def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Stor
     for name, data in files.items():
         (folder / name).write_bytes(data)
     layer.log.clear()
-    return sqlite.opened(folder / FILE, serving=True, vfs=NAME)
+    return sqlite.open_sqlite(folder / FILE, serving=True, vfs=NAME)

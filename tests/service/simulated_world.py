@@ -317,7 +317,7 @@ class World:
                 pass
         with self.storage.snapshot(whole=True) as view:
             releases = [view.release_at(step) for step in range(self.participation.steps)]
-            promise(not view.turns()[0].size, "turns outlive the task")
+            promise(not view.participation_counts()[0].size, "turns outlive the task")
         everybody = self.came
         promise(all(r is not None for r in releases), "a step was not released")
         promise(not self.storage.committed.bodies, "updates outlive the task")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from turnout.service.storage.writer import Promised, Settled
+from turnout.service.storage.writer import AnswerQueue, JobFuture
 
 
 def in_a_thread(job):
@@ -16,9 +16,9 @@ def in_a_thread(job):
 
 def test_answers_of_one_commit_wake_the_loop_once():
     async def main():
-        settled, calls = Settled(), []
+        settled, calls = AnswerQueue(), []
         loop = asyncio.get_running_loop()
-        call, promised = loop.call_soon_threadsafe, [Promised(settled) for _ in range(5)]
+        call, promised = loop.call_soon_threadsafe, [JobFuture(settled) for _ in range(5)]
         loop.call_soon_threadsafe = lambda *told: calls.append(1) or call(*told)
 
         def committed():
@@ -32,7 +32,7 @@ def test_answers_of_one_commit_wake_the_loop_once():
         with pytest.raises(ValueError, match="no"):
             await promised[4].answer
         assert len(calls) == 1
-        later = Promised(settled)
+        later = JobFuture(settled)
         in_a_thread(lambda: later.set_result("later"))
         assert await later.answer == "later"
         assert len(calls) == 2
@@ -42,7 +42,7 @@ def test_answers_of_one_commit_wake_the_loop_once():
 
 def test_a_job_that_nobody_waits_for_does_not_run_and_one_that_ran_harms_nobody():
     async def main():
-        early, late = Promised(Settled()), Promised(Settled())
+        early, late = JobFuture(AnswerQueue()), JobFuture(AnswerQueue())
         early.answer.cancel()
         assert not early.set_running_or_notify_cancel()
         assert early.cancelled()

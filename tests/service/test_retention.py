@@ -105,7 +105,7 @@ def test_files_of_a_finished_task_identify_nobody(tmp_path):
 
 def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, mutate):
     """The negative control: rows as they were kept before, (step, client, digest)."""
-    forget = Transaction._forget
+    forget = Transaction._delete_participants
 
     def kept(self, step):
         create = "CREATE TABLE IF NOT EXISTS kept (client INTEGER, step INTEGER, digest BLOB)"
@@ -113,7 +113,7 @@ def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, mutate):
         self._changed("INSERT INTO kept SELECT client, step, digest FROM check_ins")
         forget(self, step)
 
-    mutate(Transaction, "_forget", kept)
+    mutate(Transaction, "_delete_participants", kept)
     with folder_of(tmp_path) as folder:
         task, running, afterwards = finished(folder)
     for finding in (running, afterwards):

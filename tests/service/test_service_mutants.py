@@ -406,7 +406,10 @@ FORGETFUL = {
     "ForgetsLaterTurns": {"take_turns": _counts_one_turn},
     "ClearsTurnsEarly": {"take_turns": _clears_turns_at_each_release},
     "KeepsTurnsForEver": {"take_turns": _keeps_turns_for_ever},
-    "CountsTwiceAfterARestart": {"turns": _loses_turns, "check_in": _looks_at_no_quota},
+    "CountsTwiceAfterARestart": {
+        "participation_counts": _loses_turns,
+        "check_in": _looks_at_no_quota,
+    },
 }
 
 

@@ -44,7 +44,7 @@ def refused(name, capsys):
         ("locked", "postgres", "no password supplied"),
         ("locked:{right}", "nowhere", 'database "nowhere" does not exist'),
         ("nobody:{right}", "postgres", 'role "nobody" does not exist'),
-        ("locked:{right}", "postgres", "permission denied: the user may use no schema"),
+        ("locked:{right}", "postgres", "permission denied: the user may not use any schema"),
     ],
 )
 def test_postgres_says_what_failed_and_no_password(locked, capsys, user, database, said):
@@ -78,9 +78,9 @@ def test_postgres_says_what_a_user_may_not_do(locked, postgres_url):
         ("postgresql:///x?service=nowhere&password=s3cret", 'service "nowhere" not found'),
         ("postgresql://me:s3@cret@127.0.0.1/x", "write @ as %40"),
         ("postgresql://me:12/s3cret@127.0.0.1/x", "/ as %2F"),
-        ("postgresql://me:s3cret%zz@127.0.0.1/x", "none that libpq takes"),
-        ("postgresql://127.0.0.1/x?pasword=s3cret", "none that libpq takes"),
-        ("host=127.0.0.1 password=s3cret", "a database is a file, or postgresql://"),
+        ("postgresql://me:s3cret%zz@127.0.0.1/x", "libpq does not accept"),
+        ("postgresql://127.0.0.1/x?pasword=s3cret", "libpq does not accept"),
+        ("host=127.0.0.1 password=s3cret", "is a file's path, or postgresql://"),
     ],
 )
 def test_an_address_is_refused_without_its_password(address, said, capsys):

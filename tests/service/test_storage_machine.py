@@ -202,7 +202,7 @@ class StorageMachine(RuleBasedStateMachine):
             assert dict(reads.bodies(step)) == self.bodies
             asked = reads.asked(step)
             assert (None if asked is None else asked.tolist()) == self.asked
-            found, used = reads.turns()
+            found, used = reads.participation_counts()
             assert dict(zip(found.tolist(), used.tolist(), strict=True)) == self.turns
             for over in range(step):
                 assert reads.arrived(over).size == 0

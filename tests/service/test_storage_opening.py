@@ -75,7 +75,8 @@ def unlocked(url: str, table: str, verb: str) -> str:
 
 def opened(url: str, scripts: tuple[str, ...], *, serving: bool = True) -> Storage:
     module = postgres if url.startswith("postgres") else sqlite
-    return module.opened(url, serving=serving, scripts=scripts)
+    open_database = sqlite.open_sqlite if module is sqlite else postgres.open_postgres
+    return open_database(url, serving=serving, scripts=scripts)
 
 
 def first(url: str) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ def test_what_is_of_an_open_step_or_block_is_not_changed_or_deleted(url):
     run(url, "DELETE FROM bodies WHERE step = 0")
     again = served(url)
     with again.snapshot() as reads:
-        assert reads.turns()[0].tolist() == [1]
+        assert reads.participation_counts()[0].tolist() == [1]
         assert reads.arrived(1).tolist() == [2]
     again.close()
 
@@ -374,7 +375,7 @@ def test_who_came_is_read_without_the_updates(path):
     with storage.snapshot() as reads:
         reads._connection = type("Spy", (), {"rows": staticmethod(rows)})
         assert list(reads.participations(0)) == reads.arrived(0).tolist() == []
-        assert reads.turns()[0].size == 0
+        assert reads.participation_counts()[0].size == 0
     assert len(asked) == 3
     assert not any("bodies" in sql for sql in asked)
     storage.close()

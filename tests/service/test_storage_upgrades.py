@@ -20,7 +20,8 @@ SECOND = "CREATE TABLE second_edition (x INTEGER); DROP TABLE notes"
 def upgraded(url: str, *, serving: bool) -> Storage:
     """The database with the synthetic migration."""
     module, dialect = (postgres, "postgres") if url.startswith("postgres") else (sqlite, "sqlite")
-    return module.opened(url, serving=serving, scripts=(*migrations(dialect), SECOND))
+    open_database = sqlite.open_sqlite if module is sqlite else postgres.open_postgres
+    return open_database(url, serving=serving, scripts=(*migrations(dialect), SECOND))
 
 
 def run(url: str, sql: str, *values: object) -> list[tuple[object, ...]]:

@@ -323,7 +323,9 @@ class Engine:
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
         """The protocol's coordinator before a step, with the participations in its block."""
         return self.charter.coordinator(
-            first_step=step, mechanism_state=self._releases.mechanism_state, used=view.turns()
+            first_step=step,
+            mechanism_state=self._releases.mechanism_state,
+            used=view.participation_counts(),
         )
 
     def _resume_step(self, view: Transaction) -> None:

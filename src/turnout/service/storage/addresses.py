@@ -1,6 +1,6 @@
-"""Addresses of databases: which kind one names, and what of it may be shown.
+"""Addresses of databases: their kinds, and their public part.
 
-`place_of` leaves out what is secret; messages, logs and head files show nothing else.
+`place_of` is an address without its secrets; messages, logs and head files show nothing else.
 """
 
 from __future__ import annotations
@@ -12,34 +12,38 @@ from turnout.core.errors import StorageError
 
 POSTGRES = ("postgresql://", "postgres://")
 _PLACE = ("host", "hostaddr", "port", "dbname", "service")
-"""The parts of a Postgres address that name the database."""
+"""Options of a Postgres address that name the database."""
 _WORDS = re.compile(r"\s*\w+\s*=")
 
 
 def require_address(name: str) -> None:
-    """Refuse an address in libpq's words, ``host=… password=…``, which is neither kind.
+    """Refuse an address of libpq's keywords, ``host=… password=…``.
 
     Raises:
-        StorageError: it is one.
+        StorageError: ``name`` is such an address.
     """
     if _WORDS.match(name):
-        raise StorageError("a database is a file, or postgresql://USER@HOST/DATABASE")
+        raise StorageError(
+            "the address of a database is a file's path, or postgresql://USER@HOST/DATABASE"
+        )
 
 
 def place_of(name: str) -> str:
-    """The name of a database without a user, a password and options: what may be shown.
+    """Public part of a database's address, without user, password and options.
 
     Raises:
-        StorageError: user or password cannot be told from the rest of the address.
+        StorageError: user and password cannot be separated from the rest of the address.
 
     >>> place_of("postgresql://me:secret@db.example.org:5432/turnout?sslmode=require")
     'postgresql://db.example.org:5432/turnout'
     """
     if not name.startswith(POSTGRES):
         return name
-    # As libpq reads it: what is before the first @, if no slash is before that.
+    # User and password, in libpq's reading: all before the first @, if no slash comes earlier.
     address, _, options = re.sub(r"^\w+://(?:[^@/]*@)?", "", name).partition("?")
     if "@" in address:
-        raise StorageError("in the address of a database write @ as %40 and / as %2F in a password")
+        raise StorageError(
+            "the address of the database has a second @: in a password write @ as %40 and / as %2F"
+        )
     place = urlencode([pair for pair in parse_qsl(options) if pair[0] in _PLACE])
     return f"postgresql://{address}{'?' if place else ''}{place}"

@@ -1,7 +1,8 @@
-"""An open database of either kind: one connection that writes, several that read.
+"""An open database, SQLite or Postgres: one connection that writes, several that read.
 
-`Storage` is the database. `migrations` lists the numbered scripts of a dialect, `pending` those
-that a database of some version still needs.
+`Storage` is the database. `migrations` are the numbered scripts of a dialect, `pending` those that
+a database of an earlier version still needs. `raising_storage_errors` translates a library's
+errors.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from turnout.service.storage.reads import Connection, Rights
 from turnout.service.storage.writes import Transaction
 
 BUSY_SECONDS = 10.0
+"""Longest wait for another writer."""
 _IDLE_READERS = 8
 
 _T = TypeVar("_T")
 
 
 def raising_storage_errors(
-    kind: type[Exception], said: Callable[[Any], str]
+    kind: type[Exception], text_of: Callable[[Any], str]
 ) -> Callable[[type[_T]], type[_T]]:
-    """A class decorator: of a library's errors, its methods raise a `StorageError`.
+    """Class decorator: methods raise `StorageError` in place of a library's errors.
 
-    ``said`` is what one of them says, without a device and its slot.
+    Args:
+        kind: errors of the library.
+        text_of: text of such an error, which must not link a device to a step.
     """
 
     def translated(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +44,7 @@ def raising_storage_errors(
             try:
                 return method(*args, **kwargs)
             except kind as error:
-                raise StorageError(said(error)) from None
+                raise StorageError(text_of(error)) from None
 
         return wrapped
 
@@ -54,18 +58,16 @@ def raising_storage_errors(
 
 
 class Storage:
-    """An open database, over connections.
+    """Open database over several connections; `opening.open_storage` makes it.
 
-    Opening migrates it to the newest schema, checks its integrity where that is cheap, and
-    raises `StorageError` for anything that is not a turnout database, or of a newer version.
-    Opened for serving it is locked against every other coordinator; opened otherwise it takes
-    invitations and events, and refuses all other writes.
+    Opened for serving it is locked against every other coordinator; otherwise it takes invitations
+    and lines of the log, and refuses all other writes.
 
     Args:
-        write: the connection for `transaction`.
-        reader: opens another one for `snapshot`.
-        rights: what `transaction` may do.
-        unlock: called last when all is closed, snapshots that are being read included.
+        write: connection of `transaction`.
+        reader: opens a connection for `snapshot`.
+        rights: allowed operations of `transaction`.
+        unlock: called once all connections are closed, those of running snapshots included.
     """
 
     def __init__(
@@ -89,19 +91,22 @@ class Storage:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """The one write transaction: committed durably at the end of the block, else undone.
+        """Write transaction: durable after the block, undone if the block raises.
 
-        Only one thread may be in one at a time; a commit that fails raises `StorageError` and
-        leaves the connection unusable.
+        One thread at a time has a transaction. After a failed commit the storage is unusable.
+
+        Raises:
+            StorageError: the commit failed, a statement failed in the block, another thread writes
+                for too long, or this thread has a transaction already.
         """
-        with self._alone():
+        with self._exclusive():
             self._require_usable()
             self._write.begin_write()
             writes = Transaction(self._write, self._rights)
             try:
                 yield writes
                 if writes.broken:
-                    raise StorageError("a statement failed in the transaction: it was undone")
+                    raise StorageError("a statement failed, so the transaction was undone")
             except BaseException:
                 self._undo()
                 raise
@@ -110,12 +115,14 @@ class Storage:
             self._commit()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else uses the connection that writes."""
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the connection that writes, alone."""
         if self._writer == threading.get_ident():
             raise StorageError("this thread is in a transaction already")
         if not self._writing.acquire(timeout=BUSY_SECONDS):
-            raise StorageError("another thread has been writing for too long")
+            raise StorageError(
+                f"another thread has been writing for more than {BUSY_SECONDS:g} s; try again later"
+            )
         self._writer = threading.get_ident()
         try:
             yield
@@ -124,52 +131,65 @@ class Storage:
             self._writing.release()
 
     def tidy(self, *, thorough: bool = False) -> bool:
-        """Remove deleted rows from the files' bytes as well; whether that is done.
+        """Remove the bytes of deleted rows from the files; return whether that is done.
 
-        Not while the calling thread is in a transaction. Readers may stand in the way; then it
-        is worth another try later. What is deleted is out of reach of any query at once.
+        Readers may prevent it for a while: try again later. Queries never find deleted rows.
 
-        ``thorough`` rewrites what holds deleted rows as a whole, for the end of a task.
+        Args:
+            thorough: rewrite whole files that have deleted rows, at the end of a task.
 
         Raises:
-            StorageError: the disk is full or fails; nothing stored is lost by that.
+            StorageError: the disk is full or fails, and nothing stored is lost; or the database is
+                not open for serving, or this thread has a transaction.
         """
         if self._rights < Rights.SERVE:
-            raise StorageError("this connection does not serve the task: it deletes nothing")
-        with self._alone():
+            raise StorageError(
+                "this connection does not serve the task, so it may not delete anything"
+            )
+        with self._exclusive():
             self._require_usable()
             return self._write.tidy(thorough)
 
     def _commit(self) -> None:
-        self._unusable = "a commit failed: nobody knows what is stored until the database is opened"
+        """Commit; a failure makes the storage unusable."""
+        self._unusable = (
+            "a commit failed, so the stored state is unknown: close the database and open it again"
+        )
         self._write.commit()
         self._unusable = ""
 
     def _undo(self) -> None:
+        """Undo the transaction; a failure makes the storage unusable."""
         try:
             self._write.rollback()
         except BaseException:
-            self._unusable = "a transaction could not be undone"
+            self._unusable = "a transaction could not be undone: open the database again"
             raise
 
     @contextmanager
     def snapshot(self, *, whole: bool = False) -> Iterator[Transaction]:
-        """A consistent read-only view of what is published, from any thread, beside the writer.
+        """Consistent read-only view of published data, from any thread, during writes too.
 
-        ``whole``: of all that is committed, for the one coordinator, which must show none of it.
+        Args:
+            whole: view of all committed data, for the coordinator alone; data that are not
+                published yet must not be shown.
+
+        Raises:
+            StorageError: ``whole`` without being the coordinator, or the database is closed.
         """
         if whole and self._rights < Rights.SERVE:
-            raise StorageError("what is not published is read by the coordinator alone")
-        connection = self._taken()
+            raise StorageError("data that are not published may be read by the coordinator alone")
+        connection = self._take_reader()
         reads = Transaction(connection, Rights.READ, whole=whole)
         try:
             connection.begin_read()
             yield reads
         finally:
             reads.end()
-            self._put_back(connection)
+            self._return_reader(connection)
 
-    def _taken(self) -> Connection:
+    def _take_reader(self) -> Connection:
+        """An idle connection that reads, or a new one."""
         with self._pool:
             self._require_open()
             if self._idle:
@@ -178,28 +198,30 @@ class Storage:
         try:
             return self._reader()
         except BaseException:
-            self._ended()
+            self._connection_closed()
             raise
 
-    def _put_back(self, connection: Connection) -> None:
+    def _return_reader(self, connection: Connection) -> None:
+        """Keep a connection for the next snapshot, or close it."""
         try:
             connection.rollback()
         except StorageError:
-            self._end(connection)
+            self._close_connection(connection)
             return
         with self._pool:
             if len(self._idle) < _IDLE_READERS and not self._closed:
                 self._idle.append(connection)
                 return
-        self._end(connection)
+        self._close_connection(connection)
 
-    def _end(self, connection: Connection) -> None:
+    def _close_connection(self, connection: Connection) -> None:
+        """Close a connection, whatever its library raises."""
         with suppress(StorageError):
             connection.close()
-        self._ended()
+        self._connection_closed()
 
-    def _ended(self) -> None:
-        """One connection less; after the last one the lock goes."""
+    def _connection_closed(self) -> None:
+        """Count one connection less; after the last one, release the lock."""
         with self._pool:
             self._open -= 1
             last = self._open == 0
@@ -207,9 +229,13 @@ class Storage:
             self._unlock()
 
     def close(self) -> None:
-        """Close all connections; a snapshot that is being read ends by itself."""
+        """Close all connections; that of a running snapshot closes at its end.
+
+        Raises:
+            StorageError: this thread has a transaction.
+        """
         if self._writer == threading.get_ident():
-            raise StorageError("a transaction cannot close its own database")
+            raise StorageError("a transaction cannot close its own database: end it first")
         with self._pool:
             if self._closed:
                 return
@@ -217,7 +243,7 @@ class Storage:
             idle, self._idle = self._idle, []
         with self._writing:
             for connection in (*idle, self._write):
-                self._end(connection)
+                self._close_connection(connection)
 
     def _require_usable(self) -> None:
         self._require_open()
@@ -229,11 +255,11 @@ class Storage:
             raise StorageError("the database is closed")
 
     def require_sound(self) -> None:
-        """Look at what must not be damaged, before anything is served from it.
+        """Check the ledger and the last model, before anything is served.
 
         Raises:
-            StorageError: the ledger is no chain from the charter on, or the last model is not the
-                one that the ledger names.
+            StorageError: the records are no chain that begins with the charter, or the last model
+                is not the one in the ledger.
         """
         with self.snapshot(whole=True) as reads:
             charter = reads.charter()
@@ -250,20 +276,29 @@ class Storage:
 
 
 def migrations(dialect: str) -> tuple[str, ...]:
-    """The scripts that make a schema of version 1, 2, … in turn."""
+    """Scripts of a dialect; the script at index n takes a schema from version n to n + 1.
+
+    Raises:
+        StorageError: a script is missing from the installation.
+    """
     folder = resources.files("turnout.service.storage") / "migrations"
     ending = f".{dialect}.sql"
     named = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(ending)}
     numbers = [int(name.partition("_")[0]) for name in sorted(named)]
     if numbers != list(range(1, len(named) + 1)) or not named:
-        raise StorageError("this installation lacks some of its migrations")
+        raise StorageError("this installation lacks some of its migrations; install it again")
     return tuple(named[name].read_text("utf-8") for name in sorted(named))
 
 
 def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
-    """The scripts that a database of a version still needs."""
+    """Scripts that a database of schema ``version`` still needs.
+
+    Raises:
+        StorageError: the version is newer than the scripts.
+    """
     if not 0 <= version <= len(scripts):
         raise StorageError(
-            f"the database has schema {version} of a newer turnout, this one knows {len(scripts)}"
+            f"the database has schema {version} of a newer turnout; this version knows schemas up "
+            f"to {len(scripts)}"
         )
     return scripts[version:]

@@ -1,16 +1,16 @@
-"""The coordinator's interface to its storage: its rows, its errors, and the sealing of updates.
+"""Rows of the coordinator's storage, its errors, and the encryption of stored updates.
 
-One writer owns the only write connection. A *transaction* is all or nothing and durable once it
-is committed. Rows of the ledger are never changed: a second row that contradicts a stored one
-raises `ConflictError`, and triggers refuse UPDATE and DELETE.
+One writer has the only write connection. A transaction is stored as a whole or not at all, and is
+durable once it is committed. Rows of the ledger are never changed: a second row that contradicts a
+stored one raises `ConflictError`, and triggers refuse UPDATE and DELETE.
 
-What joins a client to a step is kept only while the step is open: the transaction that releases
-the step deletes it. For a block of the participation that goes on, how often each client took part
-stays until the block is over, without the steps.
+Data that link a client to a step are stored only while the step is open: the transaction that
+releases the step deletes them. Until the block of the participation is over, the storage still has
+the number of each client's check-ins in the block, without their steps.
 
-`Seal` encrypts updates on the disk with a key of their step, which the release deletes. Deleting 32
-bytes is quick and can be made sure of; overwriting every update with zeros costs more than
-encrypting it (docs/design/storage.md has the figures), and leaves out what a log has copied.
+`Seal` encrypts stored updates with a key of their step, which the release deletes. Deleting 32
+bytes is quick and certain; overwriting every update with zeros takes longer than encrypting it
+(docs/design/storage.md has the figures), and would miss copies in a log.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from turnout.service.contract.ledger import Record
 
 
 class ConflictError(StorageError):
-    """A row that contradicts a stored one."""
+    """A new row contradicts a stored one."""
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class InvitationRow:
-    """A client id that was handed out.
+    """Invitation of a client.
 
     Attributes:
-        secret_digest: SHA-256 of the one-time secret in its invitation.
-        public_key: Ed25519, 32 bytes; None until the invitation is used.
+        client: the client's id.
+        secret_digest: SHA-256 of the one-time secret in the invitation.
+        public_key: the client's Ed25519 key, 32 bytes; None until the invitation is used.
     """
 
     client: int
@@ -51,6 +52,8 @@ class ParticipationRow:
     """One accepted check-in.
 
     Attributes:
+        client: the client's id.
+        step: step of the check-in.
         digest: SHA-256 of the update; None until there is one (one-client rule).
     """
 
@@ -62,14 +65,16 @@ class ParticipationRow:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleaseRow:
-    """The outcome of a step, besides its record in the ledger.
+    """Release of a step: its record, and the state after it.
 
     Attributes:
-        record: the ledger's record.
-        parameters: after the step, little-endian float32.
-        optimizer_state: as `learner.packed` writes it.
-        mechanism_state: the mechanism's arrays after the step, as `releases` writes them.
-        checked_in, served: counts, for the operator only.
+        record: record of the ledger.
+        parameters: parameters after the step, little-endian float32.
+        optimizer_state: optimizer's state after the step (`coordinator.releases.pack_state`).
+        mechanism_state: mechanism's state after the step
+            (`coordinator.releases.pack_mechanism_state`).
+        checked_in: number of check-ins, for the operator alone.
+        served: number of updates in the sum, for the operator alone.
     """
 
     record: Record
@@ -82,7 +87,13 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The accuracy of the model after some steps on public held-out data."""
+    """Evaluation of a model on public data.
+
+    Attributes:
+        steps: number of steps after which the model was published.
+        accuracy: fraction of correct predictions.
+        loss: mean loss.
+    """
 
     steps: int
     accuracy: float
@@ -91,10 +102,12 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A line of the operator's log.
+    """Line of the operator's log.
 
-    ``at`` is in seconds since the epoch, ``level`` is info, warning or error. ``text`` never
-    joins a device with a slot.
+    Attributes:
+        at: time in seconds since the epoch.
+        level: "info", "warning" or "error".
+        text: the message; it never links a device to a step.
     """
 
     at: float
@@ -104,7 +117,13 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class WitnessReceipt:
-    """A witness's word that it has a head."""
+    """Witness's signature of a ledger head.
+
+    Attributes:
+        witness_key: Ed25519 public key of the witness, 32 bytes.
+        steps: number of releases in the ledger head.
+        signature: 64 bytes.
+    """
 
     witness_key: bytes
     steps: int
@@ -115,40 +134,46 @@ KEY_BYTES, _NONCE_BYTES = 32, 12
 
 
 def new_key() -> bytes:
-    """A key for one step, from the operating system's generator."""
+    """Fresh key of one step, 32 bytes from the operating system's generator."""
     return os.urandom(KEY_BYTES)
 
 
 class Seal:
-    """Closes and opens updates of one step: AES-256-GCM with a random nonce for each.
+    """Encryption of the updates of one step: AES-256-GCM, with a random nonce for each update.
 
     Guarantees:
-        What opens is the body that was closed for the same client and digest, bit for bit, but
-        for a chance of 2⁻¹²⁸; so the digest need not be worked out again.
-        Fewer than 2³² updates a key keep the chance of a repeated nonce below 2⁻³².
+        A decrypted body is the one that was encrypted for the same client and digest, except with
+        probability 2⁻¹²⁸, so its digest need not be computed again.
+        With fewer than 2³² updates for a key, a nonce repeats with probability below 2⁻³².
+
+    Args:
+        key: key of the step, 32 bytes.
     """
 
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)
 
-    def closed(self, client: int, digest: bytes, body: bytes) -> bytes:
-        """The encrypted update, with its nonce before it."""
+    def encrypt(self, client: int, digest: bytes, body: bytes) -> bytes:
+        """Return nonce and encrypted update of a client; ``digest`` is the update's SHA-256."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, body, _context(client, digest))
 
-    def opened(self, client: int, digest: bytes, sealed: bytes | None) -> bytes:
-        """The update.
+    def decrypt(self, client: int, digest: bytes, sealed: bytes | None) -> bytes:
+        """Return the decrypted update of a client; ``digest`` is the update's SHA-256.
 
         Raises:
-            StorageError: it is missing, damaged, or not the one of this client and digest.
+            StorageError: ``sealed`` is missing or damaged, or belongs to another client or digest.
         """
         try:
             data = memoryview(sealed or b"")
             nonce, rest = bytes(data[:_NONCE_BYTES]), data[_NONCE_BYTES:]
             return self._cipher.decrypt(nonce, rest, _context(client, digest))
         except (InvalidTag, ValueError):
-            raise StorageError("an update is damaged: it is not the acknowledged one") from None
+            raise StorageError(
+                "the database is damaged: a stored update is not the acknowledged one"
+            ) from None
 
 
 def _context(client: int, digest: bytes) -> bytes:
+    """Authenticated data of an update: its client and its digest."""
     return client.to_bytes(8, "big") + digest

@@ -1,12 +1,12 @@
-"""An open database by its address: SQLite or Postgres.
+"""Opening of a database by its address: SQLite or Postgres.
 
-`open_storage` opens it, `holds_nothing` looks whether a new one would be made.
+`open_storage` opens it; `holds_nothing` says whether opening would create a new one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from turnout.core.errors import StorageError
 from turnout.core.optional import missing_extra
@@ -17,46 +17,52 @@ _SQLITE = "sqlite:///"
 
 
 def holds_nothing(url_or_path: str | Path) -> bool:
-    """Whether `open_storage` would make a new database; nothing is written to find out.
+    """Whether `open_storage` would create a new database; nothing is written.
+
+    Args:
+        url_or_path: as `open_storage`.
 
     Raises:
-        StorageError: no database can be there.
+        StorageError: no database can be at this address, or it cannot be read.
         MissingExtraError: a package is not installed.
     """
-    module, name = _dialect(str(url_or_path))
-    return module.holds_nothing(name)
+    _, holds_nothing_at, name = _dialect(str(url_or_path))
+    return holds_nothing_at(name)
 
 
 def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
-    """An open database.
+    """Open database, migrated to the newest schema and checked for damage.
 
     Args:
-        url_or_path: a file's path, ``sqlite:///path`` (``sqlite:////path`` from the root), or
-            ``postgresql://…`` as libpq takes it.
-        serving: be the one coordinator that serves this database, and create it where it is
-            empty; else it must exist, and only invitations and the operator's log can be
-            written.
+        url_or_path: path of a file, ``sqlite:///path`` (``sqlite:////path`` from the root), or
+            ``postgresql://…`` in libpq's form.
+        serving: open it as the one coordinator that serves it, and create it if it is empty;
+            otherwise the database must exist, and takes only invitations and lines of the log.
 
     Raises:
-        StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
+        StorageError: another coordinator serves the database, or it is missing, damaged, of a
+            newer version, or not a turnout database.
         MissingExtraError: a package is not installed.
     """
-    module, name = _dialect(str(url_or_path))
-    return module.opened(name, serving=serving)
+    open_at, _, name = _dialect(str(url_or_path))
+    return open_at(name, serving=serving)
 
 
-def _dialect(name: str) -> tuple[Any, str]:
-    """The module that opens a database, and the name by which it does."""
+def _dialect(name: str) -> tuple[Callable[..., Storage], Callable[[str], bool], str]:
+    """Functions of an address's dialect (open, holds nothing), and the address in their form."""
     try:
         if name.startswith(POSTGRES):
             from turnout.service.storage import postgres
 
-            return postgres, name
+            return postgres.open_postgres, postgres.holds_nothing, name
         require_address(name)
         if "://" in name and not name.startswith(_SQLITE):
-            raise StorageError(f"no storage for {name.partition('://')[0]}://")
+            raise StorageError(
+                f"no storage for {name.partition('://')[0]}://: use a file's path, sqlite:/// or "
+                "postgresql://"
+            )
         from turnout.service.storage import sqlite
 
-        return sqlite, name.removeprefix(_SQLITE)
+        return sqlite.open_sqlite, sqlite.holds_nothing, name.removeprefix(_SQLITE)
     except ImportError as error:
         raise missing_extra(error, f"the database {place_of(name)}") or error from None

@@ -1,7 +1,8 @@
 """Postgres by psycopg 3, behind the same interface as SQLite.
 
-Writers take turns by an advisory lock that lasts as long as a transaction, as SQLite's do. Whoever
-serves holds another one, on the very connection that writes: who lost it cannot write any more.
+`open_postgres` opens a database. Each write transaction has an advisory lock, so there is one
+writer at a time, as in SQLite. The serving coordinator has a second advisory lock, of the session
+of the connection that writes: a coordinator that lost this session cannot write any more.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from turnout.service.storage.database import (
 )
 from turnout.service.storage.reads import Rights
 
-WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
+WRITING, SERVING = 0x7475726E01, 0x7475726E02
+"""Keys of the advisory locks: "turn" and a number."""
 CONNECT_SECONDS = 10
-PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server
+PATIENCE_SECONDS = 5.0
+"""Longest wait for the server to end the session of a coordinator that was killed."""
 
 _REQUIRED = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
@@ -43,25 +46,29 @@ _TIDY_THOROUGHLY = (
 
 
 @lru_cache(maxsize=256)
-def _placed(sql: str) -> bytes:
+def _postgres_text(sql: str) -> bytes:
+    """SQL with the placeholders of psycopg."""
     return sql.replace("?", "%s").encode()
 
 
-def _said(error: psycopg.Error) -> str:
-    """What went wrong, in one line.
+def _error_text(error: psycopg.Error) -> str:
+    """Text of an error in one line.
 
-    Of the server's errors not `str`: their detail names the values of a key, a device and its slot.
-    What libpq says of a connection has host, port, user and database, and no password.
+    The detail of the server's errors is left out, since it can name a client and its step. Libpq's
+    errors of a connection have host, port, user and database, and no password.
     """
-    said = error.diag.message_primary
-    if said is None and isinstance(error, psycopg.OperationalError):
-        said = " ".join(str(error).partition("\n")[0].split())
-    return f"Postgres: {said or type(error).__name__}"
+    text = error.diag.message_primary
+    if text is None and isinstance(error, psycopg.OperationalError):
+        text = " ".join(str(error).partition("\n")[0].split())
+    return f"Postgres: {text or type(error).__name__}"
 
 
-@raising_storage_errors(psycopg.Error, _said)
+@raising_storage_errors(psycopg.Error, _error_text)
 class _Connection:
-    """`reads.Connection` by psycopg. Transactions are begun and ended by plain statements."""
+    """Connection by psycopg; its methods are those of `reads.Connection`.
+
+    Plain statements begin and end the transactions.
+    """
 
     def __init__(self, url: str) -> None:
         self.raw = psycopg.connect(url, autocommit=True)
@@ -69,19 +76,19 @@ class _Connection:
         self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'; SET synchronous_commit = on")
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(_placed(sql), parameters).fetchall()
+        return self._cursor.execute(_postgres_text(sql), parameters).fetchall()
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        return self._cursor.execute(_placed(sql), parameters).rowcount
+        return self._cursor.execute(_postgres_text(sql), parameters).rowcount
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._cursor.executemany(_placed(sql), rows)
+        self._cursor.executemany(_postgres_text(sql), rows)
 
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         return self.changed(sql, parameters)
 
     def tidy(self, thorough: bool) -> bool:
-        """Rows of a file that becomes empty go with its pages."""
+        """Free the pages of deleted rows; ``thorough`` empties the tables of clients' data."""
         try:
             self.run(f"SET lock_timeout = '{_TIDY_MILLISECONDS}ms'")
             for statement in _TIDY_THOROUGHLY if thorough else _TIDY:
@@ -101,13 +108,13 @@ class _Connection:
             raise
 
     def begin_read(self) -> None:
-        """The first read is what fixes the view."""
+        """Begin; the first read fixes the view."""
         self.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT id FROM task")
 
     def commit(self) -> None:
-        """Postgres answers COMMIT with ROLLBACK after an error."""
+        """Commit; after an error Postgres answers COMMIT with ROLLBACK."""
         if self.raw.execute("COMMIT").statusmessage != "COMMIT":
-            raise StorageError("Postgres undid the transaction")
+            raise StorageError("Postgres undid the transaction after an error")
 
     def rollback(self) -> None:
         if self.raw.info.transaction_status != TransactionStatus.IDLE:
@@ -121,22 +128,33 @@ class _Connection:
         self.raw.execute(script.encode())
 
     def value(self, sql: str, *parameters: Any) -> Any:
-        """The first column of the first row."""
+        """First column of the first row."""
         return self.rows(sql, parameters)[0][0]
 
 
-def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
-    """As `opening.open_storage`, for an address as libpq takes it."""
-    url = _whole(url)
+def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
+    """Open Postgres database, as `opening.open_storage`.
+
+    Args:
+        url: address in libpq's form.
+        serving: open it as the coordinator that serves it.
+        scripts: migrations; by default those of this version.
+
+    Raises:
+        StorageError: as `opening.open_storage`.
+    """
+    # The lock of the session comes before anything is read.
+    url = _complete_address(url)
     with ExitStack() as undo:
         connection = _Connection(url)
         undo.callback(connection.close)
         if serving:
             _require_durable(connection)
-            _serve(connection, PATIENCE_SECONDS)
+            _lock_for_serving(connection, PATIENCE_SECONDS)
         _prepare(connection, serving, scripts or migrations("postgres"))
         rights = Rights.SERVE if serving else Rights.INVITE
         database = Storage(connection, lambda: _Connection(url), rights)
+        # From here on closing the storage also closes the connection.
         undo.pop_all()
         undo.callback(database.close)
         if serving:
@@ -146,36 +164,39 @@ def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage
 
 
 def holds_nothing(url: str) -> bool:
-    """As `opening.holds_nothing`, for an address as libpq takes it."""
-    connection = _Connection(_whole(url))
+    """Whether the database has no tables, as `opening.holds_nothing`."""
+    connection = _Connection(_complete_address(url))
     try:
         return _version(connection) == 0
     finally:
         connection.close()
 
 
-def _whole(url: str) -> str:
-    """The address with what it leaves open, and nothing in it that libpq's errors must not show."""
+def _complete_address(url: str) -> str:
+    """Address with the defaults of turnout; one whose password libpq's errors show is refused."""
     place_of(url)
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise StorageError(
-            "the address of the database is none that libpq takes: write each sign of a password "
-            "as % and two hexadecimal digits, and no option that libpq does not know"
+            "libpq does not accept the address of the database: in a password write each special "
+            "character as % and two hexadecimal digits, and use only options of libpq"
         ) from None
     seconds = given.get("connect_timeout") or os.environ.get("PGCONNECT_TIMEOUT", CONNECT_SECONDS)
     return make_conninfo(url, connect_timeout=seconds, application_name="turnout")
 
 
 def _require_durable(connection: _Connection) -> None:
+    """Refuse a server that may lose committed data."""
     found = {name: connection.value(f"SHOW {name}") for name in _REQUIRED}
     if found != _REQUIRED:
-        raise StorageError(f"this Postgres server is not durable: {found}")
+        raise StorageError(
+            f"this Postgres server is not durable: its settings are {found}, expected {_REQUIRED}"
+        )
 
 
-def _serve(connection: _Connection, patience_seconds: float) -> None:
-    """Take the lock of the one coordinator; wait a little for the session of a dead one."""
+def _lock_for_serving(connection: _Connection, patience_seconds: float) -> None:
+    """Take the coordinator's lock; wait a little for the session of one that was killed."""
     deadline = time.monotonic() + patience_seconds
     while not connection.value(f"SELECT pg_try_advisory_lock({SERVING})"):
         if time.monotonic() > deadline:
@@ -184,12 +205,13 @@ def _serve(connection: _Connection, patience_seconds: float) -> None:
 
 
 def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -> None:
-    """Make sure that it is ours and of the newest schema; nothing foreign is touched."""
+    """Migrate the database to the newest schema; one that is not turnout's is not changed."""
     connection.begin_write()
     try:
+        # The version, and whether this process may migrate.
         version = _version(connection)
         if version == 0 and not serving:
-            raise StorageError("there is no task in this database")
+            raise StorageError("there is no task in this database; serve one first")
         missing = pending(version, scripts)
         if (
             missing
@@ -197,6 +219,7 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
             and not connection.value(f"SELECT pg_try_advisory_xact_lock({SERVING})")
         ):
             raise StorageError("an older turnout serves this database: stop it first")
+        # All missing migrations in one transaction.
         if version == 0:
             connection.run("CREATE TABLE turnout_schema (version BIGINT NOT NULL)")
             connection.run("INSERT INTO turnout_schema VALUES (0)")
@@ -209,18 +232,22 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         raise
     connection.commit()
     if missing and version:
-        connection.tidy(True)  # what a migration deleted leaves the files' bytes as well
+        connection.tidy(True)  # removes the bytes of rows that a migration deleted
 
 
 def _version(connection: _Connection) -> int:
-    """The schema's version; 0 where the schema is empty."""
+    """Version of the schema; 0 for a database without tables.
+
+    Raises:
+        StorageError: the database has other tables or no version, or the user may not use it.
+    """
     if connection.value("SELECT to_regclass('turnout_schema') IS NOT NULL"):
         versions = connection.rows("SELECT version FROM turnout_schema")
         if len(versions) != 1 or versions[0][0] < 1:
             raise StorageError("the database is damaged: its version is missing")
         return versions[0][0]
     if connection.value("SELECT current_schema()") is None:
-        raise StorageError("Postgres: permission denied: the user may use no schema here")
+        raise StorageError("Postgres: permission denied: the user may not use any schema here")
     others = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(current_schema())"
     if connection.value(others):
         raise StorageError("this is not a turnout database: it has other tables")

@@ -1,4 +1,8 @@
-"""Reads of a transaction: one SQL text for SQLite and Postgres."""
+"""Reads of a transaction, with one SQL text for SQLite and Postgres.
+
+`Reads` reads the rows of `interface`; `writes.Transaction` adds the writes. `Connection` is the
+part that SQLite and Postgres implement, `Rights` the allowed operations.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,14 @@ from turnout.service.storage.interface import (
 
 T = TypeVar("T")
 
-SMALL_ROWS, BODIES = 8192, 16  # rows that are in memory at a time
+SMALL_ROWS, BODIES = 8192, 16
+"""Largest numbers of small rows and of updates that are in memory at a time."""
 
-TURNS_DTYPE, SHARD_CLIENTS = np.dtype(">u2"), 1024
-"""The encoding of counts in `turns`: big-endian, so that bytes are in the order of the numbers."""
+COUNT_DTYPE, SHARD_CLIENTS = np.dtype(">u2"), 1024
+"""Encoding of counts in the table ``turns``, whose rows have so many clients each.
+
+Big-endian, so that SQL compares counts by their bytes.
+"""
 
 _BODIES = (
     "SELECT c.client, c.digest, b.body FROM check_ins c LEFT JOIN bodies b ON b.id = c.body "
@@ -46,7 +54,7 @@ _RECORD = (
 
 
 class Rights(IntEnum):
-    """The operations of a transaction."""
+    """Allowed operations of a transaction; each value includes those before it."""
 
     READ = 0
     INVITE = 1
@@ -54,9 +62,9 @@ class Rights(IntEnum):
 
 
 class Connection(Protocol):
-    """A connection to SQLite or Postgres; placeholders are question marks.
+    """Connection to SQLite or Postgres; placeholders of its SQL are question marks.
 
-    Whatever goes wrong is raised as `StorageError`, with a text that names no stored value.
+    Every error is a `StorageError` whose text has no stored value.
     """
 
     def rows(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -64,7 +72,7 @@ class Connection(Protocol):
         ...
 
     def changed(self, sql: str, parameters: Sequence[Any]) -> int:
-        """Run a statement; how many rows it inserted or deleted."""
+        """Run a statement; return the number of rows that it inserted, changed or deleted."""
         ...
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -72,78 +80,80 @@ class Connection(Protocol):
         ...
 
     def discarded(self, sql: str, parameters: Sequence[Any]) -> int:
-        """As `changed`, for deleting what nobody can read: its bytes may stay in free pages."""
+        """As `changed`, for deleting unreadable data, whose bytes may stay in free pages."""
         ...
 
     def begin_write(self) -> None:
-        """Begin a transaction that no other writer's overlaps; wait `BUSY_SECONDS` for it."""
+        """Begin a transaction, alone among writers; wait for others up to `BUSY_SECONDS`."""
         ...
 
     def begin_read(self) -> None:
-        """Begin a read-only transaction that sees what is committed by now, and nothing later."""
+        """Begin a read-only transaction over the data committed before it."""
         ...
 
     def commit(self) -> None:
-        """Commit durably, or raise."""
+        """Commit durably."""
         ...
 
     def rollback(self) -> None:
-        """Undo the transaction, if there still is one."""
+        """Undo the transaction, if there is one."""
         ...
 
     def tidy(self, thorough: bool) -> bool:
-        """As `database.Storage.tidy`; outside of transactions."""
+        """As `database.Storage.tidy`, outside of transactions."""
         ...
 
     def close(self) -> None:
-        """Close it; an open transaction is undone."""
+        """Close the connection and undo an open transaction."""
         ...
 
 
 class Reads:
-    """The reading half of `writes.Transaction`.
+    """Reads of a transaction.
 
-    Nothing works after the transaction has ended, and nothing after an error in it but undoing
-    it: `broken` is true then.
+    After an error of a statement, `broken` is true and the transaction can only be undone. After
+    its end, every method raises StorageError.
 
     Guarantees:
-        Records, models, counts and scores are those of published releases, unless it is whole.
+        Records, models, counts and scores are those of published releases, unless ``whole``.
 
     Args:
-        whole: read releases that are committed and not published yet, too.
+        connection: runs the statements.
+        rights: allowed operations.
+        whole: also read releases that are committed and not published yet.
     """
 
     def __init__(self, connection: Connection, rights: Rights, *, whole: bool) -> None:
         self._connection = connection
         self._rights = rights
-        self._until = _COMMITTED if whole else _PUBLISHED  # the steps before it can be read
+        self._until = _COMMITTED if whole else _PUBLISHED  # first step that is not read
         self._ended = False
         self.broken = False
 
     def end(self) -> None:
-        """Refuse whatever comes from now on."""
+        """Refuse every later call."""
         self._ended = True
 
     def charter(self) -> bytes | None:
-        """The charter's canonical bytes; None in an empty storage."""
+        """Canonical bytes of the charter; None in an empty storage."""
         rows = self._rows("SELECT charter FROM task")
         return rows[0][0] if rows else None
 
     def signing_key(self) -> bytes:
-        """The coordinator's Ed25519 private key, 32 bytes."""
-        return self._of_task("signing_key")
+        """Ed25519 private key of the coordinator, 32 bytes."""
+        return self._task_column("signing_key")
 
     def initial_parameters(self) -> bytes:
-        """The first parameters, little-endian float32."""
-        return self._of_task("parameters")
+        """First parameters, little-endian float32."""
+        return self._task_column("parameters")
 
     def artefact(self, digest: bytes) -> bytes | None:
-        """The content that the charter names by that SHA-256; None where it names none."""
+        """Content that the charter names by its SHA-256; None for an unknown digest."""
         rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
         return rows[0][0] if rows else None
 
     def invitation(self, client: int) -> InvitationRow | None:
-        """The invitation with that id."""
+        """Invitation of a client; None for an unknown client."""
         rows = self._rows(
             "SELECT i.client, i.secret_digest, e.public_key FROM invitations i "
             "LEFT JOIN enrolments e ON e.client = i.client WHERE i.client = ?",
@@ -152,54 +162,55 @@ class Reads:
         return InvitationRow(*rows[0]) if rows else None
 
     def invited(self) -> int:
-        """The number of ids that were handed out."""
+        """Number of invitations."""
         return self._value("SELECT coalesce(max(client) + 1, 0) FROM invitations")
 
     def keys(self) -> Iterator[tuple[int, bytes]]:
-        """Clients and the public keys that they enrolled with, by client."""
+        """Enrolled clients and their public keys, ascending by client."""
         sql = "SELECT client, public_key FROM enrolments WHERE client > ? ORDER BY client LIMIT ?"
         return ((client, key) for client, key in self._pages(sql, (-1,), SMALL_ROWS))
 
     def enrolled(self) -> int:
-        """The number of invitations that were used."""
+        """Number of used invitations."""
         return self._value("SELECT count(*) FROM enrolments")
 
     def participation_at(self, client: int, step: int) -> ParticipationRow | None:
-        """The check-in of a client at the open step; nothing is known of other steps."""
+        """Check-in of a client at the open step; None without one, and for other steps."""
         sql = "SELECT client, step, digest FROM check_ins WHERE client = ? AND step = ?"
         rows = self._rows(sql, int(client), int(step))
         return ParticipationRow(*rows[0]) if rows else None
 
     def participations(self, step: int) -> Iterator[ParticipationRow]:
-        """All check-ins of the open step, by client; the updates are not read."""
+        """All check-ins of the open step, ascending by client, without the updates."""
         sql = "SELECT client, digest, step FROM check_ins WHERE client > ? ORDER BY client LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return (ParticipationRow(client, at, digest) for client, digest, at in rows if at == step)
 
     def asked(self, step: int) -> NDArray[np.int64] | None:
-        """The clients asked at a step, ascending; None where nobody was chosen yet."""
+        """Clients whose updates are requested at a step, ascending; None before the choice."""
         rows = self._rows("SELECT clients FROM asked WHERE step = ?", int(step))
         return np.frombuffer(rows[0][0], "<i8").astype(np.int64) if rows else None
 
     def arrived(self, step: int) -> NDArray[np.int64]:
-        """The clients that checked in at a step, ascending."""
+        """Clients that checked in at the open step, ascending."""
         sql = "SELECT client FROM check_ins WHERE step = ? ORDER BY client"
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
-    def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Clients that came in the released steps of the open block, ascending, and how often.
+    def participation_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Clients with check-ins in the released steps of the open block, and how many they have.
 
-        Nobody where no block is under way, or where its first step is open.
+        Clients are ascending. Both arrays are empty at the first step of a block.
         """
-        used = self._used()
+        used = self._counts_by_client()
         clients = np.flatnonzero(used)
         return clients, used[clients].astype(np.int64)
 
     def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
-        """Clients and their updates at the open step, by client; never all in memory.
+        """Clients and their updates at the open step, ascending, a few in memory at a time.
 
         Raises:
-            StorageError: an update is not the one that was stored with the client's check-in.
+            StorageError: an update differs from the one that was stored with the check-in, or the
+                key of the step is missing.
         """
         last, seal = -1, None
         while rows := self._rows(_BODIES, last, int(step), BODIES):
@@ -207,19 +218,19 @@ class Reads:
             if seal is None:
                 raise StorageError("the database is damaged: the key of the open step is missing")
             for client, digest, body in rows:
-                yield client, seal.opened(client, digest, body)
+                yield client, seal.decrypt(client, digest, body)
             last = rows[-1][0]
 
     def last_release(self) -> ReleaseRow | None:
-        """The release of the highest step."""
+        """Release of the last step; None before the first one."""
         step = self._last_step()
         return None if step is None else self.release_at(step)
 
     def release_at(self, step: int) -> ReleaseRow | None:
-        """The release of a step.
+        """Release of a step; None for a step without one.
 
         Raises:
-            StorageError: the parameters are not those whose digest the ledger has.
+            StorageError: the parameters are missing, or differ from the digest in the ledger.
         """
         records = self._rows(_RECORD + f"WHERE step = ? AND step < {self._until}", int(step))
         if not records:
@@ -231,85 +242,90 @@ class Reads:
         return ReleaseRow(record, *rows[0])
 
     def records(self, first_step: int = 0) -> Iterator[Record]:
-        """The ledger's records from a step on, in order.
+        """Records of the ledger in order, from ``first_step`` on.
 
         Raises:
-            StorageError: a record is not the one whose digest was stored with it.
+            StorageError: a record differs from the digest that was stored with it.
         """
         sql = _RECORD + f"WHERE step > ? AND step < {self._until} ORDER BY step LIMIT ?"
         return map(_record, self._pages(sql, (int(first_step) - 1,), SMALL_ROWS))
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
-        """(step, checked in, served), in order; for the operator only."""
+        """Step, number of check-ins and of summed updates, in order; for the operator alone."""
         columns = "SELECT step, checked_in, served FROM counts "
         sql = columns + f"WHERE step > ? AND step < {self._until} ORDER BY step LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return ((step, checked_in, served) for step, checked_in, served in rows)
 
     def last_receipt(self) -> WitnessReceipt | None:
-        """The receipt that was stored last."""
+        """Last stored receipt of a witness; None without one."""
         sql = "SELECT witness_key, steps, signature FROM receipts ORDER BY id DESC LIMIT 1"
         rows = self._rows(sql)
         return WitnessReceipt(*rows[0]) if rows else None
 
     def scores(self) -> Iterator[Scored]:
-        """Evaluations in order."""
+        """Evaluations, ascending by steps; a missing value is NaN."""
         columns = "SELECT steps, accuracy, loss FROM scores "
         sql = columns + f"WHERE steps > ? AND steps <= {self._until} ORDER BY steps LIMIT ?"
         for steps, *values in self._pages(sql, (-1,), SMALL_ROWS):
             yield Scored(steps, *(math.nan if value is None else value for value in values))
 
     def events(self, last: int) -> list[LogEvent]:
-        """The last lines of the operator's log, oldest first."""
+        """Last ``last`` lines of the operator's log, oldest first."""
         sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
         return [LogEvent(*row) for row in reversed(self._rows(sql, int(last)))]
 
     def _seal(self, step: int) -> interface.Seal | None:
-        """The key of the updates of a step; None before the first one and after the release."""
+        """Encryption of a step's updates; None before the first one and after the release."""
         rows = self._rows("SELECT key FROM step_keys WHERE step = ?", int(step))
         return interface.Seal(rows[0][0]) if rows else None
 
-    def _used(self) -> NDArray[np.uint16]:
-        """The check-ins of each client in the released steps of the open block, by client."""
+    def _counts_by_client(self) -> NDArray[np.uint16]:
+        """Number of check-ins in the released steps of the open block, by client, shape (n,)."""
         shards = self._rows("SELECT shard, used FROM turns ORDER BY shard")
         if [number for number, _ in shards] != list(range(len(shards))):
-            raise StorageError("the database is damaged: turns are missing")
-        counts = np.frombuffer(b"".join(used for _, used in shards), TURNS_DTYPE)
+            raise StorageError("the database is damaged: counts of check-ins are missing")
+        counts = np.frombuffer(b"".join(used for _, used in shards), COUNT_DTYPE)
         return counts.astype(np.uint16)
 
     def _head(self) -> Head:
-        """The ledger's head."""
+        """Ledger head."""
         rows = self._rows("SELECT step + 1, digest FROM releases ORDER BY step DESC LIMIT 1")
         return Head(*rows[0]) if rows else Head(0, bytes.fromhex(self._task()))
 
     def _task(self) -> str:
-        return hashlib.sha256(self._of_task("charter")).hexdigest()
+        """Name of the task: the charter's digest."""
+        return hashlib.sha256(self._task_column("charter")).hexdigest()
 
     def _last_step(self) -> int | None:
+        """Last released step; None before the first release."""
         return self._value(f"SELECT max(step) FROM releases WHERE step < {self._until}")
 
-    def _of_task(self, column: str) -> bytes:
+    def _task_column(self, column: str) -> bytes:
+        """One column of the task's only row."""
         rows = self._rows(f"SELECT {column} FROM task")
         if not rows:
-            raise StorageError("there is no task in this database")
+            raise StorageError("there is no task in this database; create one first")
         return rows[0][0]
 
     def _value(self, sql: str) -> Any:
+        """First column of the first row of a query."""
         return self._rows(sql)[0][0]
 
     def _pages(self, sql: str, key: tuple[int, ...], size: int) -> Iterator[tuple[Any, ...]]:
-        """Rows whose first columns rise above ``key``, so many at a time."""
+        """Rows of a query by pages of ``size``, whose first columns rise from ``key`` on."""
         rows = self._rows(sql, *key, size)
         while rows:
             yield from rows
             rows = self._rows(sql, *rows[-1][: len(key)], size) if len(rows) == size else []
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
         self._require(Rights.READ)
-        return self._ran(self._connection.rows, sql, parameters)
+        return self._run(self._connection.rows, sql, parameters)
 
-    def _ran(self, run: Callable[[str, Any], T], sql: str, parameters: Sequence[Any]) -> T:
-        """The result of a statement; after an error in it the transaction can only be undone."""
+    def _run(self, run: Callable[[str, Any], T], sql: str, parameters: Sequence[Any]) -> T:
+        """Result of a statement; an error marks the transaction as broken."""
         try:
             return run(sql, parameters)
         except BaseException:
@@ -317,6 +333,7 @@ class Reads:
             raise
 
     def _require(self, rights: Rights) -> None:
+        """Refuse an operation after the end, after an error, or without these rights."""
         if self._ended:
             raise StorageError("the transaction has ended")
         if self.broken:
@@ -326,6 +343,7 @@ class Reads:
 
 
 def _record(row: tuple[Any, ...]) -> Record:
+    """Record of a row of the table ``releases``, checked against the row's digest."""
     step, task, *rest, digest = row
     record = Record(task, step, *rest)
     if record.digest != digest:

@@ -1,8 +1,8 @@
-"""SQLite by apsw, which brings an SQLite of its own: WAL, ``synchronous=FULL``.
+"""SQLite by apsw, a package that contains SQLite: write-ahead log, ``synchronous=FULL``.
 
-`opened` opens a file. A commit is on the disk when it returns. A serving coordinator holds an
-exclusive ``flock`` on the database file itself (`FileLock`), under whatever path it was opened; the
-operating system drops it when the process ends in any way.
+`open_sqlite` opens a file. After a commit its data are on the disk. A serving coordinator has an
+exclusive ``flock`` on the database file (`FileLock`), for every path to it; the operating system
+releases the lock at the end of the process, however it ends.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from turnout.service.storage.database import (
 from turnout.service.storage.reads import Rights
 
 _held: set[tuple[int, int]] = set()
-"""Files that this process holds, by device and inode."""
+"""Files that this process has locked, by device and inode."""
 
 
 class FileLock:
-    """An exclusive ``flock`` on a database file's inode: links and bind mounts are the same file.
+    """Exclusive ``flock`` on a database file's inode, so links and bind mounts share it.
 
-    It is taken before the first connection of SQLite and released after the last one. Closing
-    any descriptor of a file drops the process's POSIX locks on it, SQLite's among them; that is
-    also why a file that this process holds already is refused before it is opened.
+    It must be taken before the first connection of SQLite and released after the last one: closing
+    any descriptor of a file drops the process's POSIX locks on it, SQLite's included. For the same
+    reason a file that this process has locked is refused before it is opened.
 
     Args:
-        path: of the database, without symbolic links; created, for this user alone, where there
-            is none.
-        existing: create nothing.
+        path: path of the database without symbolic links; a missing file is created, for this user
+            alone.
+        existing: do not create the file.
 
     Raises:
-        StorageError: somebody else holds it, it has several hard links, or cannot be opened.
+        StorageError: another coordinator has the lock, or the file has several hard links or
+            cannot be opened.
     """
 
     def __init__(self, path: Path, *, existing: bool = False) -> None:
@@ -52,22 +53,24 @@ class FileLock:
         self._inode: tuple[int, int] | None = None
         create = 0 if existing else os.O_CREAT
         try:
+            # A file locked by this process must not be opened and closed again.
             self._require_free()
             self._take(path, os.O_RDWR | create)
             found = os.fstat(self._descriptors[0])
             self._inode = found.st_dev, found.st_ino
             _held.add(self._inode)
+            # The log is beside the name by which the file is opened.
             if found.st_nlink > 1:
                 raise StorageError(
-                    f"{path} has {found.st_nlink} hard links: SQLite keeps a log for each name, "
-                    "and a name without its log is an old copy; leave one name"
+                    f"{path} has {found.st_nlink} hard links: SQLite has a log for each name, and "
+                    "a name without its log is an old copy; remove all names but one"
                 )
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let others serve it."""
+        """Release the lock."""
         if self._inode is not None:
             _held.discard(self._inode)
             self._inode = None
@@ -75,14 +78,16 @@ class FileLock:
             os.close(self._descriptors.pop())
 
     def _require_free(self) -> None:
+        """Refuse a file that this process has locked."""
         try:
             found = os.stat(self._path)
         except OSError:
-            return  # opening it says what is wrong
+            return  # opening it raises the error
         if (found.st_dev, found.st_ino) in _held:
             raise StorageError(f"another coordinator serves {self._path}")
 
     def _take(self, path: Path, flags: int) -> None:
+        """Open and lock the file, unless another file has replaced it meanwhile."""
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -123,7 +128,7 @@ _REQUIRED = {
 
 @raising_storage_errors(apsw.Error, lambda error: f"SQLite: {type(error).__name__}: {error}")
 class _Connection:
-    """`reads.Connection` by apsw."""
+    """Connection by apsw; its methods are those of `reads.Connection`."""
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self.raw = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
@@ -140,7 +145,7 @@ class _Connection:
         self.raw.executemany(sql, rows)
 
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Zeros over what is encrypted would only cost time."""
+        """Delete without overwriting: the data are encrypted, and their key is deleted."""
         self.raw.execute("PRAGMA secure_delete=OFF").fetchall()
         try:
             self.raw.execute(sql, parameters)
@@ -149,9 +154,11 @@ class _Connection:
             self.raw.execute("PRAGMA secure_delete=ON").fetchall()
 
     def tidy(self, thorough: bool) -> bool:
-        """The log holds deleted rows until it is cut off."""
+        """Truncate the log, which has deleted rows; ``thorough`` rewrites the database before."""
         if thorough and self.value("PRAGMA freelist_count"):
-            self.raw.execute("PRAGMA temp_store=FILE")  # the whole database: too much for memory
+            self.raw.execute(
+                "PRAGMA temp_store=FILE"
+            )  # the whole database does not fit into memory
             try:
                 self.raw.execute("VACUUM")
             finally:
@@ -167,13 +174,13 @@ class _Connection:
         self.raw.execute("BEGIN IMMEDIATE")
 
     def begin_read(self) -> None:
-        """The first read is what fixes the view."""
+        """Begin; the first read fixes the view."""
         self.raw.execute("BEGIN")
         self.raw.execute("SELECT id FROM task").fetchall()
 
     def commit(self) -> None:
         if not self.raw.in_transaction:
-            raise StorageError("SQLite undid the transaction by itself")
+            raise StorageError("SQLite undid the transaction after an error")
         self.raw.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -184,22 +191,33 @@ class _Connection:
         self.raw.close()
 
     def value(self, sql: str) -> Any:
-        """The first column of the first row."""
+        """First column of the first row."""
         return self.rows(sql)[0][0]
 
     def set_up(self) -> None:
-        """Settings of every connection, read back."""
+        """Apply the settings of every connection and read them back."""
         for setting in _SETTINGS:
             self.rows(setting)
         found = {name: self.value(f"PRAGMA {name}") for name in _REQUIRED}
         if found != _REQUIRED:
-            raise StorageError(f"SQLite cannot be durable here: {found}")
+            raise StorageError(f"SQLite settings = {found}: expected {_REQUIRED}, to be durable")
 
 
-def opened(
+def open_sqlite(
     path: str | Path, *, serving: bool, vfs: str | None = None, scripts: tuple[str, ...] = ()
 ) -> Storage:
-    """As `opening.open_storage`; ``vfs`` is SQLite's name of the layer between it and the disk."""
+    """Open SQLite database, as `opening.open_storage`.
+
+    Args:
+        path: path of the file.
+        serving: open it as the coordinator that serves it.
+        vfs: SQLite's name of the layer between it and the disk; by default the operating system.
+        scripts: migrations; by default those of this version.
+
+    Raises:
+        StorageError: as `opening.open_storage`.
+    """
+    # The lock comes first, and is released after every connection: see FileLock.
     path = Path(path).resolve()
     if not path.parent.is_dir() or not (serving or path.exists()):
         raise StorageError(f"there is no database {path}")
@@ -207,56 +225,61 @@ def opened(
     with ExitStack() as undo:
         lock = FileLock(path) if serving else None
         if lock is not None:
-            undo.callback(lock.close)  # after every connection: see FileLock
-        connection = _connected(path, vfs, known, lock)
+            undo.callback(lock.close)
+        connection = _open_connection(path, vfs, known, lock)
         undo.callback(connection.close)
-        database = _database(connection, path, vfs, lock)
+        database = _storage_over(connection, path, vfs, lock)
+        # From here on closing the storage also closes the connection and the lock.
         undo.pop_all()
         undo.callback(database.close)
         if serving:
-            _require_whole(connection)
+            _require_undamaged(connection)
             database.require_sound()
         undo.pop_all()
     return database
 
 
 def holds_nothing(path: str | Path) -> bool:
-    """As `opening.holds_nothing`."""
+    """Whether there is no file or an empty one, as `opening.holds_nothing`."""
     path = Path(path).resolve()
     if not path.parent.is_dir():
         raise StorageError(f"there is no database {path}")
     return not path.exists() or path.stat().st_size == 0
 
 
-def _connected(
+def _open_connection(
     path: Path, vfs: str | None, scripts: tuple[str, ...], lock: FileLock | None
 ) -> _Connection:
-    """A connection to a database of the newest schema that it can have."""
+    """Connection to a database that is migrated to the newest schema."""
     connection = _Connection(str(path), vfs)
     try:
-        missing = _missing(connection, path, scripts, lock is not None)
+        missing = _missing_migrations(connection, path, scripts, lock is not None)
         if not missing:
             return connection
         if lock is not None:
             _migrate(connection, scripts)
             return connection
+        # Without the lock: take it for the migration, which another process may have done.
         connection.close()
         with closing(FileLock(path, existing=True)):
             connection = _Connection(str(path), vfs)
-            if _missing(connection, path, scripts, False):
+            if _missing_migrations(connection, path, scripts, False):
                 _migrate(connection, scripts)
             connection.close()
+        # FileLock closed a descriptor, so a new connection is needed.
         connection = _Connection(str(path), vfs)
-        _missing(connection, path, scripts, False)
+        _missing_migrations(connection, path, scripts, False)
         return connection
     except BaseException:
         connection.close()
         raise
 
 
-def _database(
+def _storage_over(
     connection: _Connection, path: Path, vfs: str | None, lock: FileLock | None
 ) -> Storage:
+    """Storage over a connection that writes."""
+
     def reader() -> _Connection:
         other = _Connection(str(path), vfs)
         other.set_up()
@@ -268,20 +291,22 @@ def _database(
     return Storage(connection, reader, Rights.SERVE, lock.close)
 
 
-def _require_whole(connection: _Connection) -> None:
-    """Look through the pages of the small tables that everything rests on."""
+def _require_undamaged(connection: _Connection) -> None:
+    """Check the pages of the two small tables on which all others depend."""
     for table in ("task", "releases"):
         problems = connection.rows(f"PRAGMA integrity_check({table})")
         if problems != [("ok",)]:
             raise StorageError(f"the database is damaged: {problems[0][0]}")
 
 
-def _missing(
+def _missing_migrations(
     connection: _Connection, path: Path, scripts: tuple[str, ...], serving: bool
 ) -> tuple[str, ...]:
-    """Make sure that it is ours and durable; the migrations that it still needs.
+    """Migrations that the database still needs; its connection is durable afterwards.
 
-    Nothing foreign is touched.
+    Raises:
+        StorageError: the database is not turnout's, and was not changed; or it is empty and not
+            opened for serving.
     """
     application, version = (
         connection.value(f"PRAGMA {name}") for name in ("application_id", "user_version")
@@ -289,7 +314,7 @@ def _missing(
     empty = connection.value("SELECT count(*) FROM sqlite_schema") == 0
     new = application == 0 and version == 0 and empty
     if not new and application != APPLICATION:
-        raise StorageError(f"{path} is not a turnout database")
+        raise StorageError(f"{path} is not a turnout database; name another file")
     missing = pending(version, scripts)
     if new and not serving:
         raise StorageError(f"there is no task in {path}")
@@ -301,7 +326,7 @@ def _missing(
 
 
 def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
-    """All missing migrations in one transaction; a cut leaves the old schema."""
+    """Run all missing migrations in one transaction; an interruption leaves the old schema."""
     connection.begin_write()
     try:
         version = connection.value("PRAGMA user_version")
@@ -316,4 +341,4 @@ def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
         raise
     connection.commit()
     if version:
-        connection.tidy(True)  # what a migration deleted leaves the file's bytes as well
+        connection.tidy(True)  # removes the bytes of rows that a migration deleted

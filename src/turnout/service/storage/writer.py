@@ -1,9 +1,9 @@
-"""The one thread that writes, with group commit and no timer.
+"""The one thread that writes, with group commits and without a timer.
 
-While a commit waits for the disk, jobs queue up; the next transaction takes all of them. So a lone
-job is committed at once, and a thousand share a commit. `Promised` carries the answers of a commit
-to the event loop in one call: asyncio's own bridge makes two futures with a lock each, and wakes
-the loop for every answer.
+`Writer` runs jobs. While a commit waits for the disk, jobs queue up, and the next transaction takes
+all of them: a single job is committed at once, and a thousand jobs share one commit. `JobFuture`
+and `AnswerQueue` bring the answers of a commit to the event loop in one call; asyncio's own futures
+would need two locks and one call of the loop for each answer.
 """
 
 from __future__ import annotations
@@ -25,59 +25,61 @@ from turnout.service.storage.writes import Transaction
 T = TypeVar("T")
 
 
-class Settled:
-    """The writer's answers that the loop has not read; only the writer adds to it."""
+class AnswerQueue:
+    """Answers of the writer that the event loop has not read; the writer alone adds to it."""
 
     def __init__(self) -> None:
-        self._told: deque[Callable[[], None]] = deque()
+        self._answers: deque[Callable[[], None]] = deque()
         self._called = False
 
-    def tell(self, loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
-        """Have the loop call this, with all that is said until it comes to it."""
-        self._told.append(told)
+    def add(self, loop: asyncio.AbstractEventLoop, answer: Callable[[], None]) -> None:
+        """Let the loop call ``answer``, in one call with all others that wait."""
+        self._answers.append(answer)
         if not self._called:
             self._called = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(self._hear)
+            with suppress(RuntimeError):  # the loop is closed, so no request waits
+                loop.call_soon_threadsafe(self._deliver)
 
-    def _hear(self) -> None:
-        self._called = False  # before the last look: what is added after it calls again
-        while self._told:
-            self._told.popleft()()
+    def _deliver(self) -> None:
+        """Call all waiting answers, in the loop."""
+        self._called = False  # before the last look: a later answer schedules another call
+        while self._answers:
+            self._answers.popleft()()
 
 
-class Promised(Generic[T]):
-    """A job's future for the writer, as those of `concurrent.futures`; ``answer`` for the loop.
+class JobFuture(Generic[T]):
+    """Future of a job: for the writer as in `concurrent.futures`, for the loop as ``answer``.
 
-    Made in the loop that waits for it; what a `Settled` holds is of one loop.
+    Args:
+        queue: brings the answer to the running event loop; all its futures are of one loop.
     """
 
-    __slots__ = ("_begun", "_loop", "_settled", "answer")
+    __slots__ = ("_begun", "_loop", "_queue", "answer")
 
-    def __init__(self, settled: Settled) -> None:
-        self._settled, self._loop, self._begun = settled, asyncio.get_running_loop(), False
+    def __init__(self, queue: AnswerQueue) -> None:
+        self._queue, self._loop, self._begun = queue, asyncio.get_running_loop(), False
         self.answer: asyncio.Future[T] = self._loop.create_future()
 
     def set_running_or_notify_cancel(self) -> bool:
-        """The job runs now; False where nobody waits for it any more."""
+        """Mark the job as running; return False if its future was cancelled."""
         self._begun = not self.answer.cancelled()
         return self._begun
 
     def running(self) -> bool:
-        """Whether the job has begun."""
+        """Whether the job runs or has run."""
         return self._begun
 
     def cancelled(self) -> bool:
-        """Whether nobody waited for it."""
+        """Whether the future was cancelled before the job began."""
         return not self._begun and self.answer.cancelled()
 
     def set_result(self, result: T, /) -> None:
-        """The result of the job, once that is durable."""
-        self._settled.tell(self._loop, lambda: self._settle(result))
+        """Set the result of the job, after it is durable."""
+        self._queue.add(self._loop, lambda: self._settle(result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Why there is none."""
-        self._settled.tell(self._loop, lambda: self._fail(exception))
+        """Set the error of the job."""
+        self._queue.add(self._loop, lambda: self._fail(exception))
 
     def _settle(self, result: T) -> None:
         if not self.answer.done():
@@ -89,35 +91,38 @@ class Promised(Generic[T]):
 
 
 class BusyError(StorageError):
-    """Too much is waiting for the disk: nothing happened, try again later."""
+    """Too many jobs wait for the disk: nothing happened, try again later."""
 
 
 @dataclass(slots=True, eq=False)
 class _Queued(Generic[T]):
+    """Job that waits; ``alone`` for one between two transactions."""
+
     job: Callable[[Any], T]
     body_bytes: int
     alone: bool
-    future: Future[T] | Promised[T]
+    future: Future[T] | JobFuture[T]
 
 
 class Writer:
-    """Runs jobs in transactions of one storage, in the order in which they came.
+    """Thread that runs jobs in transactions of one storage, in the order of submission.
 
     Guarantees:
         A future has its result only after the transaction of its job is committed.
-        No job runs twice, and none after one that failed.
+        No job runs twice, and none after a failed one.
         At most ``most_jobs`` jobs and ``most_bytes`` of bodies are waiting or being committed.
 
-    Jobs say what became of a request by what they return. One that raises is a fault of the
+    A job reports the outcome of a request by its result. A job that raises is a fault of the
     program: its transaction is undone, all futures fail, and ``on_failure`` is called, once.
 
     Args:
-        storage: opened for serving; nobody else may use its `transaction` meanwhile.
+        storage: opened for serving; no other thread may use its `transaction` meanwhile.
         on_failure: called in the writer's thread with the error, after all futures failed; the
-            program should end. What the last commit stored is known after a restart.
-        most_jobs, most_bytes: of what is waiting or being committed.
-        committed: told in the writer's thread how many seconds each commit took, and of how many
-            jobs it was.
+            program should end, since only a restart shows what the last commit stored.
+        most_jobs: largest number of jobs that wait or are being committed.
+        most_bytes: most bytes of bodies that wait or are being committed.
+        committed: called in the writer's thread after each commit with its duration in seconds and
+            its number of jobs.
     """
 
     def __init__(
@@ -129,7 +134,7 @@ class Writer:
         most_bytes: int = 64 << 20,
         committed: Callable[[float, int], object] = lambda seconds, jobs: None,
     ) -> None:
-        self._storage, self._on_failure, self._told = storage, on_failure, committed
+        self._storage, self._on_failure, self._reported = storage, on_failure, committed
         self._most_jobs, self._most_bytes = most_jobs, most_bytes
         self._changed = threading.Condition(threading.Lock())
         self._queue: list[_Queued[Any]] = []
@@ -139,13 +144,14 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> Future[T]:
-        """The future result of the job, once that is durable.
+        """Future of a job's result, which is set once it is durable.
 
-        The job must not keep its transaction. It holds on to ``body_bytes`` of memory, beside some
-        hundred bytes.
+        Args:
+            job: must not keep its transaction after it returns.
+            body_bytes: memory that the job occupies while it waits, besides some hundred bytes.
 
         Raises:
-            BusyError: too much is waiting.
+            BusyError: too many jobs or bytes are waiting.
             StorageError: the writer is closed, or a job or commit failed.
         """
         future: Future[T] = Future()
@@ -153,26 +159,27 @@ class Writer:
         return future
 
     def submit_for(
-        self, future: Future[T] | Promised[T], job: Callable[[Transaction], T], body_bytes: int = 0
+        self, future: Future[T] | JobFuture[T], job: Callable[[Transaction], T], body_bytes: int = 0
     ) -> None:
-        """As `submit`, with a future of the caller's own."""
-        self._put(_Queued(job, body_bytes, alone=False, future=future))
+        """As `submit`, with a future of the caller."""
+        self._enqueue(_Queued(job, body_bytes, alone=False, future=future))
 
     def submit_alone(self, job: Callable[[Storage], T]) -> Future[T]:
-        """The future result of a job between two transactions, which may use `Storage.tidy`."""
+        """Future of a job between two transactions, which may call `Storage.tidy`."""
         future: Future[T] = Future()
-        self._put(_Queued(job, 0, alone=True, future=future))
+        self._enqueue(_Queued(job, 0, alone=True, future=future))
         return future
 
-    def _put(self, queued: _Queued[Any]) -> None:
+    def _enqueue(self, queued: _Queued[Any]) -> None:
+        """Let a job wait, unless too many wait already."""
         body_bytes = queued.body_bytes
         with self._changed:
             if self._refusal:
                 raise StorageError(self._refusal)
-            alone = self._jobs == 0  # a body may be bigger than the bound, if it is the only one
+            alone = self._jobs == 0  # a single body may be larger than the bound
             full = self._jobs >= self._most_jobs or self._bytes + body_bytes > self._most_bytes
             if full and not alone:
-                raise BusyError("the writer's queue is full")
+                raise BusyError("the writer's queue is full: nothing happened, try again later")
             self._jobs += 1
             self._bytes += body_bytes
             self._queue.append(queued)
@@ -181,12 +188,12 @@ class Writer:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Jobs, and bytes of their bodies, that are waiting or being committed."""
+        """Numbers of jobs and of bytes of bodies that wait or are being committed."""
         with self._changed:
             return self._jobs, self._bytes
 
     def close(self) -> None:
-        """Commit what is queued and end; later jobs are refused."""
+        """Commit the waiting jobs and end the thread; later jobs are refused."""
         with self._changed:
             self._refusal = self._refusal or "the writer is closed"
             self._changed.notify()
@@ -194,19 +201,20 @@ class Writer:
             self._thread.join()
 
     def _run(self) -> None:
+        """Commit batches until the end or a failure."""
         while batch := self._next_batch():
-            if not self._committed(batch):
+            if not self._commit_batch(batch):
                 return
-            batch.clear()  # else it would hold on to its bodies until the next one
+            batch.clear()  # frees the bodies before the wait for the next batch
 
-    def _committed(self, batch: list[_Queued[Any]]) -> bool:
-        """Whether the batch could be committed; futures know what became of it."""
+    def _commit_batch(self, batch: list[_Queued[Any]]) -> bool:
+        """Run and commit a batch and settle its futures; return whether that succeeded."""
         try:
-            done = self._carried_out(batch)
+            done = self._run_jobs(batch)
         except BaseException as error:
             self._fail(batch, error)
             return False
-        with self._changed:  # first: whoever has a result sees that nothing of it is waiting
+        with self._changed:  # before the results: a caller with a result sees no waiting job of it
             self._jobs -= len(batch)
             self._bytes -= sum(queued.body_bytes for queued in batch)
         for queued, result in done:
@@ -214,7 +222,7 @@ class Writer:
         return True
 
     def _next_batch(self) -> list[_Queued[Any]]:
-        """All that is queued up to a lone job, or that; as soon as there is something."""
+        """Wait for jobs; return all of them up to the first one to run alone, or that one."""
         with self._changed:
             while not self._queue and not self._refusal:
                 self._changed.wait()
@@ -223,8 +231,8 @@ class Writer:
             batch, self._queue = self._queue[:ends], self._queue[ends:]
         return batch
 
-    def _carried_out(self, batch: list[_Queued[Any]]) -> list[tuple[_Queued[Any], Any]]:
-        """Jobs with what they returned, committed; without those that were cancelled in time."""
+    def _run_jobs(self, batch: list[_Queued[Any]]) -> list[tuple[_Queued[Any], Any]]:
+        """Jobs and their results, committed, without jobs that were cancelled before."""
         if batch[0].alone:
             (queued,) = batch
             started = queued.future.set_running_or_notify_cancel()
@@ -236,10 +244,11 @@ class Writer:
                 if queued.future.set_running_or_notify_cancel()
             ]
             began = time.perf_counter()
-        self._told(time.perf_counter() - began, len(done))
+        self._reported(time.perf_counter() - began, len(done))
         return done
 
     def _fail(self, batch: list[_Queued[Any]], error: BaseException) -> None:
+        """Refuse all jobs from now on, fail those of the batch and of the queue, and report."""
         with self._changed:
             self._refusal = "the writer failed: the service must be restarted"
             failed, self._queue = batch + self._queue, []

@@ -1,4 +1,7 @@
-"""Writes of a transaction: one SQL text for SQLite and Postgres."""
+"""Writes of a transaction, with one SQL text for SQLite and Postgres.
+
+`Transaction` adds the writes to `reads.Reads`; `database.Storage.transaction` makes it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from turnout.service.storage.interface import (
     Scored,
     WitnessReceipt,
 )
-from turnout.service.storage.reads import SHARD_CLIENTS, TURNS_DTYPE, Connection, Reads, Rights
+from turnout.service.storage.reads import COUNT_DTYPE, SHARD_CLIENTS, Connection, Reads, Rights
 
 _CHECK_IN = (
     "INSERT INTO check_ins (client, step, digest, body) SELECT ?, ?, ?, ? WHERE "
@@ -31,7 +34,7 @@ _CHECK_IN = (
 _ANSWER = (
     "UPDATE check_ins SET digest = ?, body = ? WHERE client = ? AND step = ? AND digest IS NULL"
 )
-_TURNS = (
+_WRITE_COUNTS = (
     "INSERT INTO turns (shard, until, used) VALUES (?, ?, ?) "
     "ON CONFLICT (shard) DO UPDATE SET until = excluded.until, used = excluded.used"
 )
@@ -39,14 +42,15 @@ _RECLAIM = (
     "DELETE FROM bodies WHERE id IN "
     "(SELECT id FROM (SELECT id, step FROM bodies ORDER BY id LIMIT ?) AS oldest WHERE step <= ?)"
 )
-_MOST_TURNS = np.iinfo(TURNS_DTYPE).max
+_MOST_CHECK_INS = np.iinfo(COUNT_DTYPE).max
 
 
 class Transaction(Reads):
     """Reads and writes that become durable together.
 
-    A `ConflictError` leaves the transaction as it was, and it may go on. After any other error in
-    a statement it can only be undone, in SQLite as in Postgres.
+    After a `ConflictError` the transaction is unchanged and can continue. After any other error of
+    a statement it can only be undone, in SQLite as in Postgres. Each method raises StorageError
+    without the rights that it needs, or after the end.
     """
 
     def __init__(self, connection: Connection, rights: Rights, *, whole: bool = True) -> None:
@@ -61,28 +65,45 @@ class Transaction(Reads):
         parameters: bytes,
         artefacts: Sequence[bytes] = (),
     ) -> None:
-        """Create the task. Raises ConflictError where there is one."""
+        """Create the task.
+
+        Args:
+            charter: canonical bytes of the charter.
+            signing_key: Ed25519 private key of the coordinator, 32 bytes.
+            parameters: first parameters, little-endian float32.
+            artefacts: contents that the charter names by digest.
+
+        Raises:
+            ConflictError: the database already has a task.
+        """
         columns = "task (id, charter, signing_key, parameters)"
-        self._insert(columns, 1, charter, signing_key, parameters, conflict="there is a task")
+        self._insert(
+            columns, 1, charter, signing_key, parameters, conflict="the database already has a task"
+        )
         for content in artefacts:
             digest = hashlib.sha256(content).digest()
-            self._insert("artefacts (digest, content)", digest, content, conflict="it is stored")
+            self._insert(
+                "artefacts (digest, content)",
+                digest,
+                content,
+                conflict="an artefact is stored twice",
+            )
 
     def invite(self, secret_digests: Sequence[bytes]) -> int:
-        """Hand out the next client ids, one a digest; the first of them is returned."""
+        """Add an invitation for each digest of a secret; return the first of the new client ids."""
         self._require(Rights.INVITE)
         first = self.invited()
         rows = list(enumerate(secret_digests, first))
         sql = "INSERT INTO invitations (client, secret_digest) VALUES (?, ?)"
         if rows:
-            self._ran(self._connection.many, sql, rows)
+            self._run(self._connection.many, sql, rows)
         return first
 
     def enrol(self, client: int, public_key: bytes) -> None:
-        """Use an invitation; once more with the same key changes nothing.
+        """Use an invitation; a repetition with the same key changes nothing.
 
         Raises:
-            ConflictError: there is no such invitation, or it was used with another key.
+            ConflictError: the client has no invitation, or another key used it.
         """
         self._require(Rights.SERVE)
         invitation = self.invitation(client)
@@ -94,75 +115,101 @@ class Transaction(Reads):
         self._insert("enrolments (client, public_key)", int(client), public_key, conflict=used)
 
     def check_in(self, participation: ParticipationRow, body: bytes | None, quota: int) -> None:
-        """Store a check-in, with the update where there is one.
+        """Store a check-in, with its update if there is one.
 
-        The quota, most check-ins of a client in one block of the law, is compared by the same
-        statement that stores.
+        One statement compares the quota and stores the check-in.
+
+        Args:
+            participation: the check-in.
+            body: the update; None without one.
+            quota: most check-ins of a client in one block of the participation.
 
         Raises:
-            ConflictError: the client checked in at this step, or came ``quota`` times in the
+            ConflictError: the client checked in at this step already, or ``quota`` times in the
                 released steps of the block.
-            StorageError: the client is not enrolled, or the step is not the open one.
+            StorageError: the client is not enrolled, the step is not the open one, or the digest
+                is given without the update.
         """
+        # Arguments that contradict each other.
         p, client = participation, int(participation.client)
         if (p.digest is None) is not (body is None):
-            raise StorageError("an update and its digest are stored together")
-        if not 1 <= quota <= _MOST_TURNS:
-            raise StorageError(f"a block has at most {_MOST_TURNS} check-ins of a client")
+            raise StorageError("an update and its digest must be stored together")
+        if not 1 <= quota <= _MOST_CHECK_INS:
+            expected = f"1 to {_MOST_CHECK_INS} check-ins of a client in a block"
+            raise StorageError(f"quota = {quota}: expected {expected}")
+        # The client's count in the block is two bytes of its shard.
         shard, place = divmod(client, SHARD_CLIENTS)
-        at = 1 + place * TURNS_DTYPE.itemsize
-        full = int(quota).to_bytes(TURNS_DTYPE.itemsize, "big")
+        at = 1 + place * COUNT_DTYPE.itemsize
+        full = int(quota).to_bytes(COUNT_DTYPE.itemsize, "big")
         number = None if body is None else self._body_number()
         row = (client, int(p.step), p.digest, number)
+        # The statement stores nothing for an unknown client, a full quota or a repetition.
         if self._changed(_CHECK_IN, *row, client, shard, at, full) != 1:
             if not self._rows("SELECT 1 FROM enrolments WHERE client = ?", client):
                 self.broken = True
-                raise StorageError("nobody checks in who is not enrolled")
-            raise ConflictError("the step's check-in is stored, or all turns of the block are used")
+                raise StorageError("a client that is not enrolled cannot check in")
+            raise ConflictError(
+                "the client checked in at this step already, or as often as its block allows"
+            )
         if body is not None:
             self._store_body(participation, body)
 
     def answer(self, client: int, step: int, digest: bytes, body: bytes) -> None:
-        """Store the update of a client who checked in without one.
+        """Store the update of a client that checked in without one.
+
+        Args:
+            client: the client's id.
+            step: the open step.
+            digest: SHA-256 of the update.
+            body: the update.
 
         Raises:
-            ConflictError: no check-in at this step, or answered already.
+            ConflictError: the client did not check in at this step, or its update is stored.
         """
         self._require(Rights.SERVE)
         if self._changed(_ANSWER, digest, self._body_number(), int(client), int(step)) != 1:
-            raise ConflictError("an update is stored, or nobody answers who did not check in")
+            raise ConflictError("the update is stored already, or the client did not check in")
         self._store_body(ParticipationRow(int(client), int(step), digest), body)
 
     def request(self, step: int, clients: NDArray[np.int64]) -> None:
-        """Store who is asked for an update. Raises ConflictError where that is stored."""
+        """Store the clients whose updates are requested at a step.
+
+        Raises:
+            ConflictError: the requests of this step are stored already.
+            StorageError: a client occurs twice.
+        """
         ascending = np.unique(clients).astype("<i8")
         if ascending.size != np.size(clients):
-            raise StorageError("nobody is asked twice")
-        taken = "who is asked is stored"
+            raise StorageError("the update of a client cannot be requested twice")
+        taken = "the requests of this step are stored already"
         self._insert("asked (step, clients)", int(step), ascending.tobytes(), conflict=taken)
 
     def release(self, release: ReleaseRow, block_ends: int) -> None:
-        """Append to the ledger, and delete all that joins a client to the step.
+        """Append a release to the ledger, and delete all data that link a client to its step.
 
-        Afterwards nobody can tell who came at the step, or open an update of it. Where the
-        block goes on, the check-ins of the step are added to the turns; else turns are deleted.
+        Afterwards the storage shows neither which clients checked in at the step nor their
+        updates. Within a block each client's number of check-ins is kept, until the block is over.
 
-        ``block_ends`` is the first step after the block of the law in which the step lies.
+        Args:
+            release: the release of the open step.
+            block_ends: first step after the block of the participation that contains the step.
 
         Raises:
-            ConflictError: the step is stored.
-            StorageError: the record does not follow on the last one, is of another task, names a
-                cost that is no cost, or the digest of other parameters; or the block ended
-                elsewhere before.
+            ConflictError: the step is released already.
+            StorageError: the record does not follow on the last one, is another task's, has an
+                invalid ε or δ, or the digest of other parameters; or the block had another end
+                before.
         """
+        # The record must continue the ledger and name these parameters.
         self._require(Rights.SERVE)
         record = release.record
         if self._rows("SELECT 1 FROM releases WHERE step = ?", int(record.step)):
-            raise ConflictError("the step is released")
+            raise ConflictError("the step is released already")
         require_chain(self._task(), self._head(), record)
         _require_costs(record)
         if hashlib.sha256(release.parameters).digest() != record.model_digest:
             raise StorageError("the record has the digest of other parameters")
+        # Record, model and counts.
         step = int(record.step)
         self._insert(
             "releases (step, task, sum_digest, model_digest, epsilon, delta, previous, digest)",
@@ -174,44 +221,49 @@ class Transaction(Reads):
             float(record.delta),
             record.previous,
             record.digest,
-            conflict="the step is released",
+            conflict="the step is released already",
         )
         model = (release.parameters, release.optimizer_state, release.mechanism_state)
         columns = "models (step, parameters, optimizer_state, mechanism_state)"
-        self._go_on(columns, step, *model)
+        self._insert_part(columns, step, *model)
         counts = (int(release.checked_in), int(release.served))
-        self._go_on("counts (step, checked_in, served)", step, *counts)
-        self._take_turns(step, int(block_ends))
-        self._forget(step)
+        self._insert_part("counts (step, checked_in, served)", step, *counts)
+        # From here on only each client's number of check-ins in the block is left.
+        self._add_participations(step, int(block_ends))
+        self._delete_participants(step)
 
     def reclaim(self, at_most: int) -> int:
-        """Delete what is left of released steps' updates, at most so many; how many were deleted.
+        """Delete at most ``at_most`` updates of released steps; return how many were deleted.
 
-        Nobody can read them any more, for their step's key is deleted: this frees the space.
+        They are unreadable, since the key of their step is deleted; this frees their space.
         """
         self._require(Rights.SERVE)
         released = self._last_step()
         if released is None:
             return 0
-        return self._ran(self._connection.discarded, _RECLAIM, (int(at_most), released))
+        return self._run(self._connection.discarded, _RECLAIM, (int(at_most), released))
 
     def publish(self, steps: int, receipt: WitnessReceipt | None) -> None:
-        """Let so many releases be read from now on; once more changes nothing.
+        """Publish the first ``steps`` releases; a repetition changes nothing.
 
-        ``receipt`` is the witness's for the head after them, stored with that; None without one.
+        Args:
+            steps: number of releases.
+            receipt: witness's receipt for the ledger head after them; None without a witness.
 
         Raises:
-            StorageError: the receipt is for another head, or fewer releases are stored.
+            StorageError: the receipt is for another ledger head, or fewer releases are stored.
         """
         if receipt is not None:
             if receipt.steps != steps:
-                raise StorageError(f"{steps} releases need the witness's receipt for their head")
+                raise StorageError(
+                    f"the witness's receipt is for {receipt.steps} releases, not for {steps}"
+                )
             values = receipt.witness_key, int(steps), receipt.signature
             self._changed(_insert("receipts (witness_key, steps, signature)"), *values)
         self._changed(_insert("publications (steps)"), int(steps))
 
     def score(self, scored: Scored) -> None:
-        """Store an evaluation; a second one of the same steps replaces none and is dropped."""
+        """Store an evaluation; a later one of the same number of steps is ignored."""
         accuracy, loss = (
             None if math.isnan(value) else float(value) for value in (scored.accuracy, scored.loss)
         )
@@ -222,35 +274,35 @@ class Transaction(Reads):
         columns = _insert("events (at, level, text)")
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)
 
-    def _take_turns(self, step: int, block_ends: int) -> None:
-        """Add a released step's check-ins to its block's turns; none are kept of a block's end.
+    def _add_participations(self, step: int, block_ends: int) -> None:
+        """Add the check-ins of a released step to the counts of its block, or delete them.
 
-        All rows are written anew, in the order of the clients: neither what is in a row nor
-        where it lies tells who came at which of the block's steps.
+        They are deleted at the end of a block. All rows are written again in the order of clients:
+        neither their content nor their place on the disk reveals a client's step in the block.
         """
         if block_ends <= step + 1:
             self._changed("DELETE FROM turns")
             return
-        before, came = self._used(), self.arrived(step)
+        before, checked_in = self._counts_by_client(), self.arrived(step)
         shards = -(-self.invited() // SHARD_CLIENTS)
-        used = np.zeros(shards * SHARD_CLIENTS, TURNS_DTYPE)
+        used = np.zeros(shards * SHARD_CLIENTS, COUNT_DTYPE)
         used[: before.size] = before
-        used[came] += 1
+        used[checked_in] += 1
         rows = [
             (number, block_ends, part.tobytes())
             for number, part in enumerate(used.reshape(shards, SHARD_CLIENTS))
         ]
         if rows:
-            self._ran(self._connection.many, _TURNS, rows)
+            self._run(self._connection.many, _WRITE_COUNTS, rows)
 
-    def _forget(self, step: int) -> None:
-        """Delete who came at a released step, with what, and the key to the updates."""
+    def _delete_participants(self, step: int) -> None:
+        """Delete check-ins, requests and the key of the updates of a released step."""
         for table in ("check_ins", "asked", "step_keys"):
             self._changed(f"DELETE FROM {table} WHERE step = ?", step)
         self._open = None
 
     def _body_number(self) -> int:
-        """A number for the next update; writers take turns, so none is given twice."""
+        """Number of the next update; it is unique, since there is one writer at a time."""
         number = self._next_body
         if number is None:
             number = int(self._value("SELECT coalesce(max(id) + 1, 0) FROM bodies"))
@@ -258,44 +310,48 @@ class Transaction(Reads):
         return number
 
     def _store_body(self, participation: ParticipationRow, body: bytes) -> None:
-        """Store an update, readable as long as the key of its step is there."""
+        """Store an update, encrypted with the key of its step."""
         number, client, step = self._body_number(), participation.client, int(participation.step)
         if self._open is None or self._open[0] != step:
             self._open = step, self._seal(step) or self._new_seal(step)
         assert participation.digest is not None
-        sealed = self._open[1].closed(client, participation.digest, body)
-        self._go_on("bodies (id, step, body)", number, step, sealed)
+        sealed = self._open[1].encrypt(client, participation.digest, body)
+        self._insert_part("bodies (id, step, body)", number, step, sealed)
         self._next_body = number + 1
 
     def _new_seal(self, step: int) -> interface.Seal:
+        """Encryption with a fresh key of a step, which is stored."""
         key = interface.new_key()
-        self._go_on("step_keys (step, key)", step, key)
+        self._insert_part("step_keys (step, key)", step, key)
         return interface.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
-        """Insert one row."""
+        """Insert one row; ``conflict`` is the error's text if it contradicts a stored one."""
         if self._changed(_insert(columns), *values) != 1:
             raise ConflictError(conflict)
 
-    def _go_on(self, columns: str, *values: Any) -> None:
-        """Insert a row that belongs to one just inserted; neither can stand alone."""
+    def _insert_part(self, columns: str, *values: Any) -> None:
+        """Insert a row that belongs to a new row of another table, and so cannot be there yet."""
         if self._changed(_insert(columns), *values) != 1:
             self.broken = True
-            raise StorageError("the database is damaged: it has parts of a row that is new")
+            raise StorageError("the database is damaged: it has parts of a row that is only new")
 
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
+        """Number of rows that a statement changed."""
         self._require(needs)
-        return self._ran(self._connection.changed, sql, parameters)
+        return self._run(self._connection.changed, sql, parameters)
 
 
 def _insert(columns: str) -> str:
-    """The statement for one row of a table that is given with its columns."""
+    """SQL that inserts one row; ``columns`` are the table and its columns."""
     places = ", ".join("?" * (columns.count(",") + 1))
     return f"INSERT INTO {columns} VALUES ({places}) ON CONFLICT DO NOTHING"
 
 
 def _require_costs(record: Record) -> None:
-    """No NaN, no infinity, and no -0.0, which a database may give back as 0.0."""
+    """Refuse an ε or δ that is negative, infinite, NaN, or -0.0, which may be read as 0.0."""
     costs = (record.epsilon, record.delta)
     if not all(0.0 <= cost < math.inf and math.copysign(1.0, cost) > 0 for cost in costs):
-        raise StorageError("a release must state what it costs")
+        raise StorageError(
+            f"epsilon = {record.epsilon}, delta = {record.delta}: expected finite numbers from 0"
+        )

@@ -25,7 +25,7 @@ from turnout.service.coordinator.engine import Engine, Published, SetBackError
 from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import LogEvent
-from turnout.service.storage.writer import Promised, Settled, Writer
+from turnout.service.storage.writer import AnswerQueue, JobFuture, Writer
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
 from turnout.service.web.bodies import Bodies
@@ -133,7 +133,7 @@ class Running:
         self.ended = False
         self.evaluation = "the evaluation begins"
         self.bodies = Bodies(most_bytes)
-        self._settled = Settled()
+        self._answers = AnswerQueue()
         self.writer = Writer(
             storage,
             lambda error: self.end(STORAGE_FAILED, f"{type(error).__name__}: {error}"),
@@ -219,9 +219,9 @@ class Running:
             BusyError: too much is waiting.
             StorageError: the writer ended.
         """
-        promised: Promised[T] = Promised(self._settled)
-        self.writer.submit_for(promised, job, body_bytes)
-        return promised.answer
+        future: JobFuture[T] = JobFuture(self._answers)
+        self.writer.submit_for(future, job, body_bytes)
+        return future.answer
 
     def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
         """Whether deleted rows are out of the storage's files; tried between two transactions."""
