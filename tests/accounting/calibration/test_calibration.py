@@ -12,9 +12,9 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from turnout.accounting import calibration, epsilon_upper, price
+from turnout.accounting.bisection import BisectionSearch
 from turnout.accounting.calibration import (
     UNKNOWNS,
-    BisectionSearch,
     Unknown,
     calibrate,
     calibrate_delta,

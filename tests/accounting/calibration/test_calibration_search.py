@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from turnout.accounting.calibration import (
+from turnout.accounting.bisection import (
     DELTA,
     UNKNOWNS,
     BisectionSearch,

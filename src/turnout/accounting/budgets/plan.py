@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting import pricing
-from turnout.accounting.calibration import UNKNOWNS, BisectionSearch, CostTarget
+from turnout.accounting.bisection import UNKNOWNS, BisectionSearch, CostTarget
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.divergence.blocks import Run, joined_decompositions, merged_runs
 from turnout.accounting.divergence.renyi import RenyiBounds
