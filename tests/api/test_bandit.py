@@ -123,7 +123,7 @@ def test_rewards_in_memory_are_those_of_a_log(tmp_path):
     assert np.array_equal(tn.bandit(plan).regret, run.regret)
 
 
-def test_resumed_runs_need_the_same_arrays(tmp_path, monkeypatch):
+def test_resumed_runs_need_the_same_arrays(tmp_path, mutate):
     given, out = clients_and_rewards(), tmp_path / "out"
     run = tn.bandit(REPLAYED, out, contexts=CONTEXTS, **given)
     assert tn.bandit(resume=out, contexts=CONTEXTS, **given) == run
@@ -136,7 +136,7 @@ def test_resumed_runs_need_the_same_arrays(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("turnout.runs.bandit._one_run", interrupt)
+    mutate("turnout.runs.bandit", "_one_run", interrupt)
     with pytest.raises(InterruptedRunError, match=r"stopped after run 0 of 2$"):
         tn.bandit(REPLAYED, contexts=CONTEXTS, **clients_and_rewards())
 

@@ -13,7 +13,11 @@ import pytest
 from installed import PACKAGES
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
-ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ALONE = {
+    **os.environ,
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTHONPATH": str(CONFTEST.parent),  # of the modules that conftest.py imports
+}
 TESTS = {
     "nothing": "def test_that_runs(): pass",
     "data": "import pytest\ndef test_it(): pytest.skip('set TURNOUT_DATA to a folder')",

@@ -14,13 +14,15 @@ import pytest
 from forked import HANGS_SECONDS
 from installed import program
 from processes import environment, fresh, waited_for
-from web_world import charter_of, signed, task_storage
+from web_world import KEY, charter_of, signed, task_storage
 
 from turnout.cli.main import main
+from turnout.service.contract.ledger import Head
 from turnout.service.contract.wire import Invitation, updates_path
 from turnout.service.storage.opening import holds_nothing
+from turnout.service.web import heads
 
-PLAN = charter_of().plan
+PLAN, TASK = charter_of().plan, charter_of().task
 
 
 @pytest.fixture
@@ -139,10 +141,10 @@ def test_another_plan_and_another_schedule_are_refused(folder, capsys):
 
 
 def test_an_empty_database_beside_a_known_head_is_refused(folder, capsys):
-    (folder / "lost.head").write_text("task head")
-    said = refused(
-        "serve", folder / "plan.toml", "--db", folder / "lost", "--port", 0, capsys=capsys, code=4
-    )
+    plan, lost, head = folder / "plan.toml", folder / "lost", folder / "lost.head"
+    head.write_text("task head")
+    arguments = ("--db", lost, "--port", 0, "--head-file", head)
+    said = refused("serve", plan, *arguments, capsys=capsys, code=4)
     assert "lost or replaced" in said
 
 
@@ -192,11 +194,17 @@ def test_invitations_are_to_the_plan_and_the_schedule_that_were_given(folder, ca
         assert reason in refused(*arguments, *options, capsys=capsys, code=2)
 
 
-def test_no_task_is_founded_beside_a_known_head_or_for_nobody(folder, capsys):
+def test_no_task_is_created_for_zero_clients(folder, capsys):
     plan, lost = folder / "plan.toml", folder / "lost"
     refused("enrol", 0, "--db", lost, "--plan", plan, capsys=capsys, code=2)
     assert not lost.exists()
-    (folder / "lost.head").write_text("task head")
+
+
+def test_no_task_is_created_at_the_address_of_a_known_head(folder, capsys, monkeypatch):
+    plan, lost = folder / "plan.toml", folder / "lost"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    head = heads.signed_head(TASK, Head(0, bytes(32)), KEY)
+    heads.HeadFile(heads.default_file(TASK), heads.address_of(str(lost))).export(TASK, head)
     said = refused("enrol", 1, "--db", lost, "--plan", plan, capsys=capsys, code=4)
     assert "lost or replaced" in said
 
