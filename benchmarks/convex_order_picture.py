@@ -84,10 +84,10 @@ def distribution(name: str, step: float) -> tuple[convex_order.Grid, FloatArray,
     if name == "rounded down":
         return grid, rounded(step, up=False), 0.0
     if name == "spread (upper)":
-        found = convex_order.upper_law(PAIR, grid)
+        found = convex_order.upper_distribution(PAIR, grid)
         return grid, found.masses, found.beyond
     grid = convex_order.lower_grid(PAIR, step, CAP)
-    return grid, convex_order.lower_law(PAIR, grid, by_hockey_sticks=True).masses, 0.0
+    return grid, convex_order.lower_distribution(PAIR, grid, by_hockey_sticks=True).masses, 0.0
 
 
 def epsilon(grid: convex_order.Grid, masses: FloatArray, beyond: float) -> float:
@@ -128,7 +128,7 @@ def draw_distribution(axis: Axes, ink: str) -> None:
     axis.fill_between(x, density, color=ink, alpha=0.12, linewidth=0)
     axis.plot(x, density, color=ink, linewidth=1, label="X itself")
     grid = convex_order.Grid(DRAWN_STEP, round(CAP / DRAWN_STEP))
-    upper = convex_order.upper_law(PAIR, grid)
+    upper = convex_order.upper_distribution(PAIR, grid)
     edges = np.append(0.0, np.arange(0.5 * DRAWN_STEP, DRAWN_TO + DRAWN_STEP, DRAWN_STEP))
     means, masses = conditional_means(edges)
     shown = (

@@ -127,13 +127,13 @@ def round_down_instead_of_spreading(mutate):
         masses[-1] = 1.0 - masses.sum()
         return convex_order.GridDistribution(masses, np.zeros(masses.size), 0.0)
 
-    mutate(convex_order, "upper_law", rounded)
+    mutate(convex_order, "upper_distribution", rounded)
 
 
 def forget_the_tail(mutate):
     """What lies above the cap is worth nothing, where the cap is low."""
-    law, frame = convex_order.upper_law, check_ins.Framing.frame
-    mutate(convex_order, "upper_law", lambda *a: replace(law(*a), beyond=0.0))
+    law, frame = convex_order.upper_distribution, check_ins.Framing.frame
+    mutate(convex_order, "upper_distribution", lambda *a: replace(law(*a), beyond=0.0))
     mutate(check_ins.Framing, "frame", lambda *a: replace(f := frame(*a), cap=0.5 * f.cap))
 
 

@@ -36,11 +36,11 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
     pair = RATIOS[name]
     upper_grid = convex_order.Grid(step, cells)
     lower_grid = convex_order.lower_grid(pair, step, upper_grid.cap)
-    upper = convex_order.upper_law(pair, upper_grid)
+    upper = convex_order.upper_distribution(pair, upper_grid)
     for grid, law in (
         (upper_grid, upper),
-        (lower_grid, convex_order.lower_law(pair, lower_grid, by_hockey_sticks=True)),
-        (lower_grid, convex_order.lower_law(pair, lower_grid, by_hockey_sticks=False)),
+        (lower_grid, convex_order.lower_distribution(pair, lower_grid, by_hockey_sticks=True)),
+        (lower_grid, convex_order.lower_distribution(pair, lower_grid, by_hockey_sticks=False)),
     ):
         k = np.random.default_rng(7).uniform(0.0, grid.cap, 2000)
         slack = (
@@ -60,11 +60,13 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
                 grid_reverse_hockey_sticks(grid, law, k) <= reverse_hockey_stick(pair, k) + slack
             )
             assert hockey_sticks or reverse_hockey_sticks
-    by_hockey_sticks = convex_order.lower_law(pair, lower_grid, by_hockey_sticks=True)
+    by_hockey_sticks = convex_order.lower_distribution(pair, lower_grid, by_hockey_sticks=True)
     assert np.all(
         grid_hockey_sticks(lower_grid, by_hockey_sticks, k) <= hockey_stick(pair, k) + slack
     )
-    by_reverse_hockey_sticks = convex_order.lower_law(pair, lower_grid, by_hockey_sticks=False)
+    by_reverse_hockey_sticks = convex_order.lower_distribution(
+        pair, lower_grid, by_hockey_sticks=False
+    )
     assert np.all(
         grid_reverse_hockey_sticks(lower_grid, by_reverse_hockey_sticks, k)
         <= reverse_hockey_stick(pair, k) + slack
@@ -83,9 +85,9 @@ def test_both_sides_close_in_as_the_square_of_the_step(sigma):
         grid = convex_order.Grid(step, round(12 / step))
         below = convex_order.lower_grid(pair, step, grid.cap)
         k = np.linspace(0.3, 8.0, 500)
-        upper_prices = grid_hockey_sticks(grid, convex_order.upper_law(pair, grid), k)
+        upper_prices = grid_hockey_sticks(grid, convex_order.upper_distribution(pair, grid), k)
         lower_prices = grid_hockey_sticks(
-            below, convex_order.lower_law(pair, below, by_hockey_sticks=True), k
+            below, convex_order.lower_distribution(pair, below, by_hockey_sticks=True), k
         )
         widths.append(float(np.sum(upper_prices - lower_prices)))
     assert widths[0] > 3.4 * widths[1]
@@ -110,7 +112,7 @@ def test_a_coarse_lower_law_keeps_a_heavy_tail(sigma):
     """Steps far above the bulk: tangents at the middles would cut the tail off at once."""
     pair, step = GaussianPair(sigma), 1e3
     grid = convex_order.lower_grid(pair, step, 1e6)
-    law = convex_order.lower_law(pair, grid, by_hockey_sticks=True)
+    law = convex_order.lower_distribution(pair, grid, by_hockey_sticks=True)
     k = np.array([1e5, 5e5])
     assert np.all(grid_hockey_sticks(grid, law, k) >= 0.98 * hockey_stick(pair, k))
 

@@ -1,1 +1,1 @@
-"""Divergences of pairs and of runs: curves, grids, sums, composition; nothing of participation."""
+"""Divergences of pairs and of runs: curves, grids, sums, composition; without participation."""

@@ -49,12 +49,12 @@ _UNITS_A_POINT = 20  # of work, of a curve and its slope
 
 
 class GridTooLargeError(NumericalError):
-    """A composition needs more bins than can be held, and finer grids need more still."""
+    """A composition needs more grid points than fit in memory, and finer grids need still more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossDistribution:
-    """A law of the privacy loss ln(P/Q) under P on the points (lowest + j)·gap.
+    """Distribution of the privacy loss ln(P/Q) under P on the points (lowest + j)·gap.
 
     Attributes:
         masses: P's mass on each point, shape (n,).
@@ -68,11 +68,11 @@ class LossDistribution:
 
     @property
     def losses(self) -> FloatArray:
-        """The points."""
+        """Grid points: the privacy losses, shape of ``masses``."""
         return self.gap * (self.lowest + np.arange(self.masses.size, dtype=np.float64))
 
     def to_dp_accounting(self) -> PLDPmf:
-        """The same pessimistic law for dp-accounting."""
+        """The same pessimistic distribution as an object of dp-accounting."""
         from dp_accounting.pld import pld_pmf
 
         return pld_pmf.DensePLDPmf(self.gap, self.lowest, self.masses, self.infinity, True)
@@ -80,10 +80,10 @@ class LossDistribution:
 
 @dataclass(frozen=True, slots=True)
 class CurvePair:
-    """Both directions of one mechanism on one side, each by one or more curves.
+    """Curves of one mechanism in both directions, all on one side of the truth.
 
-    Where there are several curves the sharpest counts at each K: the smallest upper or the
-    largest lower one. ``floors`` are the δ's (remove, add) below which no ε helps.
+    Where a direction has several curves, the sharpest counts at each K: the smallest upper or the
+    largest lower one. ``floors`` are the limits of δ (remove, add) as ε grows.
     """
 
     side: Side
@@ -92,7 +92,7 @@ class CurvePair:
     floors: tuple[float, float] = (0.0, 0.0)
 
     def floor(self, direction: Direction) -> float:
-        """The δ of one direction for ε without end: mass that the other world does not have."""
+        """Limit of δ in one direction as ε grows: P's mass where Q has none, or the reverse."""
         return self.floors[0 if direction is Direction.REMOVE else 1]
 
     def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -126,7 +126,7 @@ class CurvePair:
 def loss_distribution(
     pair: CurvePair, direction: Direction, gap: float, tail: float
 ) -> LossDistribution:
-    """The privacy loss distribution of one direction, pessimistic or optimistic by side.
+    """Privacy loss distribution of one direction, pessimistic or optimistic as the curves are.
 
     Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
     """
@@ -154,7 +154,7 @@ def loss_distribution(
 
 
 def reach_of(pair: CurvePair, tail: float) -> float:
-    """The ε from which on both directions are below ``tail``."""
+    """Least ε found at which δ is below ``tail`` in both directions."""
     candidates = np.geomspace(1e-6, 400.0, 800)
     points = np.exp(candidates)
     above = [
@@ -168,10 +168,10 @@ def reach_of(pair: CurvePair, tail: float) -> float:
 
 
 def _trim(prices: FloatArray, middle: int, floor: float) -> None:
-    """Lowers a polygon under the prices of a lower curve to where it may end.
+    """Lower the polygon under a lower curve until it reaches its limits on both sides.
 
-    That is 0 to the left and the floor to the right. Each half reaches it one point before its
-    first value below it, seen from K = 1.
+    The limits are 0 on the left and the floor on the right. Each half reaches its limit one point
+    before its first value below it, counted from K = 1.
     """
     prices[0], prices[-1] = 0.0, floor
     low = np.flatnonzero(prices[: middle + 1] < 0)
@@ -202,7 +202,7 @@ _MOST_BYTES = 640 << 20  # of the curves of a block
 
 
 class Block(Protocol):
-    """One chunk of a run that is independent of the others given the past.
+    """One part of a run that is independent of the other parts, given the past.
 
     Curves that cannot be certified at so small a δ raise a NumericalError, those of a side from
     which nothing is known an UnsupportedError.
@@ -210,15 +210,15 @@ class Block(Protocol):
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the block's privacy loss (only steers grids)."""
+        """Approximate standard deviation of the block's privacy loss; it only chooses grids."""
         ...
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve made sharp near one δ."""
+        """Curve of one direction, sharp near one δ."""
         ...
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp from 1 down to a δ at which they may be cut off."""
+        """Curves of both directions, sharp from 1 down to the δ at which they may end."""
         ...
 
 
@@ -236,14 +236,14 @@ class PairBlock:
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The exact curve, whatever the side."""
+        """Exact curve, which serves as upper and as lower bound."""
         curve = with_infinity_mass(
             PairCurve(self.pair, direction, side), direction, side, self.infinity_mass
         )
         return diluted(curve, direction, self.probability)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The exact curves."""
+        """Exact curves of both directions."""
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
         # Without the client nothing is impossible with it, unless it surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
@@ -254,9 +254,9 @@ class PairBlock:
 class FixedSizeBlock:
     """One step that serves a uniform subset of fixed size, under replace-one or zero-out.
 
-    Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
-    q·H_{K'}(P‖Q), K' = 1 + (K − 1)/q, of the *substitution* pair (sensitivity 2C: whoever is
-    not drawn makes room for somebody else).
+    Upper bound. Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
+    q·H_{K'}(P‖Q), K' = 1 + (K − 1)/q, of the *substitution* pair (sensitivity 2C: a client not
+    drawn is replaced by another).
 
     Attributes:
         rate: q = size / population.
@@ -268,7 +268,7 @@ class FixedSizeBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """As of Poisson sampling at the same rate."""
+        """Approximate standard deviation of the loss: that of Poisson sampling at the same rate."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -288,7 +288,7 @@ class FixedSizeBlock:
 def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
-    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ.
+    """Curves of both directions, sharp at δ's that differ by a factor, down to just below one δ.
 
     Raises:
         GridTooLargeError: together they are more than can be held.
@@ -305,7 +305,7 @@ def curves_apart(
 
 
 def hints_apart(delta: float, ratio: float) -> list[float]:
-    """δ's that lie a ratio apart, rising from just below one."""
+    """Values of δ that differ by a factor, rising from just below the given δ."""
     least = _BELOW_THE_CUT * delta
     steps = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(ratio)
     return np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(steps) + 1).tolist()
@@ -316,14 +316,14 @@ Run = Sequence[tuple[Block, int]]
 
 @dataclass(frozen=True, slots=True)
 class NeighbourBound:
-    """A neighbour bound: blocks that bound one pair of neighbours from above and from below.
+    """Blocks that bound the divergence of one pair of neighbours from above and from below.
 
     Attributes:
-        upper: composed, at least as bad as the truth.
-        lower: composed, something an adversary really gets; the same blocks where the
-            analysis is exact.
-        tight: whether the blocks' bounds close in on each other.
-        symmetric: whether both directions are the same.
+        upper: blocks whose composition is an upper bound.
+        lower: blocks whose composition is a lower bound, attained by some adversary; the blocks
+            as ``upper`` where the analysis is exact.
+        tight: whether finer grids bring upper and lower bound together.
+        symmetric: whether both directions are equal.
     """
 
     upper: Run
@@ -334,12 +334,12 @@ class NeighbourBound:
 
     @property
     def exact(self) -> bool:
-        """Whether finer grids make the bracket as narrow as asked."""
+        """Whether finer grids narrow the bracket as far as requested."""
         return self.tight and self.upper == self.lower
 
     @property
     def directions(self) -> Sequence[Direction]:
-        """Those that have to be computed."""
+        """Directions to compute: one where both are equal."""
         return [Direction.REMOVE] if self.symmetric else list(Direction)
 
 
@@ -365,7 +365,7 @@ Counted = TypeVar("Counted", bound=Hashable)
 
 
 def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
-    """One run after the other, equal blocks counted together."""
+    """Concatenation of two runs, with equal blocks counted together."""
     counts: dict[Counted, int] = {}
     for run in runs:
         for block, count in run:
@@ -374,9 +374,9 @@ def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int
 
 
 def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
-    """Several decompositions as one, about the same client.
+    """Decomposition of several mechanisms that release data of the same client.
 
-    A part that takes one neighbour bound where others take two counts in the first of them alone.
+    A mechanism with one neighbour bound, where others have two, counts in the first bound alone.
     """
     bounds = [part.record_against_null for part in parts]
     others = [

@@ -44,9 +44,9 @@ _NEGLIGIBLE = 1e-5  # the part of δ that what lies outside the window may cost
 
 _NOISE = 1e-5  # the part of δ that round-off may cost
 
-_ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a law
+_ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a distribution
 
-_FEW_POINTS = 120  # of the laws by which tilt and window are chosen
+_FEW_POINTS = 120  # of the distributions by which tilt and window are chosen
 
 _TILTS, _EDGES = 64, 40
 
@@ -77,7 +77,7 @@ Parts = Sequence[tuple[LossDistribution, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComposedCurve:
-    """δ(K) of a composed run, moved to the proved side.
+    """δ(K) of a composed run, rounded towards its side.
 
     ``mass[i]`` and ``inverse[i]`` are Σ y and Σ y·e^{−(loss − epsilon)} over the losses from i on,
     in units of e^``log_unit``.
@@ -104,18 +104,18 @@ class ComposedCurve:
 
     @classmethod
     def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
-        """The composition of each part repeated its number of times, sharp near δ."""
+        """Composition of each part, repeated ``count`` times, sharp near δ."""
         if delta < _LEAST_DELTA:
             raise NumericalError(f"delta = {delta:.3g} is too small to be certified")
         gap = parts[0][0].gap
         plan = _Plan.of(parts, delta).wide_enough(parts, delta)
         tilt, epsilon = plan.tilt, plan.epsilon
         size = _bins(max((plan.high - plan.low) / gap + 2, *(p.masses.size + 1 for p, _ in parts)))
-        lowest = sum(count * law.lowest for law, count in parts)
+        lowest = sum(count * distribution.lowest for distribution, count in parts)
         bin_ = math.floor(plan.low / gap) - lowest
         factors, log_norm = [], 0.0
-        for law, count in parts:
-            tilted, log_sum = _tilted(law, tilt)
+        for distribution, count in parts:
+            tilted, log_sum = _tilted(distribution, tilt)
             factors.append(sums.Factor(tilted, count))
             log_norm += count * log_sum
         total = sums.convolve(factors, size, bin_)
@@ -129,7 +129,9 @@ class ComposedCurve:
         outside = plan.log_outside(parts, float(losses[0]), float(losses[-1] + gap)) - log_norm
         payoff = _payoff_norm(tilt, gap, size)
         blocks = sum(count for _, count in parts)
-        furthest = max(float(np.abs(law.losses[[0, -1]]).max()) for law, _ in parts)
+        furthest = max(
+            float(np.abs(distribution.losses[[0, -1]]).max()) for distribution, _ in parts
+        )
         rounding = blocks * (2 * _ROUNDINGS_A_MASS + 4.0 * tilt * furthest) + 8.0 * size
         return cls(
             side,
@@ -139,7 +141,9 @@ class ComposedCurve:
             epsilon,
             tilt,
             log_norm - tilt * epsilon,
-            -math.expm1(sum(count * math.log1p(-law.infinity) for law, count in parts)),
+            -math.expm1(
+                sum(count * math.log1p(-distribution.infinity) for distribution, count in parts)
+            ),
             total.l2_error * payoff + math.exp(min(outside, 600.0)),
             math.expm1((rounding + 4.0 * tilt * abs(epsilon)) * UNIT_ROUNDOFF),
             (blocks + 1) * _ROUNDINGS_A_THRESHOLD * (1.0 + furthest) * UNIT_ROUNDOFF,
@@ -171,9 +175,9 @@ class ComposedCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Tilt, sharpest ε and window of a composition, with the exponents that bound its edges.
+    """Tilt, sharpest ε and window of a composition, with exponents that bound the rest.
 
-    Chosen by laws on few points; a bad choice makes wide bounds, never wrong ones.
+    The choice uses distributions on few points. A bad choice gives wide bounds, never wrong ones.
     """
 
     tilt: float
@@ -185,7 +189,7 @@ class _Plan:
 
     @classmethod
     def of(cls, parts: Parts, delta: float) -> _Plan:
-        few = [(*_few(law), count) for law, count in parts]
+        few = [(*_few(distribution), count) for distribution, count in parts]
 
         def log_moments(s: FloatArray) -> FloatArray:
             return sum((n * log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
@@ -194,7 +198,7 @@ class _Plan:
         tilts = np.geomspace(1e-2, 300.0 / gap, _TILTS)
         # Largest payoff under the tilt: θ^θ/(1 + θ)^{1 + θ} at e^{−u} = θ/(1 + θ).
         worths = -tilts * np.log1p(1.0 / tilts) - np.log1p(tilts)
-        most = sum(count * float(law.losses[-1]) for law, count in parts)
+        most = sum(count * float(distribution.losses[-1]) for distribution, count in parts)
         worths = np.minimum(worths, math.log(-math.expm1(-most)))
         moments = log_moments(tilts)
         bounds = (moments + worths - math.log(delta)) / tilts  # Chernoff bounds on ε
@@ -219,7 +223,7 @@ class _Plan:
         )
 
     def wide_enough(self, parts: Parts, delta: float) -> _Plan:
-        """The plan with edges moved out, for they were chosen by few points."""
+        """The same plan with a wider window, since few points estimated its ends."""
         plan = self
         for _ in range(_WIDENINGS):
             outside = plan.log_outside(parts, plan.low, plan.high) - plan.tilt * plan.epsilon
@@ -234,8 +238,10 @@ class _Plan:
 
         def log_moment(s: float) -> float:
             total = 0.0
-            for law, count in parts:
-                total += count * (math.log1p(1e-12) + _log_sum(law.losses, law.masses, s))
+            for distribution, count in parts:
+                total += count * (
+                    math.log1p(1e-12) + _log_sum(distribution.losses, distribution.masses, s)
+                )
             return total
 
         above = log_moment(self.tilt + self.above) - self.above * end
@@ -252,11 +258,11 @@ def _payoff_norm(tilt: float, gap: float, size: int) -> float:
     return math.sqrt(min(by_size, by_tilt, by_both))
 
 
-def _tilted(law: LossDistribution, tilt: float) -> tuple[FloatArray, float]:
+def _tilted(distribution: LossDistribution, tilt: float) -> tuple[FloatArray, float]:
     """Masses times e^{θ·loss}, scaled to sum to 1, and the log of what they were divided by."""
-    exponents = np.where(law.masses > 0, tilt * law.losses, -np.inf)
+    exponents = np.where(distribution.masses > 0, tilt * distribution.losses, -np.inf)
     top = float(exponents.max())
-    weights = law.masses * np.exp(exponents - top)
+    weights = distribution.masses * np.exp(exponents - top)
     norm = float(weights.sum())
     return weights / norm, top + math.log(norm)
 
@@ -268,27 +274,27 @@ def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
 
 
 def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
-    """Ln E[e^{sL}] for each s, of a law with positive masses."""
+    """Logarithm of E[e^{sL}] for each s, shape of ``s``; all masses are positive."""
     exponents = np.multiply.outer(s, losses)
     top = exponents.max(axis=1)
     return top + np.log(np.exp(exponents - top[:, None]) @ masses)
 
 
-def _few(law: LossDistribution) -> tuple[FloatArray, FloatArray]:
-    """The law gathered on few points, each the mean of its cell; fine around 0 and at the ends."""
-    alive = np.flatnonzero(law.masses)
-    bottom, top, zero = int(alive[0]), int(alive[-1]), -law.lowest
-    distances = np.unique(np.geomspace(1, law.masses.size, _FEW_POINTS).astype(np.int64))
+def _few(distribution: LossDistribution) -> tuple[FloatArray, FloatArray]:
+    """Distribution on few points, the means of its cells, which are fine near 0 and at the ends."""
+    alive = np.flatnonzero(distribution.masses)
+    bottom, top, zero = int(alive[0]), int(alive[-1]), -distribution.lowest
+    distances = np.unique(np.geomspace(1, distribution.masses.size, _FEW_POINTS).astype(np.int64))
     ends = [bottom + distances, zero - distances, zero + distances, top - distances]
     starts = np.unique(np.clip(np.concatenate([[bottom, zero, top], *ends]), bottom, top))
-    masses = np.add.reduceat(law.masses[: top + 1], starts)
-    losses = np.add.reduceat((law.masses * law.losses)[: top + 1], starts)
+    masses = np.add.reduceat(distribution.masses[: top + 1], starts)
+    losses = np.add.reduceat((distribution.masses * distribution.losses)[: top + 1], starts)
     alive = masses > 0
     return losses[alive] / masses[alive], masses[alive]
 
 
 def _bins(wanted: float) -> int:
-    """The least 2ⁿ or 3·2ⁿ that is enough."""
+    """Smallest 2ⁿ or 3·2ⁿ that is at least ``wanted``."""
     if not wanted <= _MOST_BINS:
         raise GridTooLargeError("the privacy losses spread over more bins than can be held")
     return sums.smooth_size(max(wanted, 64.0))
@@ -305,11 +311,11 @@ _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 @dataclass(frozen=True, slots=True)
 class LossGrid:
-    """The grid on which the losses of blocks are composed.
+    """Grid on which the losses of blocks are composed.
 
     Attributes:
-        gap: its step, before refinement.
-        tail: probability of each block that may go to infinity.
+        gap: step of the grid, before refinement.
+        tail: probability of each block that may be moved to an infinite loss.
     """
 
     gap: float
@@ -323,9 +329,9 @@ class LossGrid:
 
     @classmethod
     def common(cls, run: Run, delta: float) -> LossGrid | None:
-        """A grid no coarser, of powers of 2 and 1000, which many runs have in common.
+        """Grid of powers of 2 and 1000, at least as fine, that many runs share.
 
-        None where nothing is composed: the curve of a single block has no use for it.
+        None for a run of one block, which needs no loss grid.
         """
         if not is_composed(run):
             return None
@@ -340,7 +346,7 @@ def is_composed(run: Run) -> bool:
 
 
 def _tail(run: Run, delta: float) -> float:
-    """Probability of each block that may go to infinity."""
+    """Probability of each block that may be moved to an infinite loss."""
     return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
 
 
@@ -374,9 +380,9 @@ def run_epsilon(
 
 @contextmanager
 def certified(delta: float) -> Generator[None, None, None]:
-    """Refuses what leaves the range of floats, and the grids that are then empty, in a line.
+    """The value δ in float range; a δ outside it raises a NumericalError.
 
-    What is not a number is found where a curve is read (`epsilon_at`).
+    A value that is not a number is found where a curve is read (`epsilon_at`).
     """
     try:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -396,7 +402,7 @@ def run_curve(
     *,
     grid: LossGrid | None = None,
 ) -> Curve:
-    """The curve of a run of at least one block, sharp near one δ and valid everywhere.
+    """Curve of a run of at least one block, sharp near one δ and valid at every K.
 
     Each level of refinement halves the steps of all grids.
     """
@@ -408,14 +414,19 @@ def run_curve(
         grid = grid or LossGrid.of(run, delta)
         gap, tail = grid.gap / 2**refinement, grid.tail
         parts = [
-            (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+            (
+                _loss_distribution(
+                    block, direction, side, gap=gap, tail=tail, refinement=refinement
+                ),
+                count,
+            )
             for block, count in run
         ]
         return ComposedCurve.of(side, parts, delta)
 
 
 def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
-    """An upper bound on ε at δ of two runs apart, through the reference between them.
+    """Upper bound on ε at δ between two neighbours, through the reference between them.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
     """
@@ -446,10 +457,10 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
 
 
 def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
-    """The grid of both neighbour bounds and of a lower one, which then share their blocks' curves.
+    """Grid shared by both neighbour bounds and the lower bound, so that blocks' curves are reused.
 
-    None where nothing is composed, and where a curve does not come down as far as the last hop
-    needs: then each has its own.
+    None where nothing is composed, or where a curve does not fall as far as the second bound needs:
+    each bound then has a grid of its own.
     """
     if not is_composed(run):
         return None
@@ -459,18 +470,18 @@ def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
         return None
 
 
-def _loss_law(
+def _loss_distribution(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> LossDistribution:
-    both = _loss_laws(block, side, gap=gap, tail=tail, refinement=refinement)
+    both = _loss_distributions(block, side, gap=gap, tail=tail, refinement=refinement)
     return both[0 if direction is Direction.REMOVE else 1]
 
 
 @remembered
-def _loss_laws(
+def _loss_distributions(
     block: Block, side: Side, *, gap: float, tail: float, refinement: int
 ) -> tuple[LossDistribution, LossDistribution]:
-    """The laws of both directions, which have the same curves."""
+    """The distributions of both directions, which have the same curves."""
     curves = block.curves(side, tail, refinement)
     return loss_distribution(curves, Direction.REMOVE, gap, tail), loss_distribution(
         curves, Direction.ADD, gap, tail
@@ -487,14 +498,14 @@ _APART = 30.0  # ratio of the δ's at which compositions are made sharp
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """Independent repetitions of a block, composed: all of them happen, or none.
+    """Independent repetitions of a block that all happen or all do not happen.
 
-    A draw that decides about a whole step, such as a sample of clients who then send several
-    messages each, takes the step as one block.
+    An example is a sample of clients that send several messages each: one draw decides about the
+    whole step.
 
     Attributes:
-        base: one of them.
-        count: how many there are.
+        base: the repeated block.
+        count: number of repetitions.
     """
 
     base: Block
@@ -505,15 +516,15 @@ class RepeatedBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """That of the repetitions' sum, at most 1."""
+        """Approximate standard deviation of the repetitions' summed loss, at most 1."""
         return min(1.0, math.sqrt(self.count) * self.base.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The composition's curve, made sharp near one δ."""
+        """Curve of the composition, sharp near one δ."""
         return run_curve([(self.base, self.count)], direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Compositions that are sharp at δ's from 1 down."""
+        """Curves of the composition that are sharp at several δ's from 1 down."""
         run, hints = [(self.base, self.count)], hints_apart(delta, _APART)
         grid = LossGrid.of(run, hints[0])
         remove, add = (
@@ -524,7 +535,7 @@ class RepeatedBlock:
         return CurvePair(side, remove, add, (floors[0], floors[1]))
 
     def _floor(self, floor: float, side: Side) -> float:
-        """1 − (1 − floor)^count, on the proved side."""
+        """1 − (1 − floor)^count, rounded towards the side."""
         if floor >= 1.0:
             return 1.0
         sign = 1.0 if side is Side.UPPER else -1.0

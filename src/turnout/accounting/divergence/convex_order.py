@@ -1,9 +1,9 @@
 """Distributions on a grid that bracket a likelihood ratio in convex order.
 
-`upper_law` and `lower_law` return a `GridDistribution` on a `Grid` (for a lower one made by
-`lower_grid`). `under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes` are the steps on
-polygons that other modules share. `participation.check_ins` adds up such distributions; `blocks`
-and the modules on k-subsets and replace-one use the polygons.
+`upper_distribution` and `lower_distribution` return a `GridDistribution` on a `Grid` (a lower one
+on a grid of `lower_grid`). `under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes`
+are the steps on polygons that other modules share. `participation.check_ins` adds up such
+distributions; `blocks` and the modules on k-subsets and replace-one use the polygons.
 
 X ≤_cx X' means E f(X) ≤ E f(X') for every convex f. Both directions of a hockey-stick divergence
 are expectations of convex functions of X, so a distribution that is larger in this order gives a
@@ -47,7 +47,7 @@ _STEEP_CELLS = 256  # cells of which the steepness is checked
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The points a, a + h, …, a + J·h: origin a, step h, J cells.
+    """Points a, a + h, …, a + J·h: origin a, step h, J cells.
 
     Attributes:
         edge: of a grid for a lower distribution, where the first tangent touches; the values below
@@ -79,7 +79,7 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     """
     origin, edge = _lowest(pair, step)
     if not cap > origin:
-        raise NumericalError("the grid ends below the law")
+        raise NumericalError("the grid ends below the distribution")
     cells = max(2, math.floor((cap - origin) / step))
     step = (cap - origin) / cells
     origin, edge = _lowest(pair, step)
@@ -87,7 +87,7 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
-    """The mean of X below an edge, and that edge, about where the first tangent should touch."""
+    """Mean of X below an edge, and that edge: about where the first tangent should touch."""
     low, high = 1e-6 * min(step, 1.0), step + 1.0
     for spaced in (np.geomspace, np.geomspace, np.linspace, np.linspace, np.linspace):
         edges = spaced(low, high, 33)
@@ -113,7 +113,7 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
 
 
 def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
-    """One touching point a cell; a steep distribution ends after few cells, if any."""
+    """One touching point for each cell; few cells where the distribution is steep."""
     left = grid.points[:-1]
     touching = left + 0.5 * grid.step
     touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
@@ -123,7 +123,7 @@ def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridDistribution:
-    """Distribution of Y ∧ cap for a Y that bounds a likelihood ratio in convex order.
+    """Distribution of min(Y, cap), where Y bounds a likelihood ratio in convex order.
 
     Attributes:
         masses: shape (J + 1,); what lies above the cap is in the last one.
@@ -136,8 +136,8 @@ class GridDistribution:
     beyond: float
 
 
-def upper_law(pair: Pair, grid: Grid) -> GridDistribution:
-    """Upper distribution Y ≥_cx X: the spread of X on a grid up to its cap, unchanged above."""
+def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
+    """Distribution Y ≥_cx X (an upper bound): X spread on a grid up to its cap, unchanged above."""
     points, switch = grid.points, _switch(grid)
     reverse_hockey_sticks, hockey_sticks = (
         reverse_hockey_stick(pair, points[: switch + 1]),
@@ -154,8 +154,8 @@ def upper_law(pair: Pair, grid: Grid) -> GridDistribution:
     return GridDistribution(masses, errors, float(beyond[0]))
 
 
-def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
-    """Lower distribution Y ≤_cx X on a grid up to its cap.
+def lower_distribution(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
+    """Distribution Y ≤_cx X (a lower bound) on a grid up to its cap.
 
     Where the two polygons, of both kinds of hockey stick, do not fit together, it is below X only
     in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
@@ -209,8 +209,8 @@ def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribu
 def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:
     """E[(Y − cap)₊] if the polygon may continue straight beyond the cap, else 0.
 
-    It may where it stays below the price: where it reaches the cap no less steep than the price
-    leaves it, as it does without atoms.
+    It may continue where it stays below the hockey stick: where its slope at the cap is at least as
+    steep, which holds without atoms.
     """
     cap = points[-1:]
     if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
@@ -254,7 +254,7 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
 
 
 def _switch(grid: Grid) -> int:
-    """First point above 0 and the mean 1 from which hockey sticks round less than reverse ones."""
+    """First point above 0 and 1 from which hockey sticks round less than reverse hockey sticks."""
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
@@ -275,7 +275,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Hockey sticks under the tangents from some point on; the first value must not be used."""
+    """Hockey sticks under the tangents from some point on; the first value is not valid."""
     if touching.size == 0:
         return np.zeros(0)
     values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
@@ -285,7 +285,7 @@ def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -
 def under_tangents(
     points: FloatArray, middles: FloatArray, prices: FloatArray, slopes: FloatArray
 ) -> FloatArray:
-    """At each of J + 1 points the smaller of the tangents of the neighbouring cells.
+    """Smaller of the tangents of the two neighbouring cells, at each of J + 1 points.
 
     Every chord of the result lies under the tangent of its cell, so under the convex function
     with these ``prices`` and ``slopes`` at the ``middles`` of the J cells.
@@ -296,7 +296,7 @@ def under_tangents(
 
 
 def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
-    """A polygon under a hockey stick, kept above the price's own floor max(1 − k, 0).
+    """Polygon under a hockey stick, raised to max(1 − k, 0), which every hockey stick exceeds.
 
     Where a tangent cuts that floor the polygon follows the floor up to one point further, so
     that every chord still lies under a tangent or under the floor.

@@ -128,7 +128,7 @@ class DilutedCurve:
         return np.where(alive, chain, 0.0)
 
     def _weighed(self, k: FloatArray) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
-        """Of *add*: weight, whether it is positive, the weight or 1, and the K of the base."""
+        """For *add*: the weight, its sign, the weight or 1, and K of the base curve."""
         p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
@@ -142,7 +142,7 @@ class DilutedCurve:
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassCurve:
-    """The curve of a pair of which P has some mass where Q has none: the infinity mass.
+    """Curve of a pair in which P has mass where Q has none (the infinity mass).
 
     δ = m + (1 − m)·δ'(K/(1 − m)) in the remove direction, δ'(K·(1 − m)) in the add
     direction, δ' being the curve of the ratio scaled to mean 1. Exact but for rounding, and for
@@ -200,7 +200,7 @@ class BestCurve:
 
 
 def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
-    """Sums from each value on (remove) or before it (add), shape (n + 1,); one is the empty sum."""
+    """Sums from each value on (remove) or before each value (add), shape (n + 1,), 0 included."""
     if direction is Direction.REMOVE:
         return np.append(np.cumsum(values[::-1])[::-1], 0.0)
     return np.append(0.0, np.cumsum(values))
@@ -275,7 +275,7 @@ _UNITS_A_NODE = 100  # of work, in a hull
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolygonCurve:
-    """A convex polygon over K; beyond its last node constant."""
+    """Convex polygon over K, constant beyond its last node."""
 
     nodes: FloatArray
     values: FloatArray
@@ -355,7 +355,7 @@ def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
 
 
 def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> FloatArray:
-    """K = 1 and a few K's around the one at which a bound reaches δ, rising.
+    """K = 1 and a few values of K around the one at which a bound reaches δ, rising.
 
     A first guess follows from ``loss_deviation``, about the standard deviation of the loss.
 
@@ -409,7 +409,7 @@ def _narrowed(
 def nodes_down_to(
     priced: PricedSide, delta: float, loss_deviation: float, density: float
 ) -> FloatArray:
-    """K's from 1 to where an upper bound falls below δ, denser where the curve bends.
+    """Values of K from 1 to where an upper bound falls below δ, denser where the curve bends.
 
     Around ε = 0 there are ``density`` nodes in each ``loss_deviation``, about the standard
     deviation of the loss.

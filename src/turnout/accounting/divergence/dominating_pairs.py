@@ -131,7 +131,7 @@ def _only_against_absence(randomizer: object, sensitivity: float) -> None:
 
 @singledispatch
 def closed_form(randomizer: object, sensitivity: float) -> ClosedForm:
-    """The most that one step costs, in numbers that add up; `UNKNOWN` where there are none."""
+    """Closed-form bounds of one step, which add up; `UNKNOWN` where there are none."""
     return UNKNOWN
 
 

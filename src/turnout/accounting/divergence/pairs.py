@@ -126,7 +126,7 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _tail_rounding(tail: FloatArray) -> FloatArray:
-    """Bound on the rounding error of a tail function and of its share in a price.
+    """Bound on the rounding error of a tail function and of its share in a hockey stick.
 
     A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
     Twice the worst error in a comparison with forty digits. Its callers take tails at a
@@ -219,7 +219,7 @@ class LaplacePair:
         return (2.0 * math.exp(most) + math.exp(-2.0 * most)) / 3.0
 
     def _place(self, k: FloatArray) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Position of z in [0, 1] where X = k, and whether k < least X, and k ≥ largest X."""
+        """Position of z in [0, 1] where X = k, and whether k is below or above all X."""
         with np.errstate(divide="ignore"):
             z = 0.5 * (self.scale * np.log(k) + 1.0)
         return np.clip(z, 0.0, 1.0), z < 0.0, z >= 1.0
@@ -254,7 +254,7 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PurePair:
-    """X = e^{±ε₀}, and X = 0 with probability δ₀; the ratio is scaled to E_Q[X] = 1.
+    """Pair of any (ε₀, δ₀)-DP randomizer: X = e^{±ε₀}, scaled to E_Q[X] = 1, or X = 0.
 
     Every (ε₀, δ₀)-DP randomizer is a function of this one's output. P puts δ₀ where Q has
     nothing: that is the pair's infinity mass (see `curves.InfinityMassCurve`).
@@ -322,7 +322,7 @@ class PurePair:
 
 @dataclass(frozen=True, eq=False)
 class DiscretePair:
-    """A likelihood ratio with finitely many values; compared by identity.
+    """Likelihood ratio with finitely many values; instances are compared by identity.
 
     Attributes:
         values: the positive values of X, increasing, shape (n,).
@@ -336,7 +336,7 @@ class DiscretePair:
 
     @cached_property
     def _tails(self) -> tuple[FloatArray, ...]:
-        """Q up to and from each value on, then P, summed in extended precision; shape (n + 1,)."""
+        """Q-mass up to and from each value, then P-mass, in extended precision; (n + 1,) each."""
         q = self.masses.astype(np.longdouble)
         p = q * self.values
         sums = (
@@ -352,7 +352,7 @@ class DiscretePair:
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """The values of X, 0 among them where it has mass, and Q's masses on them."""
+        """Values of X, with 0 where it has mass, and Q's masses on them."""
         if self.zero == 0.0:
             return self.values, self.masses
         return np.append(0.0, self.values), np.append(self.zero, self.masses)
@@ -443,7 +443,7 @@ _ORDER = 16  # of the Gauss-Legendre rule
 
 @lru_cache(maxsize=64)
 def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> DiscretePair:
-    """Dominating pair of discrete Gaussian noise, against the same moved by an integer.
+    """Dominating pair of discrete Gaussian noise against the same noise shifted by an integer.
 
     Source: Canonne, Kamath & Steinke 2020: mass ∝ e^{−n²/2s²}. For one number with integer values.
 
@@ -463,7 +463,7 @@ def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discr
 
 @lru_cache(maxsize=64)
 def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> DiscretePair:
-    """Dominating pair of Gaussian noise rounded to integers, against it moved by an integer.
+    """Dominating pair of Gaussian noise rounded to integers against the same shifted by an integer.
 
     For one number with integer values; as a function of the Gaussian's output it costs less.
     Arguments and errors are those of `discrete_gaussian_pair`.
@@ -477,7 +477,7 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
 
 
 def most_deviation(sensitivity: int) -> float:
-    """Largest standard deviation that can be priced, in units of the lattice.
+    """Largest standard deviation that can be analysed, in units of the lattice.
 
     Raises:
         ParameterError: the sensitivity is so large that there is none.
@@ -551,7 +551,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MonotonePair:
-    """Two densities on an interval whose ratio never falls, as the user guarantees.
+    """Two densities on an interval whose ratio does not fall, as the user guarantees.
 
     Only this is checked: the ratio does not fall between some thousand points. Tail functions are
     as accurate as those of the given distributions, which is not proved.

@@ -81,7 +81,7 @@ class RenyiBounds:
         return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
-        """Bounds on both mechanisms together, one after the other."""
+        """Bounds on the composition of both mechanisms."""
         if self.orders != other.orders:
             raise ParameterError("orders", other.orders, f"{self.orders}, as in the other curve")
         return RenyiBounds(
@@ -92,7 +92,7 @@ class RenyiBounds:
         )
 
     def __rmul__(self, count: int) -> RenyiBounds:
-        """Bounds on ``count`` repetitions together."""
+        """Bounds on the composition of ``count`` repetitions."""
         checks.count(0, count=count)
         return RenyiBounds(
             self.orders,
@@ -195,13 +195,13 @@ def _gaussian(pair: GaussianPair, orders: tuple[float, ...]) -> RenyiBounds:
 
 
 def _excess(coarse: RenyiBounds, fine: RenyiBounds) -> float:
-    """The largest relative gain of the finer grid."""
+    """Largest relative difference between the bounds of a coarse and a fine grid."""
     pairs = zip(coarse.remove + coarse.add, fine.remove + fine.add, strict=True)
     return max((a - b) / a if a > b else 0.0 for a, b in pairs)
 
 
 def _least(a: RenyiBounds, b: RenyiBounds) -> RenyiBounds:
-    """The smaller bound at each order; both hold if the larger cut is charged."""
+    """Smaller bound at each order; both hold if the larger cut is charged."""
     return RenyiBounds(
         a.orders,
         tuple(map(min, a.remove, b.remove)),

@@ -59,7 +59,7 @@ _UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; four tim
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """One variable V on the bins 0 … J and the number of times it is added.
+    """One variable V on the bins 0 … J, and how many independent copies are added.
 
     Attributes:
         masses: shape (J + 1,), J < the number of bins, summing to 1.
@@ -75,7 +75,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SumDistribution:
-    """Masses of a sum on the bins ``first``, …, ``first + N − 1``; what lies outside wraps in.
+    """Masses of a sum on the bins ``first``, …, ``first + N − 1``; mass outside wraps around.
 
     Attributes:
         l2_error: bound on the ℓ2 norm of the round-off in ``masses``.
@@ -202,7 +202,7 @@ def hockey_sticks_rounding(cells: int) -> float:
 
 
 def _sums_from(values: FloatArray) -> FloatArray:
-    """Sums of non-negative values from each index on; J terms round like 2√J, by two levels."""
+    """Sums of non-negative values from each index on, rounded by two levels like 2√J terms."""
     width = math.isqrt(values.size) + 1
     rows = np.zeros(width * width)
     rows[: values.size] = values
@@ -279,7 +279,7 @@ class AtomicPair(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultinomialCurve:
-    """δ(K) of one window of a randomizer with few ratios, exact but for rounding to its side.
+    """δ(K) of one window of a randomizer with few ratios, rounded towards its side.
 
     Attributes:
         close, far: the distribution of S, for K up to 2 and beyond.
@@ -329,18 +329,30 @@ def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCu
     forgotten = _left_out(window, masses)
     if forgotten is None:
         return None
-    law = _law(direction, window, values, masses, forgotten)
-    close = _Sums.of(1.0, law.offsets, law.blur, law, (float(law.blur.max()), 0.0))
+    distribution = _distribution(direction, window, values, masses, forgotten)
+    close = _Sums.of(
+        1.0,
+        distribution.offsets,
+        distribution.blur,
+        distribution,
+        (float(distribution.blur.max()), 0.0),
+    )
     relative = 8.0 * values.size * UNIT_ROUNDOFF
-    far = _Sums.of(0.0, law.ratios, relative * law.ratios, law, (0.0, 2.0 * relative))
+    far = _Sums.of(
+        0.0,
+        distribution.ratios,
+        relative * distribution.ratios,
+        distribution,
+        (0.0, 2.0 * relative),
+    )
     levels = values.size - 1
     lost = 2.0 * levels * forgotten * max(float(values.max()), 1.0)
     return MultinomialCurve(direction, Side.UPPER, close, far, lost, levels * _MASS_ERROR)
 
 
-def _law(
+def _distribution(
     direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
-) -> _Law:
+) -> _Distribution:
     """Distribution of S over every choice of counts that matters."""
     from scipy import stats  # slow to import
 
@@ -365,7 +377,7 @@ def _law(
     # The steps left over have the last value; bound the rounding of S − 1.
     ratios = ratios + left * (values[-1] / window)
     blur = 4.0 * UNIT_ROUNDOFF * (float(values.max()) * moved + 1.0 + float(values[-1]))
-    return _Law(direction, offsets, blur, ratios, chances)
+    return _Distribution(direction, offsets, blur, ratios, chances)
 
 
 def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
@@ -384,7 +396,7 @@ def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, 
 
 
 def _left_out(window: int, masses: FloatArray) -> float | None:
-    """Mass that may be left out of each count, 0 if possible; None for too many counts."""
+    """Mass that may be left out of each count, 0 if possible; None if there are too many counts."""
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
     if choices <= math.log(_MOST_STATES):
@@ -398,7 +410,7 @@ def _left_out(window: int, masses: FloatArray) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Law:
+class _Distribution:
     """Distribution of S in one direction: S − 1, S, bounds on their rounding, and Q's masses."""
 
     direction: Direction
@@ -434,14 +446,14 @@ class _Sums:
         base: float,
         points: FloatArray,
         blur: FloatArray,
-        law: _Law,
+        distribution: _Distribution,
         nearly: tuple[float, float],
     ) -> _Sums:
         """Sums from each point on (remove) or up to it (add)."""
         order = np.argsort(points, kind="stable")
-        points, masses = points[order], law.masses[order]
+        points, masses = points[order], distribution.masses[order]
         mass, excess, blurred = (
-            running_sums(part, law.direction)
+            running_sums(part, distribution.direction)
             for part in (masses, masses * points, masses * blur[order])
         )
         return cls(base, points, mass, excess, blurred, nearly)
@@ -463,7 +475,7 @@ class _Sums:
     def _from(
         self, threshold: FloatArray, outwards: float, side: Literal["left", "right"]
     ) -> tuple[IntArray, IntArray]:
-        """Indices at which sums begin, and if rounding moved points across the threshold."""
+        """Indices at which sums begin, now and if rounding moved points across the threshold."""
         absolute, relative = self.nearly
         shifted = threshold + outwards * (absolute + relative * np.abs(threshold))
         return (

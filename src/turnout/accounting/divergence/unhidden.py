@@ -1,7 +1,11 @@
-"""A client's releases without what hides them: closed forms above every price, and below it.
+"""Closed-form bounds of a client's releases when the participation is known to the adversary.
 
-Upper: an adversary who is told in which steps a client takes part sees that many releases composed,
-and being told more never lowers δ. Lower: one event for each set of steps that a client may draw,
+`Unhidden` holds the releases of a client; `Unhidden.upper` and `lower` are its bounds, made of
+`ClosedForm`, the bounds of one release. They bound every result of the accountant from above and
+from below, and end questions whose grids would be too large.
+
+Upper: an adversary who knows in which steps a client takes part sees that many releases composed,
+and more knowledge never lowers δ. Lower: one event for each set of steps that a client may draw,
 each as likely as in a run whose steps are known; together they cost at most as many times more.
 docs/design/accounting.md, "What nothing hides", has both proofs.
 
@@ -29,13 +33,13 @@ _RELATIVE = 1e-14  # more than logarithms, of factorials too, err by relatively
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """The most that one release costs, in numbers that add up when releases are composed.
+    """Upper bounds on one release, in numbers that add up under composition.
 
     Attributes:
-        squared_mu: μ² of Gaussian noise; 0 for anything else.
-        epsilon0: ε₀ of what is no Gaussian noise, infinite where none holds.
-        rho: ρ of zero-concentrated privacy, of everything.
-        delta0: chance that the release shows the client for sure; the rest holds but for it.
+        squared_mu: μ² of Gaussian noise; 0 for any other release.
+        epsilon0: ε₀ of a release without Gaussian noise, infinite where no pure bound holds.
+        rho: ρ of zero-concentrated differential privacy, of every kind of release.
+        delta0: probability that the release reveals the client; the other bounds hold otherwise.
     """
 
     squared_mu: float = 0.0
@@ -45,16 +49,16 @@ class ClosedForm:
 
     @classmethod
     def gaussian(cls, mu: float) -> ClosedForm:
-        """Gaussian noise."""
+        """Bounds of Gaussian noise."""
         return cls(squared_mu=mu * mu, rho=0.5 * mu * mu)
 
     @classmethod
     def pure(cls, epsilon0: float, delta0: float = 0.0) -> ClosedForm:
-        """Any (ε₀, δ₀)-DP release: ρ of a pure one is ε₀²/2 (bun2016concentrated, 1.4)."""
+        """Bounds of any (ε₀, δ₀)-DP release, with ρ = ε₀²/2 (bun2016concentrated, 1.4)."""
         return cls(epsilon0=epsilon0, rho=0.5 * epsilon0 * epsilon0, delta0=delta0)
 
     def epsilon(self, delta: float) -> float:
-        """An upper bound on ε at δ; at δ = 0 that of pure releases."""
+        """Upper bound on ε at δ; at δ = 0 that of pure releases."""
         if delta < self.delta0 or not math.isfinite(self.squared_mu):
             return math.inf
         delta = (delta - self.delta0) * (1.0 - 4.0 * UNIT_ROUNDOFF)
@@ -72,13 +76,13 @@ UNKNOWN = ClosedForm(epsilon0=math.inf, rho=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class UnhiddenBlock:
-    """A block of steps, independent of others, in which a client may take part.
+    """A block of steps, independent of other blocks, in which a client may take part.
 
     Attributes:
-        form: of one release in which it does.
-        chance: that it does in the block.
-        releases: in which it takes part then.
-        log_sets: ln of the number of equally likely sets of steps that these may be.
+        form: bounds of one release of the client.
+        chance: probability that the client takes part in the block.
+        releases: number of steps in which the client then takes part.
+        log_sets: ln of the number of equally likely sets of such steps.
     """
 
     form: ClosedForm
@@ -93,25 +97,26 @@ UnhiddenRun = Sequence[tuple[UnhiddenBlock, int]]
 
 @dataclass(frozen=True, slots=True)
 class Unhidden:
-    """The turns of a client, from above and from below.
+    """The releases of a client, as bounds from above and from below.
 
     Attributes:
-        above: never fewer or cheaper than the client's.
-        below: Gaussian ones that some client really has, against a world where it has none.
+        above: blocks with at least as many and as costly releases as the client's.
+        below: blocks of Gaussian releases that some client really has, against a world in which the
+            client has none.
     """
 
     above: UnhiddenRun = ((UnhiddenBlock(UNKNOWN), 1),)
     below: UnhiddenRun = ()
 
     def __mul__(self, times: int) -> Unhidden:
-        """The same so often, drawn afresh each time."""
+        """The same blocks repeated, with participation drawn afresh each time."""
         above, below = (
             [(turn, count * times) for turn, count in turns] for turns in (self.above, self.below)
         )
         return Unhidden(above, below)
 
     def upper(self, delta: float) -> float:
-        """An upper bound on ε at δ in both directions; infinite where none is known."""
+        """Upper bound on ε at δ in both directions; infinite where none is known."""
         uncertain = sum(turn.chance < 1.0 for turn, _ in self.above)
         share = 0.5 * delta / uncertain if uncertain else 0.0
         whole, missed = ClosedForm(), 0.0
@@ -122,9 +127,9 @@ class Unhidden:
         return whole.epsilon(delta - missed)
 
     def lower(self, delta: float, *, certain: bool) -> float:
-        """A lower bound on ε at δ when the client is there; in both directions if ``certain``.
+        """Lower bound on ε at δ, in the remove direction; in both directions if ``certain``.
 
-        ``certain`` asks for turns whose steps are known, and is 0 where they are not.
+        ``certain`` uses only releases whose steps are known, and gives 0 where there are none.
         """
         if certain and any(turn.chance < 1.0 or turn.log_sets > 0.0 for turn, _ in self.below):
             return 0.0
@@ -133,7 +138,7 @@ class Unhidden:
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
     def _by_event(self, delta: float, deviations: float) -> float:
-        """By the sets of steps of a client who comes so much more often than on average."""
+        """Lower bound by the sets of steps of a client that takes part more often than average."""
         squared_mu = log_sets = log_chance = 0.0
         for turn, count in self.below:
             p, mean = turn.chance, turn.chance * count
@@ -158,7 +163,7 @@ ANYTHING = Unhidden()
 
 
 def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
-    """The composition with a release so often."""
+    """Composition with a further release, repeated ``releases`` times."""
     if releases == 0:
         return whole
     log_kept = math.log1p(-whole.delta0) + releases * math.log1p(-form.delta0)
@@ -171,7 +176,7 @@ def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
 
 
 def most_blocks(count: int, chance: float, tail: float) -> int:
-    """A number of blocks that a client exceeds with a probability of at most ``tail``.
+    """Upper bound on the client's number of blocks, exceeded with probability at most ``tail``.
 
     Chernoff: Pr[N > j] ≤ exp(−count·KL((j + 1)/count ‖ chance)).
     """
@@ -191,7 +196,7 @@ def most_blocks(count: int, chance: float, tail: float) -> int:
 
 
 def _log_choose(count: int, blocks: int) -> tuple[float, float]:
-    """Ln of a binomial coefficient, and a bound on its error."""
+    """Logarithm of a binomial coefficient, and a bound on its error."""
     if blocks in (0, count):
         return 0.0, 0.0
     terms = [float(gammaln(n + 1.0)) for n in (count, blocks, count - blocks)]
@@ -199,7 +204,7 @@ def _log_choose(count: int, blocks: int) -> tuple[float, float]:
 
 
 def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
-    """ε of N(μ, 1) against N(0, 1) at δ, on the proved side, whatever the size of ε.
+    """ε of N(μ, 1) against N(0, 1) at δ, rounded towards the side, for any size of ε.
 
     With x = ε/μ − μ/2, δ = Φ(−x) − φ(x)·m(x + μ) = Φ(−x)·(1 − m(x + μ)/m(x)): no e^ε appears,
     and a root is found in x, of which ε is a linear function.
@@ -208,7 +213,7 @@ def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
     log_delta = math.log(delta)
 
     def below(x: float) -> bool:
-        """Whether δ at x is below the target for sure, or, from below, not above it for sure."""
+        """Whether δ at x is certainly below the target (upper), or may be below it (lower)."""
         least, most = _log_delta(x, mu)
         return most <= log_delta if upper else not least > log_delta
 

@@ -1,9 +1,9 @@
-"""The work of a question, counted: the same on every machine, whatever was computed before.
+"""Units of work of one question, which limit its computation equally on every machine.
 
-A unit is about 10 ns of a processor of 2020, in which an array gains one or two numbers. `charge`
-counts units where arrays are long, and `budget` ends a question that would need more. `remembered`
-keeps results within so many bytes. A result that a question uses is charged to it once, computed or
-not, so that what is known already never decides which digits an answer has.
+`charge` counts units where arrays are long, and `budget` ends a question that needs more.
+`remembered` caches results within a limit of bytes. A unit is about 10 ns of a processor of 2020,
+in which an array gains one or two numbers. A cached result is charged once to each question that
+uses it, whether or not it was computed anew, so the digits of an answer never depend on the cache.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LEAST_BYTES = 1 << 10  # that a result counts for
 
 
 class WorkSpentError(Exception):
-    """A budget of work is spent: not that something cannot be certified, so no `TurnoutError`.
+    """The budget of work is spent. Not a `TurnoutError`, since a result may still be certifiable.
 
-    It is caught where there is a bound to fall back on, and never where grids are tried.
+    Callers catch it where another bound remains, and never while they try grids.
     """
 
 
 @dataclass(slots=True)
 class _Share:
-    """The units of one result: its own, and those of the results that it took."""
+    """Units of one result: its own, and those of the results that it used."""
 
     own: int = 0
     costs: dict[Hashable, int] = field(default_factory=dict)
@@ -47,12 +47,12 @@ class _Share:
 
 @dataclass(slots=True)
 class Meter:
-    """Units used, of at most so many.
+    """Counter of units with a limit.
 
     Attributes:
-        cut: whether a budget within asked for more than it had.
-        paid: results that were charged, which are not again.
-        share: of the result that is computed at present, if any.
+        cut: whether an inner budget asked for more than it had.
+        paid: results that were charged already, which cost nothing when they are used again.
+        share: units of the result that is being computed, if any.
     """
 
     limit: int = sys.maxsize
@@ -68,11 +68,11 @@ class Meter:
 
     @property
     def spent(self) -> bool:
-        """Whether more was asked for than there was."""
+        """Whether more units were requested than the limit."""
         return self.used > self.limit
 
     def use(self, units: int) -> None:
-        """Counts units, of which none are left after the last.
+        """Count units; a request above the limit takes all units that are left.
 
         Raises:
             WorkSpentError: there were fewer.
@@ -82,7 +82,7 @@ class Meter:
             raise WorkSpentError
 
     def pay(self, costs: Mapping[Hashable, int]) -> None:
-        """Counts the units of a result and of those that it took, but for what is paid."""
+        """Count the units of a result and of the results that it used, unless paid already."""
         for result, units in costs.items():
             if result not in self.paid:
                 self.paid.add(result)
@@ -93,12 +93,12 @@ _METER: ContextVar[Meter] = ContextVar("meter")
 
 
 def _meter() -> Meter:
-    """The meter of what is computed here, or one without a limit."""
+    """Meter of the current computation, or one without a limit."""
     return _METER.get(None) or Meter()
 
 
 def charge(units: float) -> None:
-    """Counts units of work.
+    """Count units of work.
 
     Raises:
         WorkSpentError: the budget has fewer left.
@@ -111,7 +111,7 @@ def charge(units: float) -> None:
 
 @contextmanager
 def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, None, None]:
-    """A budget of so many units (a question's if None), at most of a share of those left."""
+    """Budget of some units (by default those of a question), at most a share of those left."""
     outer = _meter()
     units = QUESTION if units is None else units
     inner = Meter(min(units, math.floor(share * outer.left)), paid=set(outer.paid))
@@ -128,10 +128,10 @@ def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, Non
 
 @contextmanager
 def question(prices: int = 1) -> Generator[Meter, None, None]:
-    """The budget of so many prices, refused in a line where it ends outside of their refinement.
+    """Budget of several bounds, with one clear error if it runs out outside their refinement.
 
     Raises:
-        NumericalError: the budget is spent and nothing was caught.
+        NumericalError: the budget is spent and no other bound is available.
     """
     with budget(prices * QUESTION) as meter:
         try:
@@ -151,7 +151,7 @@ def _counting(meter: Meter) -> Generator[None, None, None]:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A result, the results that it took with the units of each, and about how large it is."""
+    """A cached result, the results that it used with their units, and its approximate size."""
 
     value: Any
     costs: dict[Hashable, int]
@@ -159,7 +159,7 @@ class _Result:
 
 
 class _Store:
-    """The results used last, of so many bytes in all."""
+    """Cache of the most recently used results, limited in bytes."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[Hashable, _Result] = OrderedDict()
@@ -167,14 +167,14 @@ class _Store:
         self._lock = Lock()
 
     def get(self, key: Hashable) -> _Result | None:
-        """A result, which is now the one used last."""
+        """Cached result, marked as most recently used."""
         with self._lock:
             if key in self._results:
                 self._results.move_to_end(key)
             return self._results.get(key)
 
     def keep(self, key: Hashable, result: _Result) -> None:
-        """Keeps a result in the place of those not used for longest."""
+        """Cache a result; the least recently used results make room for it."""
         with self._lock:
             self._drop(key)
             self._results[key] = result
@@ -183,7 +183,7 @@ class _Store:
                 self._drop(next(iter(self._results)))
 
     def clear(self, function: object) -> None:
-        """Forgets the results of a function."""
+        """Remove the results of one function from the cache."""
         with self._lock:
             for key in [key for key in self._results if isinstance(key, tuple)]:
                 if key[0] is function:
@@ -201,14 +201,14 @@ Returned = TypeVar("Returned")
 
 
 class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
-    """A function whose latest results are kept, and charged for as often as they are used."""
+    """Function with cached results, which are charged once to each question that uses them."""
 
     def __init__(self, function: Callable[Arguments, Returned]) -> None:
         self._function = function
         update_wrapper(self, function)
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        """The function's result."""
+        """Result of the function, cached or computed."""
         key = (self, args, tuple(sorted(kwargs.items())))
         meter, result = _meter(), _STORE.get(key)
         if result is None:
@@ -223,7 +223,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
     def _computed(
         self, meter: Meter, key: Hashable, function: Callable[[], Returned]
     ) -> tuple[Returned, dict[Hashable, int]]:
-        """The function's result and its costs; they are charged, unless it is paid."""
+        """Result of the function and its units, charged unless they are paid already."""
         counted = Meter(paid=meter.paid) if key in meter.paid else meter
         before, share = counted.share, _Share()
         counted.share = share
@@ -236,12 +236,12 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
         return value, {key: share.own, **share.costs}
 
     def cache_clear(self) -> None:
-        """Forgets the results of this function."""
+        """Remove the results of this function from the cache."""
         _STORE.clear(self)
 
 
 def size_of(value: Any) -> int:
-    """Bytes of the arrays of a result."""
+    """Bytes of the arrays in a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, list | tuple):

@@ -250,9 +250,9 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
     grid = _grid(pair, side, frame, size)
     up = frame.direction is Direction.REMOVE
     if side is Side.UPPER:
-        distribution = convex_order.upper_law(pair, grid)
+        distribution = convex_order.upper_distribution(pair, grid)
     else:
-        distribution = convex_order.lower_law(pair, grid, by_hockey_sticks=up)
+        distribution = convex_order.lower_distribution(pair, grid, by_hockey_sticks=up)
     masses = distribution.masses
     if side is Side.LOWER and not up:
         masses = _raised(masses, float(pair.q_above(np.array(grid.cap))))
