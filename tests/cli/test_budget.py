@@ -98,7 +98,7 @@ def test_answers_about_the_same_people_add_up(tmp_path):
     decided = opened(tmp_path / "decided.json", "releases", "--epsilon", 2)
     noisy = tmp_path / "noisy.json"
     noisy.write_text(json.dumps({**json.loads(other.read_text("utf-8-sig")), "delta": 1e-7}))
-    with pytest.raises(UnsupportedError, match="a δ of its own; open the account with --decided"):
+    with pytest.raises(UnsupportedError, match="open the account with --decided plan"):
         run("charge", decided, "--answer", noisy)
     assert record("charge", decided, "--answer", other)["epsilon"] < 2
     with pytest.raises(click.UsageError, match="says itself what it cost"):

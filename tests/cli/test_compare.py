@@ -46,12 +46,12 @@ def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ("", "--against = (missing): expected what is swept"),
+        ("", "--against = (missing): expected the swept para"),
         ("--against colour --from 1 --to 2", "--against = 'colour': expected 'noise-multiplier'"),
         ("--against window --from 1 --to 9", "--noise-multiplier = (missing): expected a value"),
         (f"{SWEEP} --window 9", "--window = 9: expected no value with --against window"),
         (f"{SWEEP} --to 5", "--to = 5.0: expected more than --from = 10"),
-        (f"{SWEEP} --to 1000.5", "--to = 1000.5: expected a whole number, as is --window"),
+        (f"{SWEEP} --to 1000.5", "--to = 1000.5: expected a whole number with --against"),
         (f"{SWEEP} --points 1", "--points = 1: expected from 2 to 1000"),
         (f"{SWEEP} --clients 0", "--clients = 0: expected a whole number of at least 1"),
         (f"{SWEEP} --delta 0", "--delta = 0.0: expected a number strictly between 0 and 1"),

@@ -158,7 +158,7 @@ def test_the_sweep_of_a_point_is_one_over_its_delta():
         (f"{POINT} --sampled 10001", "--sampled = 10001: expected at most 10000, the number of"),
         (
             f"{POINT} --relation add-remove",
-            "--relation = 'add-remove': expected replace-one, or nothing",
+            "--relation = 'add-remove': expected replace-one, the default",
         ),
         (f"{SWEPT} --epsilon0 1", "--epsilon0 = 1.0: expected no value with --against epsilon0"),
         (f"{SWEPT} --to 0.1", "--to = 0.1: expected more than --from = 0.25"),
@@ -171,7 +171,7 @@ def test_the_sweep_of_a_point_is_one_over_its_delta():
         ),
         (
             "--scheme shuffle --against clients --from 9.5 --to 20 --epsilon0 1 --delta 0.1",
-            "--from = 9.5: expected a whole number, as is --clients",
+            "--from = 9.5: expected a whole number with --against clients",
         ),
         (
             "--scheme shuffle --against clients --from 9 --to 20 --epsilon0 1 --delta 0.1 "
@@ -197,4 +197,4 @@ def test_an_infinite_epsilon_is_a_blank(compare):
     reasons = {
         m["name"]: m["blanks"][0]["reason"] for m in json.loads(out)["methods"] if m["blanks"]
     }
-    assert reasons["check-ins"] == "no finite ε follows from it"
+    assert reasons["check-ins"] == "the method has no finite ε here"

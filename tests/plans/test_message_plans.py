@@ -66,7 +66,7 @@ def test_epsilon0_is_the_largest_that_the_target_allows():
 
 
 def test_an_epsilon0_that_costs_more_than_the_target_is_refused():
-    with pytest.raises(ParameterError, match=r"epsilon = 0\.01: expected at least .*which"):
+    with pytest.raises(ParameterError, match=r"epsilon = 0\.01: expected at least .*the ε of"):
         prepare(plan(privacy={"epsilon": 0.01}), CLIENTS)
 
 
@@ -107,11 +107,14 @@ def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
         ({"randomizer": {"messages": 0}}, "randomizer.messages = 0"),
         ({"randomizer": {"each": "image"}}, "randomizer.each = 'image'"),
         ({"randomizer": {"norm": "l3"}}, "randomizer.norm = 'l3'"),
-        ({"randomizer": {"norm": "linf", "directions": 4}}, "directions = 4: expected none with"),
-        ({"randomizer": {"as_printed": True}}, "as_printed = True: expected none with norm"),
-        ({"privacy": {"noise_multiplier": 1.0}}, "privacy.noise_multiplier = 1.0: expected none"),
+        ({"randomizer": {"norm": "linf", "directions": 4}}, "directions = 4: expected no value"),
+        ({"randomizer": {"as_printed": True}}, "as_printed = True: expected no value with no"),
+        (
+            {"privacy": {"noise_multiplier": 1.0}},
+            "privacy.noise_multiplier = 1.0: expected no value",
+        ),
         ({"privacy": {"relation": "add-remove"}}, "privacy.relation = 'add-remove': expected 'rep"),
-        ({"privacy": {"trust": "central", "epsilon": 1.0}}, "expected none with privacy.trust"),
+        ({"privacy": {"trust": "central", "epsilon": 1.0}}, "expected no table with privacy.trust"),
         ({"privacy": {"trust": "everybody"}}, "privacy.trust = 'everybody'"),
         ({"protocol": {"release": "averaged"}}, "protocol.release = 'averaged': expected 'aggreg"),
         ({"randomizer": {"epsilon0": None}}, r"privacy.epsilon = \(missing\): expected a target"),

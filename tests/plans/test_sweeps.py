@@ -42,9 +42,9 @@ def test_whole_values_come_once_each():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"against": None}, "--against = (missing): expected what is swept: one of 'noise-mul"),
+        ({"against": None}, "--against = (missing): expected the swept parameter: one"),
         ({"against": "steps"}, "--against = 'steps': expected 'noise-multiplier', 'window' or"),
-        ({"first": None}, "--from = (missing): expected a value (first value of what is swept)"),
+        ({"first": None}, "--from = (missing): expected a value (first value of the"),
         ({"first": -1.0}, "--from = -1.0: expected a finite number above 0"),
         ({"first": float("nan")}, "--from = nan: expected a finite number above 0"),
         ({"last": 0.5}, "--to = 0.5: expected more than --from = 0.5"),
@@ -64,8 +64,8 @@ def test_whole_values_come_once_each():
         ({"relation": None}, "--relation = (missing): expected the neighbouring relation"),
         ({"relation": "near"}, "--relation = 'near': expected 'add-remove', 'zero-out' or"),
         ({"tolerance": 0.0}, "--tolerance = 0.0: expected a number strictly between 0 and 1"),
-        ({**WINDOW, "window": None, "first": 2.5}, "--from = 2.5: expected a whole number, as is"),
-        ({**WINDOW, "window": None, "last": 9.5}, "--to = 9.5: expected a whole number, as is"),
+        ({**WINDOW, "window": None, "first": 2.5}, "--from = 2.5: expected a whole number with"),
+        ({**WINDOW, "window": None, "last": 9.5}, "--to = 9.5: expected a whole number with"),
         ({**WINDOW, "window": 5}, "--window = 5: expected no value with --against window"),
         (
             {**WINDOW, "window": None, "noise_multiplier": None},

@@ -120,7 +120,7 @@ REFUSED = {
     "model.loss = 'mymodels:not_callable'|model.loss = '3'": "loss = 'mymodels:not_callable'",
     "model.metrics = 'rmse'": "metrics = ['rmse']",
     "model.loss = 'squared'": "loss = 'squared'",
-    "model.name = 'logistic': .*not both": "name = 'logistic'",
+    "model.name = 'logistic': .*your own module": "name = 'logistic'",
     "model.lora.rank = 0": "lora = { rank = 0 }",
     "model.trainable = 'tail'": "trainable = ['tail']",
     "model.pretrained = '.*none.safetensors'": "pretrained = 'none.safetensors'",
@@ -154,5 +154,5 @@ def test_keys_of_a_module_are_refused_beside_a_model_by_name(tmp_path):
         text = PLAN.format(model=key, windows=1).replace(
             'module = "mymodels:Net"', 'name = "logistic"'
         )
-        with pytest.raises(ParameterError, match="none with name = 'logistic'"):
+        with pytest.raises(ParameterError, match="no value with name = 'logistic'"):
             Plan.from_toml(text)

@@ -96,7 +96,11 @@ def test_each_client_holds_its_own_records(folder):
     ("old", "new", "line"),
     [
         ('"who"', '"whom"', "data.client = 'whom': expected a column of the data: x, y, who, held"),
-        ("classes = 2", "classes = 1", "data.classes = 1: expected how many there are, from 2 on"),
+        (
+            "classes = 2",
+            "classes = 1",
+            "data.classes = 1: expected the number of classes, at least 2",
+        ),
         ("visits.npz", "none.npz", "data.path = '"),
         ('"y"', '"held"', "data.label"),
         ("classes = 2", "", "data.target = None: expected 'class' (with classes), 'tags'"),

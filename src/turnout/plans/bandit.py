@@ -1,4 +1,7 @@
-"""Plans of bandits: environment, privacy, policy and runs, as one TOML file."""
+"""Plans of bandits: environment, privacy, policy and runs, as one TOML file.
+
+`BanditPlan` joins the four tables; `turnout.runs.bandit` runs it.
+"""
 
 from __future__ import annotations
 
@@ -16,52 +19,54 @@ _FIRST = {"thompson": 20, "private-linucb": 1000}
 
 
 class EnvironmentSection(Section):
-    """Public actions, the hidden parameter and the horizon."""
+    """Public actions, the unknown parameter θ of the rewards and the horizon."""
 
-    horizon: Count = Field(..., description="pulls of a run: clients, each of whom has one reward")
+    horizon: Count = Field(..., description="pulls of a run; each is one client with one reward")
     actions: Count | None = Field(
-        None, description="actions, drawn anew for each run with θ, uniform on the unit sphere"
+        None,
+        description="number of actions, drawn with θ for each run, uniform on the unit sphere",
     )
-    dimension: Count = Field(2, description="numbers that an action is made of")
+    dimension: Count = Field(2, description="coordinates of an action")
     gap: Positive | None = Field(
-        None, description="difference of the two largest means, in place of drawn actions"
+        None, description="in place of drawn actions: difference of the two largest means"
     )
     features: tuple[ActionRow, ...] | None = Field(
         None,
-        description="in place of drawn actions: one row of numbers for each, of norm at most 1",
+        description="in place of drawn actions: a row for each action, of norm at most 1",
     )
-    parameter: ActionRow | None = Field(None, description="θ beside `features`, of norm at most 1")
+    parameter: ActionRow | None = Field(None, description="of `features`: θ, of norm at most 1")
     log: str | None = Field(
         None,
-        description="beside `features`, in place of θ: a CSV file of columns client, reward_0, … "
-        "that has each client once; relative to the plan",
+        description="of `features`, in place of θ: a CSV file with the columns client, reward_0, … "
+        "and one row for each client; relative to the plan",
     )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if self.features is None:
             if self.actions is None:
-                raise ParameterError("actions", None, "how many actions, or features beside none")
+                raise ParameterError("actions", None, "a number of actions, or features")
             for name in ("parameter", "log"):
                 if getattr(self, name) is not None:
-                    raise ParameterError(name, getattr(self, name), "none without features")
+                    raise ParameterError(name, getattr(self, name), "no value without features")
             return self
         for name in ("actions", "gap"):
             if getattr(self, name) is not None:
-                raise ParameterError(name, getattr(self, name), "none beside features")
+                raise ParameterError(name, getattr(self, name), "no value with features")
         if (self.parameter is None) == (self.log is None):
-            raise ParameterError("parameter", self.parameter, "θ or a log, one of both")
+            raise ParameterError("parameter", self.parameter, "either θ or a log")
         self._check_features(self.features)
         return self
 
     @property
     def numbers(self) -> int:
-        """Numbers that an action is made of."""
+        """Number of coordinates of an action."""
         if self.features is not None:
             return len(self.features[0])
         return 2 if self.gap is not None else self.dimension
 
     def _check_features(self, rows: tuple[ActionRow, ...]) -> None:
+        """Refuse rows of different lengths, of norm above 1, or all zero."""
         named = [(f"features[{i}]", row) for i, row in enumerate(rows)]
         if self.parameter is not None:
             named.append(("parameter", self.parameter))
@@ -70,14 +75,14 @@ class EnvironmentSection(Section):
                 expected = f"{len(named[0][1])} finite numbers of norm at most 1"
                 raise ParameterError(name, list(row), expected)
         if not np.any(rows):
-            raise ParameterError("features", "all zero", "an action that is not zero, or more")
+            raise ParameterError("features", "all zero", "at least one action that is not zero")
 
 
 class RewardPrivacySection(Section):
-    """The protection of one client's reward, and from whom."""
+    """Privacy of one client's reward, and the parties that are trusted."""
 
     trust: Literal["none", "central", "shuffled", "local"] = Field(
-        ..., description="who is trusted; none: no privacy"
+        ..., description="parties that are trusted; none: no privacy"
     )
     epsilon: Positive | None = Field(None, description="ε under replace-one of a client's reward")
     delta: OpenUnit | None = Field(
@@ -87,31 +92,34 @@ class RewardPrivacySection(Section):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if (self.epsilon is None) != (self.trust == "none"):
-            expected = "none without privacy" if self.epsilon else "a number above 0"
+            expected = "no value without privacy" if self.epsilon else "a number above 0"
             raise ParameterError("epsilon", self.epsilon, expected)
         return self
 
 
 class PolicySection(Section):
-    """The choice of what is pulled."""
+    """Policy: the rule that chooses the actions."""
 
     name: Literal["elimination", "thompson", "linucb", "phased-elimination", "private-linucb"] = (
-        Field("elimination", description="a policy that is known by name")
+        Field("elimination", description="the policy")
     )
     growth: Positive = Field(1.5, description="ratio of the sizes of successive batches, above 1")
     first: Count | None = Field(
         None,
-        description="pulls of the first batch, of private-linucb of every one; unset: 50, of "
-        "thompson 20, of private-linucb 1000",
+        description="pulls of the first batch, with private-linucb of every batch; unset: 50, with "
+        "thompson 20, with private-linucb 1000",
     )
     commit: Probability = Field(
-        0.3, description="share of the horizon in which the action that looks best is pulled alone"
+        0.3,
+        description="share of the horizon in which only the action of best estimate is pulled",
     )
     failure: OpenUnit | None = Field(
-        None, description="probability of dropping the best action, at most; unset: 1/horizon"
+        None,
+        description="upper bound on the probability of dropping the best action; unset: 1/horizon",
     )
     guard: bool = Field(
-        False, description="of thompson: never pull what an elimination on the same sums drops"
+        False,
+        description="of thompson: pull no action that elimination would drop on the same sums",
     )
 
     @model_validator(mode="after")
@@ -119,20 +127,22 @@ class PolicySection(Section):
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
         if self.guard and self.name != "thompson":
-            raise ParameterError("guard", self.guard, "false: the guard is thompson's")
+            raise ParameterError("guard", self.guard, "false without name = 'thompson'")
         return self
 
     @property
     def first_batch(self) -> int:
-        """Pulls of the first batch."""
+        """Number of pulls of the first batch."""
         return self.first or _FIRST.get(self.name, 50)
 
 
 class BanditRunSection(Section):
-    """The number of runs, and their randomness, for simulation only."""
+    """Number of runs and their seeds, for simulation only."""
 
-    seeds: Count = Field(20, description="runs, over which regret is averaged")
-    seed: CountFromZero = Field(0, description="the first run's; the others' follow it")
+    seeds: Count = Field(20, description="number of runs over which regret is averaged")
+    seed: CountFromZero = Field(
+        0, description="seed of the first run; the other runs have the next ones"
+    )
 
 
 class BanditPlan(TomlPlan):
@@ -159,11 +169,21 @@ class BanditPlan(TomlPlan):
     def _fitting_delta(self) -> Self:
         privacy, own = self.privacy, self.policy.name == "private-linucb"
         if own and privacy.trust == "none":
-            raise ParameterError("privacy.trust", privacy.trust, "a trust model of private-linucb")
+            raise ParameterError(
+                "privacy.trust",
+                privacy.trust,
+                "'central', 'shuffled' or 'local' with policy.name = 'private-linucb'",
+            )
         if own and self.environment.log is not None:
-            raise ParameterError("policy.name", self.policy.name, "another: it replays no log")
+            raise ParameterError(
+                "policy.name",
+                self.policy.name,
+                "a policy other than private-linucb, which cannot replay a log",
+            )
         if (privacy.delta is None) == (own or privacy.trust == "shuffled"):
-            expected = "none: ε is pure" if privacy.delta else "a number strictly between 0 and 1"
+            expected = (
+                "no value: ε is pure here" if privacy.delta else "a number strictly between 0 and 1"
+            )
             raise ParameterError("privacy.delta", privacy.delta, expected)
         return self
 

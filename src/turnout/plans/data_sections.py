@@ -1,4 +1,8 @@
-"""The [data] table of a plan: whose records are trained on, and how their columns are read."""
+"""Table ``[data]`` of a plan: a data set by name, or a file and the meaning of its columns.
+
+`DataSection` is the table. Its validators bring texts into the form in which records are compared
+(`turnout.core.values`), and its checks refuse keys that exclude or need each other.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,11 @@ _OWN = (
     "missing",
 )
 _OWN_KEYS = (*_OWN, "vocabulary", "length")
-_BOUGHT = "a statistic of private data costs ε (turnout estimate buys one)"
+_BOUGHT = "a statistic of private data costs ε (turnout estimate computes one)"
 
 
 def _names(value: Any) -> Any:
-    """One name or several, as a tuple."""
+    """Names of columns as a tuple, of one name or a list of names."""
     if value is None:
         return None
     names = _texts((value,) if isinstance(value, str) else value)
@@ -39,11 +43,12 @@ def _names(value: Any) -> Any:
 
 
 def _name(value: Any) -> Any:
+    """Name of a column, in the form in which names are compared."""
     return canonical(value) if isinstance(value, str) else value
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """A list of texts, all different and none empty, as records' texts are compared; () if none."""
+    """List of different texts that are not empty, as records' texts are compared; () for others."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         return ()
     texts = tuple(map(canonical, value))
@@ -51,25 +56,28 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _classes(value: Any) -> Any:
-    """A number of classes, or their names."""
+    """Number of classes, or their names."""
     names = _texts(value)
     if value is None or len(names) >= 2:
         return names or None
-    expected = f"how many there are, from 2 on, or the list of their names: public, as {_BOUGHT}"
+    expected = (
+        f"the number of classes, at least 2, or the list of their names; both are public: {_BOUGHT}"
+    )
     return _count_or(value, 2, expected)
 
 
 def _vocabulary(value: Any) -> Any:
-    """A number of tokens, or a text of all characters."""
+    """Number of tokens, or a text of all characters."""
     if isinstance(value, str) and len(set(value)) == len(value) >= 2:
         return value
     if value is None:
         return None
-    expected = f"how many tokens there are, or a text of all characters: public, as {_BOUGHT}"
+    expected = f"the number of tokens, or a text of all characters; both are public: {_BOUGHT}"
     return _count_or(value, 2, expected)
 
 
 def _count_or(value: Any, least: int, expected: str) -> int:
+    """Whole number of at least ``least``; other values are an error with this expectation."""
     try:
         checks.count(least, value=value)
     except ParameterError:
@@ -78,36 +86,39 @@ def _count_or(value: Any, least: int, expected: str) -> int:
 
 
 def _categories(value: Any) -> Any:
-    """A list of texts for each column."""
+    """List of texts for each column."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_texts, value.values())):
-        raise ParameterError("value", value, f"a list of texts a column: public, as {_BOUGHT}")
+        raise ParameterError(
+            "value", value, f"a list of texts for each column, which is public: {_BOUGHT}"
+        )
     return {canonical(str(column)): _texts(words) for column, words in value.items()}
 
 
 def _scaling(value: Any) -> Any:
-    """A lowest and a highest value for each column."""
+    """Lowest and highest value of each column."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_range, value.values())):
-        expected = f"{{column = [low, high]}}, low below high: public, as {_BOUGHT}"
+        expected = f"{{column = [low, high]}}, low below high, which are public: {_BOUGHT}"
         raise ParameterError("value", value, expected)
     ranges = ((canonical(str(column)), pair) for column, pair in value.items())
     return {column: (float(low), float(high)) for column, (low, high) in ranges}
 
 
 def _constants(value: Any) -> Any:
-    """A text or a number for each column."""
+    """Text or number for each column."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_constant, value.values())):
-        expected = f"{{column = a text or a number}}: public, as {_BOUGHT}"
+        expected = f"{{column = a text or a number}}, which is public: {_BOUGHT}"
         raise ParameterError("value", value, expected)
     return {canonical(str(column)): _name(constant) for column, constant in value.items()}
 
 
 def _is_constant(value: object) -> bool:
+    """Whether a value is a text that is not empty, or a finite number."""
     if isinstance(value, str | bool):
         return value != ""
     try:
@@ -118,6 +129,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _is_range(value: object) -> bool:
+    """Whether a value is a list of two numbers, the lower one first."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         return False
     try:
@@ -128,9 +140,9 @@ def _is_range(value: object) -> bool:
 
 
 def _test(value: Any) -> Any:
-    """A share, or the name of a column or file."""
+    """Share of the clients, or the name of a column or file."""
     if value is None or (isinstance(value, str) and value):
-        return value  # perhaps the path of a file, whose name stays as it is
+        return value  # it may be the path of a file, which must not change
     try:
         checks.open_unit(value=value)
     except ParameterError:
@@ -140,10 +152,10 @@ def _test(value: Any) -> Any:
 
 
 class DataSection(Section):
-    """The clients' data: a data set by name, or a file or folder of one's own."""
+    """Data of the clients: a data set by name, or the user's own file or folder."""
 
     name: Literal["digits", "mnist", "fashion-mnist"] | None = Field(
-        None, description="a data set that is known by name"
+        None, description="name of a data set that turnout has"
     )
     path: str | None = Field(
         None,
@@ -152,21 +164,21 @@ class DataSection(Section):
     )
     client: Annotated[str | None, BeforeValidator(_name)] = Field(
         None,
-        description="of `path`: the column that says whose record it is; unset: records have no "
-        "client of their own and are dealt",
+        description="of `path`: the column with the client of a record; unset: records belong to "
+        "no client and are dealt",
     )
     inputs: Annotated[tuple[str, ...] | None, BeforeValidator(_names)] = Field(
         None, description="of `path`: the columns that a model sees, or one column of arrays"
     )
     label: Annotated[tuple[str, ...] | None, BeforeValidator(_names)] = Field(
         None,
-        description="of `path`: the column to predict, or several numbers or tags; unset with "
-        "target = 'tokens': the next token",
+        description="of `path`: the column to predict, or several columns of numbers or tags; "
+        "unset with target = 'tokens': the next token",
     )
     target: Literal["class", "tags", "numbers", "tokens"] | None = Field(
         None,
         description="the kind of label; unset: 'class' with `classes`, else by the column's type "
-        "where that leaves no doubt",
+        "where only one kind fits it",
     )
     test: Annotated[float | str | None, BeforeValidator(_test)] = Field(
         None,
@@ -174,27 +186,29 @@ class DataSection(Section):
         "the clients (by a hash of their ids), a column of true and false, or a file",
     )
     classes: Annotated[int | tuple[str, ...] | None, BeforeValidator(_classes)] = Field(
-        None, description="of target = 'class': how many, or the list of their names; public"
+        None,
+        description="of target = 'class': the number of classes, or a list of their names; public",
     )
     categories: Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_categories)] = Field(
         None, description="for each input column of text the list of its values; public"
     )
     scaling: Annotated[dict[str, tuple[float, float]] | None, BeforeValidator(_scaling)] = Field(
         None,
-        description="for each column of numbers to scale the values that become 0 and 1; public",
+        description="for each column of numbers that is scaled: the values that become 0 and 1; "
+        "public",
     )
     missing: Annotated[dict[str, float | str] | None, BeforeValidator(_constants)] = Field(
         None,
-        description="for each column of inputs or labels in which a value may be missing the text "
-        "or number that it counts as (all of an array in which one is missing); public; unset: a "
-        "missing value is refused",
+        description="for each column of inputs or labels in which a value may be missing: the text "
+        "or number that replaces it (an array with a missing value is replaced as a whole); "
+        "public; unset: a missing value is an error",
     )
     vocabulary: Annotated[int | str | None, BeforeValidator(_vocabulary)] = Field(
         None,
-        description="inputs are tokens: how many there are, or a text of all characters; public",
+        description="of inputs that are tokens: their number, or a text of all characters; public",
     )
     length: Count | None = Field(
-        None, description="of a vocabulary of characters: tokens of a record; texts are cut"
+        None, description="of a vocabulary of characters: tokens of a record; longer texts are cut"
     )
     clients: Count | None = Field(
         None,
@@ -212,7 +226,7 @@ class DataSection(Section):
         given = [key for key in _OWN_KEYS if getattr(self, key) is not None]
         if self.name is not None:
             for key in (*(("path",) if self.path is not None else ()), *given):
-                expected = f"none beside name = {self.name!r}"
+                expected = f"no value with name = {self.name!r}"
                 raise ParameterError(key, getattr(self, key), expected)
         elif given or self.path is not None:
             _check_own(self)
@@ -220,23 +234,23 @@ class DataSection(Section):
 
     @property
     def title(self) -> str:
-        """The data set in a few words, for titles."""
+        """Short name of the data set, for titles."""
         if self.name is not None:
             return self.name
         return "own data" if self.path is None else PurePath(self.path).name
 
     @property
     def stated_target(self) -> str | None:
-        """The kind of label as far as this table says it."""
+        """Kind of label, as the table or its ``classes`` give it; None where it is not given."""
         if self.target is None and self.classes is not None:
             return "class"
         return "tokens" if self.target is None and self.label is None else self.target
 
     def provenance(self) -> dict[str, str]:
-        """Where what is not learned under ε comes from; empty for a data set by name."""
+        """Origin of the test set and of public constants; empty for a data set by name."""
         if self.name is not None or self.inputs is None:
             return {}
-        rows = {"test set": f"{_test_words(self.test)}; no ε covers it"}
+        rows = {"test set": f"{_test_text(self.test)}; no ε covers it"}
         public = [key for key in ("classes", "vocabulary") if getattr(self, key) is not None]
         for key in ("categories", "scaling", "missing"):
             columns = getattr(self, key)
@@ -246,15 +260,16 @@ class DataSection(Section):
         return rows
 
 
-def _test_words(test: float | str | None) -> str:
-    """The words for what is held out."""
+def _test_text(test: float | str | None) -> str:
+    """Description of the records of the test set."""
     if isinstance(test, float):
         return f"{100 * test:g} % of the clients, by a hash of their ids"
-    return "given beside the training data" if test is None else f"{test!r}, as the plan says"
+    return "given with the training data" if test is None else f"{test!r}, as the plan says"
 
 
 def _check_own(data: DataSection) -> None:
-    """Keys of a file of one's own that need each other, or exclude each other."""
+    """Refuse keys of the user's own data that are missing or exclude each other."""
+    # Keys without which the data cannot be read; next tokens need no label.
     needed = {
         "inputs": "the columns that a model sees",
         "test": "a share of the clients such as 0.2, a column of true and false, or a file",
@@ -266,9 +281,11 @@ def _check_own(data: DataSection) -> None:
         optional = optional or (key == "test" and data.path is None)
         if getattr(data, key) is None and not optional:
             raise ParameterError(key, None, what)
+    # Records that have a client are not dealt to clients.
     if data.client is not None and (data.clients is not None or data.dealing != "shuffled"):
         key = "dealing" if data.clients is None else "clients"
-        raise ParameterError(key, getattr(data, key), f"none beside client = {data.client!r}")
+        raise ParameterError(key, getattr(data, key), f"no value with client = {data.client!r}")
+    # Columns have one role each, and what is given for a column fits it.
     _check_roles(data)
     _check_target(data)
     _check_columns("categories", data.categories, data.inputs or ())
@@ -279,7 +296,7 @@ def _check_own(data: DataSection) -> None:
 
 
 def _check_missing(data: DataSection) -> None:
-    """A missing text counts as one of the public ones of its column."""
+    """Refuse a text for missing values that is none of the public texts of its column."""
     known = dict(data.categories or {})
     if isinstance(data.classes, tuple):
         known |= dict.fromkeys(data.label or (), data.classes)
@@ -291,45 +308,56 @@ def _check_missing(data: DataSection) -> None:
 
 
 def _check_roles(data: DataSection) -> None:
-    """A column that is the label, says whose a record is or holds it out is no input."""
+    """Refuse a column with two roles: input, label, client or test set."""
     roles = {"label": data.label or (), "client": (data.client,), "test": (_name(data.test),)}
     for role, columns in roles.items():
         for key, names in (("inputs", data.inputs or ()), ("label", data.label or ())):
             both = [name for name in names if name in columns and key != role]
             if both:
-                expected = f"columns that have no other task: {both[0]!r} is the {role}"
+                expected = f"columns without another role, but {both[0]!r} is the {role}"
                 raise ParameterError(key, list(names), expected)
     if data.client is not None and data.client == _name(data.test):
-        raise ParameterError("test", data.test, "another column than that of the client")
+        raise ParameterError("test", data.test, "a column other than that of the client")
 
 
 def _check_target(data: DataSection) -> None:
+    """Refuse classes or several labels that do not fit the kind of label."""
     target = data.stated_target
     if target != "class" and data.classes is not None:
-        raise ParameterError("classes", data.classes, f"none with target = {target!r}")
+        raise ParameterError("classes", data.classes, f"no value with target = {target!r}")
     if target == "class" and data.classes is None:
-        expected = f"how many classes there are, or the list of their names: {_BOUGHT}"
+        expected = f"the number of classes, or the list of their names; both are public: {_BOUGHT}"
         raise ParameterError("classes", None, expected)
     if target in ("class", "tokens") and data.label is not None and len(data.label) > 1:
         raise ParameterError("label", list(data.label), f"one column with target = {target!r}")
 
 
 def _check_columns(key: str, given: Mapping[str, object] | None, known: Sequence[str]) -> None:
+    """Refuse a value for a column that is not among the known ones."""
     for column in given or ():
         if column not in known:
             raise ParameterError(f"{key}.{column}", column, f"one of {', '.join(known)}")
 
 
 def _check_tokens(data: DataSection) -> None:
+    """Refuse keys that do not fit inputs of tokens."""
+    # Tokens need a vocabulary, and a vocabulary one column of inputs.
     if data.stated_target == "tokens" and data.vocabulary is None:
-        raise ParameterError("vocabulary", None, f"how many tokens, or all characters: {_BOUGHT}")
+        raise ParameterError(
+            "vocabulary", None, f"the number of tokens, or a text of all characters: {_BOUGHT}"
+        )
     if data.vocabulary is not None and len(data.inputs or ()) != 1:
         raise ParameterError("inputs", list(data.inputs or ()), "one column with a vocabulary")
+    # A vocabulary of characters needs a length, and the next character is the label.
     texts = isinstance(data.vocabulary, str)
     if texts != (data.length is not None):
-        expected = "the tokens of a record" if texts else "none without a text of all characters"
+        expected = (
+            "the number of tokens of a record"
+            if texts
+            else "no value without a text of all characters"
+        )
         raise ParameterError("length", data.length, expected)
     if texts and data.stated_target != "tokens":
         raise ParameterError("target", data.stated_target, "'tokens' with a text of all characters")
     if texts and data.label is not None:
-        raise ParameterError("label", list(data.label), "none: the next character is predicted")
+        raise ParameterError("label", list(data.label), "no value: the next character is predicted")

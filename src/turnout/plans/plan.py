@@ -1,8 +1,8 @@
-"""A plan: everything that a training run is, as one TOML file.
+"""A plan: all settings of a training run, as one TOML file.
 
-`Plan` joins the tables of `turnout.plans.sections`; `RandomizerSection` is the table of runs
-without a trusted coordinator, `TuneSection` that of a search: which keys, over what ranges, on
-whose data. `read_plan` reads a file, `example_plan` gives one of the package's examples.
+`Plan` joins the tables of `turnout.plans.sections`. `RandomizerSection` is the table of runs
+without a trusted coordinator, `TuneSection` that of a search: its keys, their ranges and its data.
+`read_plan` reads a file, `example_plan` returns the path of one of the package's examples.
 """
 
 from __future__ import annotations
@@ -49,36 +49,38 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
 LEAST_EPSILON0 = 1e-6
-_ANY_DIMENSION = 1 << 20  # the laws below are the same for any
+"""Least ε₀ of a message that a plan may set."""
+_ANY_DIMENSION = 1 << 20  # the privacy of a message does not depend on it
 
 
 class RandomizerSection(Section):
-    """The message that a client sends in the place of its clipped update."""
+    """The message that a client sends in place of its clipped update."""
 
     norm: Literal["l1", "l2", "linf"] = Field(
         "l2",
-        description="in which clip_norm bounds a client's update: 'l2': a seed and a word of its "
-        "code (SeededCode); 'linf': a coordinate and its bit (LInfRandomizer); 'l1': a row of the "
-        "Hadamard matrix and its bit (L1Randomizer)",
+        description="norm in which clip_norm bounds a client's update, and its message: 'l2': a "
+        "seed and a word of its code (SeededCode); 'linf': a coordinate and its bit "
+        "(LInfRandomizer); 'l1': a row of the Hadamard matrix and its bit (L1Randomizer)",
     )
     epsilon0: Positive | None = Field(
         None,
         description="ε₀ of one message on its own; unset: the largest that privacy.epsilon allows",
     )
     bits: Count = Field(
-        64, description="most bits of a message; a randomizer that needs more is refused"
+        64,
+        description="largest number of bits of a message; a randomizer with longer ones is refused",
     )
     directions: Count = Field(16, description="of 'l2': directions of a seed, a power of two")
-    preferred: Count = Field(2, description="of 'l2': how many of them a message prefers")
+    preferred: Count = Field(2, description="of 'l2': number of directions that a message prefers")
     messages: Count = Field(
         1,
-        description="of a client in each step, each shuffled with the others' of its number; "
-        "epsilon0 and bits are of one",
+        description="messages of a client in each step, of which the i-th messages of all clients "
+        "are shuffled together; epsilon0 and bits are those of one message",
     )
     each: Literal["update", "record"] = Field(
         "update",
-        description="what a message is made of: the client's update, or that of one of its records "
-        "alone, drawn in each step, another one for each message",
+        description="content of a message: the client's update, or the update of one of its "
+        "records, drawn in each step, a different record for each message",
     )
     as_printed: bool = Field(
         False,
@@ -91,7 +93,7 @@ class RandomizerSection(Section):
         for key, norm in owners.items():
             default = type(self).model_fields[key].default
             if norm != self.norm and getattr(self, key) != default:
-                expected = f"none with norm = {self.norm!r}"
+                expected = f"no value with norm = {self.norm!r}"
                 raise ParameterError(key, getattr(self, key), expected)
         if self.epsilon0 is not None and not LEAST_EPSILON0 <= self.epsilon0 <= LARGEST_EPSILON:
             expected = f"a number from {LEAST_EPSILON0:g} to {LARGEST_EPSILON:g}"
@@ -99,13 +101,18 @@ class RandomizerSection(Section):
         return self
 
     def priced_as(self, epsilon0: float) -> NonAdaptiveRandomizer:
-        """The law of a step's messages of a level each, whatever the model's dimension."""
-        law = self._made(_ANY_DIMENSION, epsilon0, 1.0).priced_as
-        assert isinstance(law, NonAdaptiveRandomizer)
-        return law if self.messages == 1 else RepeatedMessages.of(law, self.messages)
+        """Randomizer of a step's messages, of level ``epsilon0`` each, in any dimension."""
+        one = self._made(_ANY_DIMENSION, epsilon0, 1.0).priced_as
+        assert isinstance(one, NonAdaptiveRandomizer)
+        return one if self.messages == 1 else RepeatedMessages.of(one, self.messages)
 
     def build(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
-        """The randomizer of updates with so many coordinates.
+        """Randomizer of the updates of a model.
+
+        Args:
+            dimension: number of parameters of the model.
+            epsilon0: ε₀ of one message.
+            radius: bound on the norm of an update.
 
         Raises:
             ParameterError: its messages are longer than ``bits``, or a code has more directions
@@ -116,11 +123,12 @@ class RandomizerSection(Section):
         except ParameterError as error:
             raise ParameterError(f"randomizer.{error.name}", error.value, error.expected) from None
         if made.message_bits > self.bits:
-            expected = f"at least {made.message_bits}, which a message takes here"
+            expected = f"at least {made.message_bits}, the bits of a message of this plan"
             raise ParameterError("randomizer.bits", self.bits, expected)
         return made
 
     def _made(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
+        """Randomizer for the plan's norm."""
         from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
         match self.norm:
@@ -139,17 +147,20 @@ _TABLES: dict[str, type[Section]] = {
     "client": ClientSection,
     "model": ModelSection,
 }
-_ONE_PRICE = "a key of [optimizer], [client] or [model], but for metrics, or privacy.clip_norm"
+_SEARCHED = "a key of [optimizer], [client] or [model] other than metrics, or privacy.clip_norm"
 _RANGE = "{ low = …, high = … }, with log = true for a logarithmic scale, or a list of choices"
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers between two ends, uniform on a linear or a logarithmic scale; or choices.
+    """Range of a search: numbers between two ends, or a list of choices; draws are uniform.
 
     Attributes:
-        whole: whether whole numbers are drawn.
-        choices: in place of the ends, where there are any.
+        low: lowest number.
+        high: highest number.
+        log: whether numbers are uniform on a logarithmic scale.
+        whole: whether only whole numbers are drawn.
+        choices: values to choose from, in place of numbers.
     """
 
     low: float = 0.0
@@ -160,11 +171,11 @@ class Range:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest number."""
+        """Lowest and highest number."""
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
     def draw(self, generator: np.random.Generator) -> Any:
-        """A value; which values are drawn is public."""
+        """Random value; the values that are drawn are public."""
         if self.choices:
             return self.choices[int(generator.integers(len(self.choices)))]
         if self.log:
@@ -179,16 +190,16 @@ class Range:
 
 
 def parse_ranges(ranges: Mapping[str, Any]) -> dict[str, Range]:
-    """The ranges by the dotted keys of a plan.
+    """Ranges of a search by dotted keys of a plan.
 
     Raises:
-        ParameterError: a key that no search may choose, or something that is no range.
+        ParameterError: a key that a search may not change, or a value that is no range.
     """
     return {key: _range(key, value) for key, value in _flat(ranges).items()}
 
 
 def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys; TOML reads those without quotes as tables."""
+    """Values by dotted keys; TOML reads dotted keys without quotes as tables."""
     flat: dict[str, Any] = {}
     for key, value in ranges.items():
         if "." not in key and isinstance(value, Mapping):
@@ -199,13 +210,16 @@ def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _range(key: str, value: Any) -> Range:
+    """Range that a plan gives for a key."""
     whole = _is_whole(key)
+    # A list of choices may hold any values.
     if isinstance(value, list | tuple):
         if not value:
             raise ParameterError(key, list(value), _RANGE)
         return Range(choices=tuple(value))
     if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= _RANGE_KEYS:
         raise ParameterError(key, value, _RANGE)
+    # The ends are finite numbers in order, and fit the scale and the key.
     low, high, log = value["low"], value["high"], value.get("log", False)
     numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
     if not numbers or not -math.inf < low < high < math.inf or (log and low <= 0):
@@ -224,19 +238,19 @@ def _is_whole(key: str) -> bool:
     """Whether a key takes whole numbers.
 
     Raises:
-        ParameterError: a key that would change the price of a run, or how it is judged.
+        ParameterError: a key that would change the ε of a run, or the metric of the comparison.
     """
     table, _, name = key.partition(".")
     fields = _TABLES[table].model_fields if table in _TABLES else {}
     if key == "privacy.clip_norm":
         return False
     if name not in fields or key == "model.metrics":
-        raise ParameterError("tune.ranges", key, _ONE_PRICE)
+        raise ParameterError("tune.ranges", key, _SEARCHED)
     return fields[name].annotation is int
 
 
 def _checked(value: Any) -> Any:
-    """A table of ranges, as it was given."""
+    """Table of ranges as it was given, once each is checked."""
     if not isinstance(value, Mapping) or not value:
         raise ParameterError("value", value, f"a table of keys, each with {_RANGE}")
     parse_ranges(value)
@@ -244,22 +258,22 @@ def _checked(value: Any) -> Any:
 
 
 class TuneSection(Section):
-    """A random search, on public clients or on private ones at a price."""
+    """A random search for settings, on public data or on private clients at a cost in ε."""
 
     ranges: Annotated[dict[str, Any], BeforeValidator(_checked)] = Field(
         description="keys of [optimizer], [client], [model] or privacy.clip_norm, each with "
         f"{_RANGE}"
     )
     candidates: Count = Field(
-        10, description="runs that are tried; on private clients their mean number, drawn at random"
+        10, description="number of runs; on private clients the mean of a random number of runs"
     )
     held_out: OpenUnit = Field(
         0.1, description="share of the training clients on which runs are compared"
     )
     data: DataSection | None = Field(
         None,
-        description="a public data set, as in [data], on which the search is free; unset: the "
-        "plan's own clients, at a price in ε",
+        description="a public data set, as in [data], on which the search costs no ε; unset: the "
+        "plan's own clients, at a cost in ε",
     )
     stopping: Literal["geometric", "logarithmic", "poisson"] = Field(
         "geometric", description="distribution of the number of runs on private clients"
@@ -267,11 +281,15 @@ class TuneSection(Section):
 
 
 class TomlPlan(Section):
-    """Tables of a TOML file."""
+    """Base of plans: tables of a TOML file."""
 
     @classmethod
     def from_mapping(cls, tables: dict[str, Any]) -> Self:
-        """The plan in nested dictionaries."""
+        """Plan of nested dictionaries.
+
+        Raises:
+            ParameterError: a key, named with its value and the values that are allowed.
+        """
         try:
             return cls.model_validate(tables)
         except ValidationError as error:
@@ -279,10 +297,10 @@ class TomlPlan(Section):
 
     @classmethod
     def from_toml(cls, text: str, name: str = "plan") -> Self:
-        """The plan in a TOML text.
+        """Plan of a TOML text.
 
         Raises:
-            ParameterError: no TOML, or a key, named with its value and what is allowed.
+            ParameterError: no TOML; or a key, named with its value and the values that are allowed.
         """
         return cls.from_mapping(cls.tables_from_toml(text, name))
 
@@ -299,7 +317,7 @@ class TomlPlan(Section):
             raise ParameterError("plan", name, f"a TOML file, but {_lowered(error)}") from None
 
     def to_toml(self) -> str:
-        """The plan as a TOML text, defaults written out; `from_toml` gives it back."""
+        """Plan as a TOML text with all defaults, the inverse of `from_toml`."""
         return self.tables_to_toml(self.model_dump(mode="json", exclude_none=True))
 
     @staticmethod
@@ -312,7 +330,7 @@ class TomlPlan(Section):
 
 
 class Plan(TomlPlan):
-    """Data, model, participation law, privacy, protocol, optimizer, run, and what is searched.
+    """Plan of a training run: data, model, participation, privacy, protocol, optimizer, search.
 
     >>> plan = Plan.from_toml('''
     ... [data]
@@ -342,28 +360,34 @@ class Plan(TomlPlan):
     client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
     optimizer: OptimizerSection
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
-    tune: TuneSection | None = Field(None, exclude=True)  # a run's plan says what was chosen
+    tune: TuneSection | None = Field(None, exclude=True)  # the plan of a run has the values chosen
 
     @model_validator(mode="after")
     def _messages_fit(self) -> Self:
+        """Refuse keys that do not fit the trust model."""
         privacy, section = self.privacy, self.randomizer
         if privacy.trust is TrustModel.CENTRAL:
             if section is not None:
-                expected = "none with privacy.trust = 'central', whose clients send their updates"
+                expected = (
+                    "no table with privacy.trust = 'central', where clients send their updates"
+                )
                 raise ParameterError("randomizer", "[randomizer]", expected)
             return self
+        # Without a trusted coordinator there is no noise of its own, and messages are counted.
         trust = f"with privacy.trust = {privacy.trust.value!r}"
         if privacy.noise_multiplier is not None:
-            expected = f"none {trust}: clients randomize their updates, see [randomizer]"
+            expected = f"no value {trust}: clients randomize their updates, see [randomizer]"
             raise ParameterError("privacy.noise_multiplier", privacy.noise_multiplier, expected)
         if privacy.relation is not Relation.REPLACE_ONE:
-            expected = f"'replace-one' {trust}: everybody sees how many messages there are"
+            expected = f"'replace-one' {trust}: the number of messages is public"
             raise ParameterError("privacy.relation", privacy.relation.value, expected)
         if self.protocol.release is not ReleaseRule.AGGREGATED:
             expected = f"'aggregated' {trust}"
             raise ParameterError("protocol.release", self.protocol.release.value, expected)
         if self.tune is not None:
-            raise ParameterError("tune", "[tune]", f"none {trust}, which a search has no price for")
+            raise ParameterError(
+                "tune", "[tune]", f"no table {trust}: no analysis of a search is known"
+            )
         if privacy.epsilon is None and (section is None or section.epsilon0 is None):
             expected = "a target (or randomizer.epsilon0), a number above 0"
             raise ParameterError("privacy.epsilon", MISSING, expected)
@@ -371,16 +395,16 @@ class Plan(TomlPlan):
 
     @property
     def messages(self) -> RandomizerSection | None:
-        """The table of clients' messages, its defaults where it is left out; None if central."""
+        """Table of clients' messages, by default all defaults; None with a trusted coordinator."""
         if self.privacy.trust is TrustModel.CENTRAL:
             return None
         return self.randomizer or RandomizerSection.model_validate({})
 
     def participation_for(self, population: int) -> Participation:
-        """The participation law, for a number of clients.
+        """Participation of a number of clients.
 
         Raises:
-            ParameterError: a law that does not fit the population, or that needs a trace file.
+            ParameterError: it does not fit the number of clients, or it needs a trace file.
         """
         try:
             return self.participation.spec(population)
@@ -393,10 +417,10 @@ class Plan(TomlPlan):
 
 
 def read_plan(path: Path) -> str:
-    """The text of a plan file.
+    """Text of a plan file.
 
     Raises:
-        ParameterError: there is no such file.
+        ParameterError: the file does not exist.
         StorageError: the file cannot be read.
     """
     try:
@@ -408,10 +432,10 @@ def read_plan(path: Path) -> str:
 
 
 def example_plan(name: str) -> Path:
-    """The file of an example plan.
+    """Path of an example plan.
 
     Raises:
-        ParameterError: there is none of that name.
+        ParameterError: no example has this name.
     """
     folder = Path(str(resources.files("turnout.plans") / "examples"))
     known = sorted(path.stem for path in folder.glob("*.toml"))
@@ -421,7 +445,7 @@ def example_plan(name: str) -> Path:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it; a mapping becomes an inline table."""
+    """Value as TOML writes it; a mapping becomes an inline table."""
     if not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     pairs = (f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
@@ -429,6 +453,6 @@ def _toml(value: Any) -> str:
 
 
 def _lowered(error: Exception) -> str:
-    """An error's text as the end of a sentence."""
+    """Text of an error as the end of a sentence."""
     text = " ".join(str(error).split())
     return text[:1].lower() + text[1:]

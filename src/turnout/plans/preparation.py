@@ -1,4 +1,9 @@
-"""Checks a plan's budget before anything runs: calibrates the noise, or refuses."""
+"""Preparation of a plan: its noise is calibrated or checked before anything runs.
+
+`prepare` returns a `PreparedPlan`, whose scheme has a proved guarantee within the plan's target, or
+raises an error. `costliest_clients` reduces a scheme of clients with own windows to those that can
+have the largest ε.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +34,20 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
 MOST_STEPS = 10_000_000
-"""Steps of a run: each is carried out and has a row in its history."""
-_FIRST_CLIENTS = 3  # for which noise is calibrated first
+"""Largest number of steps of a run: each is carried out and has a row in the history."""
+_FIRST_CLIENTS = 3  # number of clients for which noise is calibrated first
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A plan whose guarantee is known: what may run."""
+    """A plan with a proved guarantee, which may run.
+
+    Attributes:
+        plan: plan of the run.
+        population: number of clients.
+        scheme: scheme of the run, its noise or ε₀ included.
+        guarantee: proved bounds on the ε of the whole run.
+    """
 
     plan: Plan
     population: int
@@ -44,7 +56,7 @@ class PreparedPlan:
 
     @property
     def noise(self) -> GaussianNoise:
-        """The noise of a trusted coordinator.
+        """Noise of the trusted coordinator.
 
         Raises:
             UnsupportedError: clients randomize their own updates.
@@ -52,20 +64,23 @@ class PreparedPlan:
         noise = self.scheme.randomizer
         if not isinstance(noise, GaussianNoise):
             raise UnsupportedError(
-                f"privacy.trust = {self.plan.privacy.trust.value!r} has no noise of a coordinator"
+                f"with privacy.trust = {self.plan.privacy.trust.value!r} no coordinator adds noise"
             )
         return noise
 
     @property
     def epsilon0(self) -> float | None:
-        """ε₀ of one message of a client on its own; None where a coordinator adds noise."""
-        law = self.scheme.randomizer
-        if isinstance(law, RepeatedMessages):
-            return law.each.epsilon0
-        return law.epsilon0 if isinstance(law, NonAdaptiveRandomizer) else None
+        """ε₀ of one message of a client; None where a coordinator adds noise."""
+        randomizer = self.scheme.randomizer
+        if isinstance(randomizer, RepeatedMessages):
+            return randomizer.each.epsilon0
+        return randomizer.epsilon0 if isinstance(randomizer, NonAdaptiveRandomizer) else None
 
     def messages(self, dimension: int) -> VectorRandomizer | None:
-        """The randomizer of clients' updates of a model; None where a coordinator adds noise.
+        """Randomizer of the clients' updates; None where a coordinator adds noise.
+
+        Args:
+            dimension: number of parameters of the model.
 
         Raises:
             ParameterError: its messages are longer than the plan allows.
@@ -76,23 +91,32 @@ class PreparedPlan:
         return section.build(dimension, epsilon0, self.plan.privacy.clip_norm)
 
 
-def prepare(plan: Plan, population: int, law: Participation | None = None) -> PreparedPlan:
-    """The plan with its noise calibrated (or checked) and its guarantee.
+def prepare(
+    plan: Plan, population: int, participation: Participation | None = None
+) -> PreparedPlan:
+    """Plan with its noise, calibrated or checked, and its guarantee.
 
-    A law that needs a trace file (``law = "availability"``) is built by whoever reads files; any
-    other is the plan's own. The scheme's ε upper bound never exceeds the plan's target.
+    Args:
+        plan: plan of the run.
+        population: number of clients, at least 1.
+        participation: participation of the clients where the plan's needs a trace file
+            (``law = "availability"``), which the caller has read; by default the plan's own.
+
+    Returns:
+        The prepared plan; the upper bound on its ε never exceeds the plan's target.
 
     Raises:
-        ParameterError: the noise that the plan names does not give the ε that it names, or the run
-            has too many steps.
+        ParameterError: the noise of the plan has an ε above the plan's ε, or the run has too many
+            steps.
         UnsupportedError: no sound analysis is known for this combination.
         NumericalError: nothing can be certified.
     """
     privacy = plan.privacy
-    chosen = plan.participation_for(population) if law is None else law
+    chosen = plan.participation_for(population) if participation is None else participation
     if chosen.steps > MOST_STEPS:
         raise ParameterError("participation.steps", chosen.steps, f"at most {MOST_STEPS:,} in all")
 
+    # Clients randomize their updates, or a trusted coordinator adds noise.
     if plan.messages is not None:
         return _prepared_messages(plan, plan.messages, population, chosen)
 
@@ -100,6 +124,7 @@ def prepare(plan: Plan, population: int, law: Participation | None = None) -> Pr
         noise = GaussianNoise(noise_multiplier)
         return Scheme(noise, chosen, privacy.relation, plan.protocol.release, privacy.unit)
 
+    # The noise follows from the target ε, or is given and checked against it.
     if privacy.noise_multiplier is None:
         scheme, guarantee = _calibrated(scheme_for, privacy)
     else:
@@ -112,18 +137,23 @@ def prepare(plan: Plan, population: int, law: Participation | None = None) -> Pr
 def _prepared_messages(
     plan: Plan, section: RandomizerSection, population: int, chosen: Participation
 ) -> PreparedPlan:
-    """The plan with the ε₀ of its clients' messages."""
+    """Plan without a trusted coordinator, with the ε₀ of its clients' messages."""
     from turnout.accounting import price
 
     privacy = plan.privacy
 
     def scheme_for(epsilon0: float) -> Scheme:
-        law = section.priced_as(epsilon0)
         return Scheme(
-            law, chosen, privacy.relation, ReleaseRule.AGGREGATED, privacy.unit, privacy.trust,
+            section.priced_as(epsilon0),
+            chosen,
+            privacy.relation,
+            ReleaseRule.AGGREGATED,
+            privacy.unit,
+            privacy.trust,
             population=population,
-        )  # fmt: skip
+        )
 
+    # Without an analysis of the shuffle, the error gives the ε of local trust instead.
     try:
         epsilon0 = section.epsilon0 or _largest_epsilon0(scheme_for, privacy)
         scheme = scheme_for(epsilon0)
@@ -131,16 +161,17 @@ def _prepared_messages(
     except UnsupportedError as error:
         if privacy.trust is not TrustModel.SHUFFLED:
             raise
-        raise UnsupportedError(f"{error}; {_in_its_place(plan, population, chosen)}") from None
+        raise UnsupportedError(f"{error}; {_local_text(plan, population, chosen)}") from None
+    # A given ε₀ must keep to a given ε.
     proved = guarantee.epsilon.upper
     if privacy.epsilon is not None and proved > privacy.epsilon:
-        expected = f"at least {_above(proved)}, which randomizer.epsilon0 = {epsilon0!r} gives"
+        expected = f"at least {_above(proved)}, the ε of randomizer.epsilon0 = {epsilon0!r}"
         raise ParameterError("privacy.epsilon", privacy.epsilon, expected)
     return PreparedPlan(plan, population, scheme, guarantee)
 
 
 def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySection) -> float:
-    """The largest ε₀ whose messages cost at most the target."""
+    """Largest ε₀ of a message whose ε, proved from above, is at most the target."""
     from turnout.accounting.calibration import UNKNOWNS, calibrate
 
     unknown = replace(UNKNOWNS["epsilon0"], least=LEAST_EPSILON0, most=LARGEST_EPSILON)
@@ -148,13 +179,13 @@ def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySec
     return calibrate(scheme_for, unknown, privacy.epsilon, privacy.delta).value
 
 
-def _in_its_place(plan: Plan, population: int, chosen: Participation) -> str:
-    """What local trust has to say where no shuffle has an analysis."""
+def _local_text(plan: Plan, population: int, chosen: Participation) -> str:
+    """Text about the ε that the plan has with local trust."""
     local = plan.privacy.model_copy(update={"trust": TrustModel.LOCAL})
     try:
         found = prepare(plan.model_copy(update={"privacy": local}), population, chosen)
     except TurnoutError:
-        return "privacy.trust = 'local' has none either"
+        return "none is known with privacy.trust = 'local' either"
     return (
         f"with privacy.trust = 'local' the plan has ε = {_above(found.guarantee.epsilon.upper)}, "
         f"ε₀ = {found.epsilon0:.4g} a message ({plan.privacy.relation.value}, "
@@ -165,12 +196,13 @@ def _in_its_place(plan: Plan, population: int, chosen: Participation) -> str:
 def _calibrated(
     scheme_for: Callable[[float], Scheme], privacy: PrivacySection
 ) -> tuple[Scheme, Guarantee]:
-    """The scheme whose noise gives the target ε, and its guarantee."""
+    """Scheme with the least noise that meets the target ε, and its guarantee."""
     from turnout.accounting import calibrate_noise
 
     target, proved = privacy.epsilon, math.inf
     assert target is not None  # the section holds one of the two
-    # A few clients first: a price of all, which must follow anyway, mostly shows that they suffice.
+    # Calibrated for a few clients first: the bound for all clients, which must follow, mostly shows
+    # that these few have the largest ε.
     for most in (_FIRST_CLIENTS, None):
         noise_multiplier = calibrate_noise(
             lambda sigma, most=most: costliest_clients(scheme_for(sigma), most),
@@ -186,7 +218,7 @@ def _calibrated(
 
 
 def _priced(scheme: Scheme, delta: float) -> Guarantee:
-    """The price of a scheme; where clients have windows of their own, each one's when asked for."""
+    """Guarantee of a scheme; clients with own windows have their own bounds, computed on demand."""
     from turnout.accounting import client_guarantees, price
 
     guarantee = price(costliest_clients(scheme), delta)
@@ -197,22 +229,26 @@ def _priced(scheme: Scheme, delta: float) -> Guarantee:
 
 
 def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
-    """The scheme with fewer clients but the same worst ε, where each has windows of its own.
+    """Scheme with fewer clients but the same largest ε, where clients have own windows.
 
-    A client costs no less than another who has, for each window of the other, one of its own
-    that is no larger: an average over fewer slots is larger in convex order, and more windows
-    are more releases. A client that is dominated needs no price of its own.
+    A client A dominates a client B if to each window of B belongs a window of A that is no larger.
+    Then the ε of A is at least that of B: an average over fewer slots is larger in convex order,
+    and more windows are more releases. So dominated clients can be left out.
 
-    With ``most``, that many clients at most, and perhaps not the worst: those with the largest sum
-    of 1/size, about the variance of their losses.
+    Args:
+        scheme: scheme; others than those of `AvailabilityCheckIn` are returned as they are.
+        most: largest number of clients to keep, those with the largest sum of 1/size, about the
+            variance of their privacy losses. The client of largest ε may be left out then.
     """
     law = scheme.participation
     if not isinstance(law, AvailabilityCheckIn) or law.population == 0:
         return scheme
+    # Sizes of each client's windows in rising order; equal rows have equal ε.
     sizes = law.window_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     sizes.sort(axis=1)
     order, first = np.unique(sizes, axis=0, return_index=True)
+    # Clients that no other one dominates.
     kept: list[int] = []
     for i, client in zip(range(len(order)), first, strict=True):
         dominated = (order <= order[i]).all(axis=1)
@@ -225,19 +261,19 @@ def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:
-    """Refuses given noise whose guarantee is above the target."""
+    """Refuse given noise whose proved ε is above the target."""
     target, proved = privacy.epsilon, guarantee.epsilon.upper
     if target is None or proved <= target:
         return
     raise ParameterError(
         "privacy.epsilon",
         target,
-        f"at least {_above(proved)}, which noise_multiplier = {privacy.noise_multiplier!r} gives "
-        "(more noise gives less; without noise_multiplier it is calibrated)",
+        f"at least {_above(proved)}, the ε of noise_multiplier = {privacy.noise_multiplier!r} "
+        "(more noise has a smaller ε; without noise_multiplier it is calibrated)",
     )
 
 
 def _above(value: float) -> str:
-    """A short decimal number that is not below ``value``."""
+    """Short decimal number that is not below ``value``."""
     text = f"{value:.4g}"
     return text if float(text) >= value else f"{value * 1.001:.4g}"

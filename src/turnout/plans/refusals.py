@@ -44,16 +44,17 @@ _TYPES = {
 
 
 def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str) -> ParameterError:
-    """The `ParameterError` that says what is wrong.
+    """`ParameterError` about one fault that pydantic found.
 
-    Of several faults the one reported is the first unknown key (a missing one is often that,
-    misspelled), else the first fault.
+    Of several faults it is about the first unknown key, since a missing key is often a misspelled
+    one; else about the first fault.
 
     Args:
         error: error of pydantic.
         model: model that was validated.
         naming: function from a dotted key to the name that the user knows it by.
     """
+    # The fault, and the key and table in which it is.
     faults = error.errors(include_url=False)
     unknown = ("extra_forbidden", "unknown_setting")
     fault = next((fault for fault in faults if fault["type"] in unknown), faults[0])
@@ -61,6 +62,7 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
     context = fault.get("ctx", {})
     inner = context.get("error")
     value = fault["input"]
+    # The values that are allowed, by the kind of fault.
     match fault["type"]:
         case "extra_forbidden":
             expected = _known_keys(path, list(table), model, naming)
@@ -118,7 +120,7 @@ def _variant(model: type[BaseModel]) -> Variant:
 
 
 def choices(annotation: Any) -> list[str]:
-    """The allowed words of a Literal or an enumeration of words; none for other types."""
+    """Words that a Literal or an enumeration allows; none for other types."""
     if isinstance(annotation, type) and issubclass(annotation, str):
         return [str(member) for member in getattr(annotation, "__members__", {}).values()]
     values = (value for member in _members(annotation) for value in get_args(member))
@@ -126,7 +128,7 @@ def choices(annotation: Any) -> list[str]:
 
 
 def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterError:
-    """A check of one field calls it "value"; a check of a whole table names the key."""
+    """Error of a check with the whole key: a check of one field calls the field "value"."""
     key = path if inner.name == "value" else f"{path}.{inner.name}".strip(".")
     value = MISSING if inner.value is None else inner.value
     return ParameterError(naming(key), value, inner.expected)
@@ -154,13 +156,13 @@ def _resolved(loc: Sequence[str | int], model: type[BaseModel]) -> tuple[str, Ke
 
 
 def _all_tags(loc: Sequence[str | int], model: type[BaseModel]) -> str:
-    """The words among which a tagged union chooses."""
+    """Text of the words among which a tagged union chooses."""
     found = variants(model.model_fields.get(str(loc[-1]))) if loc else []
     return "one of " + ", ".join(repr(each.word) for each in found)
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The members of a union, however it is wrapped."""
+    """Members of a union, with or without annotations."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -169,7 +171,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _known_keys(path: str, here: Sequence[str], model: type[BaseModel], naming: Naming) -> str:
-    """The keys that are allowed in place of an unknown key, the likeliest meant one first."""
+    """Text about an unknown key: the similar key that may be meant, or the keys of its table."""
     prefix, _, key = path.rpartition(".")
     near = [f"{prefix}.{name}".strip(".") for name in difflib.get_close_matches(key, here, 1)]
     elsewhere = [name for name in all_keys(model) if name.rpartition(".")[2] == key]
@@ -179,7 +181,7 @@ def _known_keys(path: str, here: Sequence[str], model: type[BaseModel], naming: 
 
 
 def _purpose(path: str, keys: Keys) -> str:
-    """The purpose of a missing key."""
+    """Text about a missing key: its description, and the words to choose from."""
     name = path.rpartition(".")[2]
     field = keys.get(name)
     if field is None:

@@ -1,4 +1,4 @@
-"""The tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
+"""Tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
 
 `Section` is their base class. Its fields are checked by `turnout.core.checks`, so that NaN is
 refused. `ParticipationSection` is the table ``[participation]`` of every participation: its keys
@@ -54,7 +54,7 @@ from turnout.schemes.settings import (
 
 
 class Section(BaseModel):
-    """A table of a plan: frozen, and closed to keys that it does not know."""
+    """Base of the tables of a plan: frozen, without unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, protected_namespaces=(), defer_build=True
@@ -62,7 +62,7 @@ class Section(BaseModel):
 
 
 def _below_one(value: object) -> None:
-    """A number of at least 0 and below 1."""
+    """Raise an error unless the value is a number of at least 0 and below 1."""
     try:
         checks.probability(value=value)
         if value != 1:
@@ -73,7 +73,7 @@ def _below_one(value: object) -> None:
 
 
 def _checked(check: Callable[..., None]) -> BeforeValidator:
-    """A validator that refuses what ``check`` refuses and changes nothing."""
+    """Validator that raises the errors of ``check`` and returns the value unchanged."""
 
     def validate(value: Any) -> Any:
         check(value=value)
@@ -209,47 +209,47 @@ PlannedParticipation = Annotated[
     Annotated[ParticipationSection, Tag("settings")] | Annotated[AvailabilitySection, Tag("trace")],
     Discriminator(_has_trace),
 ]
-"""Table ``[participation]`` of a plan."""
+"""Table ``[participation]`` of a plan, with a trace or with settings alone."""
 
 
-ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
-"""What a plan names."""
+ONE_MODEL = "either the name of a model or your own module (file:Class)"
+"""Expectation of errors about the model of a plan."""
 
 
 class LoraSection(Section):
-    """Low-rank adapters on linear layers; everything else is fixed."""
+    """Low-rank adapters on linear layers; all other parameters are fixed."""
 
-    rank: Count = Field(4, description="rank of what is added to a layer's weights")
-    alpha: Positive = Field(8.0, description="what is added is scaled by alpha / rank")
+    rank: Count = Field(4, description="rank of the matrix that is added to a layer's weights")
+    alpha: Positive = Field(8.0, description="the added matrix is scaled by alpha / rank")
     layers: tuple[str, ...] = Field(
         ("*",), description="patterns of the names of linear layers, such as '*.attn'"
     )
 
 
 class ModelSection(Section):
-    """The model that is trained: one that is known by name, or a module of one's own."""
+    """Model that is trained: one of turnout's by name, or the user's own module."""
 
     name: Literal["logistic", "tanh-cnn-13k", "tanh-cnn-26k"] | None = Field(
-        None, description="a model that is known by name"
+        None, description="name of a model that turnout has"
     )
     module: str | None = Field(
         None,
         description="in place of `name`: 'file:Class' of a torch.nn.Module, or of a function that "
-        "makes one; the file is looked for beside the plan, then on the Python path, and its code "
-        "is run",
+        "makes one; the file is searched in the plan's folder, then on the Python path, and its "
+        "code is run",
     )
     arguments: dict[str, Any] | None = Field(
-        None, description="of `module`: what the class or function is called with, by keyword"
+        None, description="of `module`: keyword arguments of the class or function"
     )
     pretrained: str | None = Field(
         None,
         description="of `module`: a .safetensors file with its parameters, relative to the plan; "
-        "they are taken to be public",
+        "the parameters must be public",
     )
     trainable: tuple[str, ...] | None = Field(
         None,
         description="of `module`: patterns of the parameters that are trained, such as 'head.*'; "
-        "all others are fixed",
+        "all other parameters are fixed",
     )
     lora: LoraSection | None = Field(
         None,
@@ -268,9 +268,9 @@ class ModelSection(Section):
     )
     features: str = Field(
         "pixels",
-        description="fixed public function of an input that the model sees: 'pixels', "
-        "'standardized', 'deskewed', 'scattering', 'hog', 'hog-cells' or 'file:function', with + "
-        "between what stands side by side and | between what comes one after another",
+        description="fixed public function of an input whose result the model sees: 'pixels', "
+        "'standardized', 'deskewed', 'scattering', 'hog', 'hog-cells' or 'file:function'; + joins "
+        "the results of two functions, | applies one function after another",
     )
 
     @field_validator("features")
@@ -285,12 +285,12 @@ class ModelSection(Section):
             raise ParameterError("name", self.name, ONE_MODEL)
         for key in ("arguments", "pretrained", "trainable", "lora"):
             if self.name is not None and getattr(self, key) is not None:
-                raise ParameterError(key, getattr(self, key), f"none with name = {self.name!r}")
+                raise ParameterError(key, getattr(self, key), f"no value with name = {self.name!r}")
         return self
 
     @property
     def title(self) -> str:
-        """The model in a word, for titles and reports."""
+        """Short name of the model, for titles and reports."""
         return self.name or self.module or ""
 
 
@@ -300,34 +300,36 @@ _RULE_KEYS = {
     "adaped": ("judged", "finish", "shared_rate", "psi", "psi_rate", "psi_weight"),
     "ridge": ("judged", "finish", "strength"),
 }
-"""Keys of a client's rule that mean nothing under others."""
+"""Keys of each rule that other rules do not have."""
 
 
 class ClientSection(Section):
-    """A client's work in a step: one gradient, or several local steps; and whose models these are.
+    """Work of a client in a step: one gradient or several local steps, on shared or own models.
 
-    Rules but 'fedsgd' judge each client on test examples of its own classes (simulation only).
+    All rules except 'fedsgd' evaluate each client on test examples of the classes that it holds
+    (simulation only).
     """
 
     rule: Literal["fedsgd", "fedavg", "adaped", "ridge"] = Field(
         "fedsgd",
-        description="'fedsgd': one model for all; 'fedavg': the same, each client judged by "
-        "itself; personal models that never leave: 'adaped' by distillation (DP-AdaPeD), 'ridge' "
-        "by an ℓ2 distance",
+        description="'fedsgd': one model for all; 'fedavg': the same, each client evaluated by "
+        "itself; personal models that stay on the client: 'adaped' by distillation (DP-AdaPeD), "
+        "'ridge' by an ℓ2 distance",
     )
     steps: Count = Field(
         1, description="gradient steps over all the client's records between two messages (τ)"
     )
     learning_rate: Positive = Field(
-        1.0, description="size of each; with one step of size 1 the update is the gradient"
+        1.0, description="size of a local step; with one step of size 1 the update is the gradient"
     )
     judged: Count | None = Field(
-        None, description="of personal accuracy: test examples a client at most; unset: 50"
+        None,
+        description="of personal accuracy: largest number of test examples a client; unset: 50",
     )
     finish: CountFromZero | None = Field(
         None,
-        description="of 'adaped' and 'ridge': local steps before a personal model is used, of "
-        "which nothing is sent; unset: 0",
+        description="of 'adaped' and 'ridge': local steps before a personal model is used, after "
+        "which no message is sent; unset: 0",
     )
     shared_rate: Positive | None = Field(
         None,
@@ -335,14 +337,15 @@ class ClientSection(Section):
     )
     psi: Positive | None = Field(
         None,
-        description="of 'adaped': how far personal models are from the shared one at first, from "
+        description="of 'adaped': first distance of personal models from the shared model, from "
         "0.05 to 1000; unset: 1",
     )
     psi_rate: NonNegative | None = Field(
         None, description="of 'adaped': learning rate of psi; unset: 0.05"
     )
     psi_weight: Positive | None = Field(
-        None, description="of 'adaped': how much of a message's norm a move of psi is; unset: 1"
+        None,
+        description="of 'adaped': weight of a move of psi in a message's norm; unset: 1",
     )
     strength: Positive | None = Field(
         None, description="of 'ridge': λ of λ/2 · squared distance; unset: 0.1"
@@ -353,19 +356,19 @@ class ClientSection(Section):
         known = {key for keys in _RULE_KEYS.values() for key in keys}
         for key in sorted(known - set(_RULE_KEYS[self.rule])):
             if getattr(self, key) is not None:
-                raise ParameterError(key, getattr(self, key), f"none with rule = {self.rule!r}")
+                raise ParameterError(key, getattr(self, key), f"no value with rule = {self.rule!r}")
         return self
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The rule's own settings that are given, but for how clients are judged."""
+        """Values of the rule's own keys that are given, ``judged`` left out."""
         keys = (key for key in _RULE_KEYS[self.rule] if key != "judged")
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}
 
 
 class PrivacySection(Section):
-    """The privacy target: relation, δ, and a target ε or a noise multiplier (or both, to check)."""
+    """Privacy of the run: relation, δ, and a target ε or a noise multiplier (both are compared)."""
 
     relation: Relation = key_of(RELATION_SETTING)
     delta: OpenUnit = key_of(setting_of(PrivacyTarget, "delta"))
@@ -379,8 +382,9 @@ class PrivacySection(Section):
     )
     unit: PrivacyUnit = Field(
         PrivacyUnit.CLIENT,
-        description="'client': each client draws its steps, for all its records, whose update is "
-        "clipped; 'example': each record draws its own and is clipped by itself (simulation only)",
+        description="'client': each client draws its steps for all its records and clips their "
+        "joint update; 'example': each record draws its own steps and is clipped by itself "
+        "(simulation only)",
     )
     clip_norm: Positive = Field(
         1.0,
@@ -390,8 +394,8 @@ class PrivacySection(Section):
     trust: TrustModel = Field(
         TrustModel.CENTRAL,
         description="'central': the coordinator sums updates and adds noise; 'shuffled': clients "
-        "randomize their updates, and a shuffler hides who sent what; 'local': they do, and "
-        "everybody sees who sent what",
+        "randomize their updates, and a shuffler hides who sent what; 'local': clients randomize "
+        "their updates, and it is public who sent what",
     )
 
     @model_validator(mode="after")
@@ -406,12 +410,12 @@ class PrivacySection(Section):
 
 
 class ProtocolSection(Section):
-    """The release of a step, by the check-ins."""
+    """Release rule of a step."""
 
     release: ReleaseRule = Field(
         ReleaseRule.AGGREGATED,
-        description="'aggregated': the sum of all; 'one-client': Algorithm 1 of the check-in "
-        "paper; 'averaged': Algorithm 2",
+        description="'aggregated': the sum of all updates; 'one-client': Algorithm 1 of the "
+        "check-in paper; 'averaged': Algorithm 2",
     )
     minibatch: Count = Field(
         1, description="steps accumulated before the model moves (release = 'one-client')"
@@ -433,27 +437,34 @@ class ProtocolSection(Section):
 
 
 class OptimizerSection(Section):
-    """The server's optimizer."""
+    """Optimizer of the server."""
 
     name: Literal["sgd", "nesterov", "adam"] = Field("sgd", description="the rule")
-    learning_rate: Positive = Field(description="factor of every move, before the schedule")
-    momentum: BelowOne = Field(
-        0.0, description="of 'sgd' and 'nesterov': how much of the last move is kept"
+    learning_rate: Positive = Field(
+        description="factor of every step of the model, before the schedule"
     )
-    weight_decay: NonNegative = Field(0.0, description="pull towards 0, times the learning rate")
+    momentum: BelowOne = Field(
+        0.0, description="of 'sgd' and 'nesterov': share of the last step of the model that is kept"
+    )
+    weight_decay: NonNegative = Field(
+        0.0, description="pull towards 0, multiplied by the learning rate"
+    )
     schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = Field(
-        "constant", description="how the learning rate goes over the run"
+        "constant", description="course of the learning rate over the run"
     )
     radius: Positive | None = Field(
-        None, description="of a ball around 0, onto which each iterate is projected; unset: none"
+        None,
+        description="radius of a ball around 0 onto which each model is projected; unset: none",
     )
-    warmup_steps: CountFromZero = Field(0, description="steps in which the learning rate rises")
+    warmup_steps: CountFromZero = Field(
+        0, description="steps at the beginning in which the learning rate rises"
+    )
     averaging: Literal["none", "ema", "tail"] = Field(
-        "none", description="which average of the models is the result"
+        "none", description="average of the models that is the result"
     )
     averaging_decay: OpenUnit = Field(0.99, description="of averaging = 'ema', per step")
     averaging_tail: Probability = Field(
-        0.5, description="of averaging = 'tail': the share of the steps, at the end, it averages"
+        0.5, description="of averaging = 'tail': share of the steps, at the end, that are averaged"
     )
 
     @model_validator(mode="after")
@@ -466,15 +477,17 @@ class OptimizerSection(Section):
 
 
 class RunSection(Section):
-    """Everything that changes neither the guarantee nor the method."""
+    """Settings that change neither the guarantee nor the method."""
 
     seed: CountFromZero = Field(
-        1, description="of the simulation; a deployed run has no seed, its randomness is the OS's"
+        1,
+        description="seed of the simulation; a deployed run has none, it draws from the operating "
+        "system",
     )
     device: Literal["cpu", "cuda", "auto"] = Field(
         "cpu",
-        description="what computes clients' updates in a simulation; 'auto': a GPU if there is "
-        "one. On a CPU a run gives the same bits wherever it runs, on a GPU it does not",
+        description="device that computes clients' updates in a simulation; 'auto': a GPU if there "
+        "is one. On a CPU a run gives the same bits on every machine, on a GPU it does not",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",

@@ -1,4 +1,7 @@
-"""ε so far, at every step of a plan's run; each point is priced when somebody asks for it."""
+"""ε that a plan's run has spent after each step, computed point by point on demand.
+
+`epsilon_curve` returns an `EpsilonCurve`. Reports read all its points, a running service a few.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,25 @@ from turnout.schemes import AvailabilityCheckIn, Relation, Scheme
 from turnout.schemes.normal_form import Form, normal_form
 
 _TRACE_POINTS = 6
-"""Points of a curve over clients with windows of their own; each takes seconds to price."""
+"""Points of a curve over clients with own windows; each takes seconds to compute."""
 _FEW, _FEW_SLOW = 12, 6
-"""Points that stand for the others while a run goes on; the fewer where each takes long."""
+"""Points of the coarse curve of a running service; fewer where each takes long."""
 
 
 @dataclass(frozen=True, eq=False)
 class EpsilonCurve:
-    """Proved upper bounds on what has been spent, priced when they are asked for.
+    """Proved upper bounds on the ε after each number of steps, computed on demand.
 
     Attributes:
-        steps: steps done, rising from 0 to the whole run, int64, shape ``(points,)``.
-        bound: a proved bound on ε after so many steps alone, infinite where there is none.
-        whole: ε of the whole run.
-        few: steps done from 0 to all too, but fewer: those that `at` takes.
+        steps: numbers of steps, rising from 0 to the whole run, int64, shape ``(points,)``.
+        bound: function from a number of steps to a proved upper bound on ε; infinite where there
+            is none.
+        whole: upper bound on the ε of the whole run.
+        few: numbers of steps of the coarse curve that `at` reads, from 0 to the whole run too.
 
     Guarantees:
-        Rises, and never above the whole run's ε: who sees a part of the releases sees no more
-        than who sees all.
+        The bounds rise and are at most that of the whole run: a part of the releases reveals no
+        more than all of them.
     """
 
     steps: NDArray[np.int64]
@@ -43,20 +47,26 @@ class EpsilonCurve:
     few: NDArray[np.int64]
 
     def epsilon(self, tell: Callable[[int], None] | None = None) -> NDArray[np.float64]:
-        """ε after each of ``steps``, shape ``(points,)``; ``tell`` hears how many are found."""
+        """Upper bounds on ε after each of ``steps``, shape ``(points,)``.
+
+        Args:
+            tell: function that is called with the number of points computed so far.
+        """
         return self._rising(self.steps, tell)
 
     def at(self, step: int) -> float:
-        """ε after ``step`` steps: that of the next of a few points, which is never too small."""
+        """Upper bound on ε after ``step`` steps: that of the next point of the coarse curve."""
         return float(self._at_few[np.searchsorted(self.few, step)])
 
     @cached_property
     def _at_few(self) -> NDArray[np.float64]:
+        """Upper bounds on ε at the points of the coarse curve."""
         return self._rising(self.few, None)
 
     def _rising(
         self, steps: NDArray[np.int64], tell: Callable[[int], None] | None
     ) -> NDArray[np.float64]:
+        """Upper bounds on ε at these steps, made monotone, and that of the whole run."""
         from turnout.accounting import running
 
         asked = count(1)
@@ -71,7 +81,7 @@ class EpsilonCurve:
 
 
 def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
-    """ε every ``interval`` steps; for clients with windows of their own, at some window ends."""
+    """Curve of ε every ``interval`` steps; for clients with own windows at some window ends."""
     scheme = prepared.scheme
     law, delta = scheme.participation, prepared.plan.privacy.delta
     slow = scheme.relation is Relation.REPLACE_ONE
@@ -83,10 +93,10 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
 
 
 def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
-    """A few numbers of steps, denser at the beginning: ε grows about as the root of the steps.
+    """A few of the numbers of steps, denser at the beginning, where ε grows fastest.
 
-    After the first block they end with a block: one that was begun has a price of its own, while
-    whole ones share theirs.
+    ε grows about as the root of the steps. After the first block each number is the end of a block:
+    whole blocks share their bounds, while a block that was begun needs its own.
     """
     places = np.ceil(np.linspace(0.0, 1.0, most + 1) ** 2 * (steps.size - 1)).astype(np.intp)
     few = {0}
@@ -97,7 +107,7 @@ def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
 
 
 def _bound(scheme: Scheme, delta: float) -> Callable[[int], float]:
-    """ε after a number of steps; the worst client may change, so it is found anew."""
+    """Upper bound on ε as a function of the number of steps, whose worst client may change."""
     from turnout.accounting import epsilon_upper
 
     law = scheme.participation
@@ -110,6 +120,6 @@ def _bound(scheme: Scheme, delta: float) -> Callable[[int], float]:
             part = replace(scheme, participation=law.part(steps=step))
             return epsilon_upper(costliest_clients(part), delta)
         except (NumericalError, UnsupportedError):
-            return math.inf  # the whole run has a bound, which holds for its parts too
+            return math.inf  # the bound of the whole run holds for its parts as well
 
     return bound

@@ -1,7 +1,7 @@
 """Questions with several answers: comparisons over a swept parameter, and budgets in a file.
 
-`sweep` reads the question of `turnout compare`, `compared` computes ε by every method at every
-value. `Account` is a privacy budget in a file: `charge` adds a window before it runs, under a lock.
+`sweep` reads the question of `turnout compare`; `compared` computes ε by every method at every
+value. `Account` is a privacy budget in a file; `charge` adds a window before it runs, under a lock.
 """
 
 from __future__ import annotations
@@ -60,39 +60,49 @@ _WHOLE = ("window", "windows", "clients", "rounds")
 
 
 class Sweep(Section):
-    """A setting, and which parameter takes which values in it; of one of two families."""
+    """A swept parameter with its values, and the other parameters of the comparison.
+
+    Attributes:
+        against: name of the swept parameter.
+        first: its first value.
+        last: its last value.
+        delta: δ of (ε, δ).
+        relation: neighbouring relation.
+    """
 
     needed: ClassVar[tuple[str, ...]]
-    """Parameters that are swept or given."""
+    """Parameters without a default: one is swept, the others are given."""
     parameters: ClassVar[tuple[str, ...]]
-    """All that may be swept or are shown as fixed."""
+    """Parameters that may be swept or are shown as fixed."""
     kept: ClassVar[tuple[str, ...]]
-    """The other parameters of the setting."""
+    """Other parameters of the setting."""
 
-    # Each family says what they may be.
+    # The types differ between the two families.
     against: Any
     first: Any
     last: Any
     delta: Any
     relation: Any
 
-    points: Count = Field(12, description="how many values, evenly spaced in their logarithm")
+    points: Count = Field(12, description="number of values, evenly spaced in their logarithm")
     clients: Count | None = optional_key(Shuffle, "clients")
     tolerance: OpenUnit = key_of(COMPARISON_TOLERANCE)
-    listed: tuple[float, ...] = Field((), description="the values, where they are not spaced so")
+    listed: tuple[float, ...] = Field(
+        (), description="the values, where they are not evenly spaced"
+    )
 
     @property
     def key(self) -> str:
-        """The name of the swept field."""
+        """Name of the swept field."""
         return self.against.replace("-", "_")
 
     @property
     def whole(self) -> bool:
-        """Whether what is swept is a whole number."""
+        """Whether the values are whole numbers."""
         return self.key in _WHOLE
 
     def values(self) -> list[float]:
-        """The values, rising, each once."""
+        """Values of the swept parameter, rising, each once."""
         if self.listed:
             return sorted(set(self.listed))
         spaced = np.geomspace(self.first, self.last, self.points)
@@ -102,26 +112,28 @@ class Sweep(Section):
         return sorted({self.first, *inner, self.last})
 
     def fixed(self) -> dict[str, float]:
-        """The parameters that stay as they are, unless they say who is compared."""
+        """Values of the parameters that are not swept."""
         said = {name: getattr(self, name) or _LEAST.get(name) for name in self.parameters}
         return {name: value for name, value in said.items() if name != self.key and value}
 
     def at(self, value: float) -> dict[str, Any]:
-        """The setting with one value of what is swept."""
+        """Setting of the comparison at one value of the swept parameter."""
         kept = {name: getattr(self, name) for name in self.kept}
         return {**kept, **self.fixed(), self.key: value}
 
 
 class CheckInSweep(Sweep):
-    """Check-ins with Gaussian noise, and every other way to come."""
+    """Comparison of check-ins with Gaussian noise and other participations."""
 
     needed: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window")
     parameters: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window", "windows")
     kept: ClassVar[tuple[str, ...]] = ("delta", "relation", "clients", "tolerance")
 
-    against: Literal["noise-multiplier", "window", "windows"] = Field(description="what is swept")
-    first: Positive = Field(description="first value of what is swept")
-    last: Positive = Field(description="last value of what is swept")
+    against: Literal["noise-multiplier", "window", "windows"] = Field(
+        description="the swept parameter"
+    )
+    first: Positive = Field(description="first value of the swept parameter")
+    last: Positive = Field(description="last value of the swept parameter")
     noise_multiplier: Positive | None = optional_key(GaussianNoise, "noise_multiplier")
     window: Count | None = optional_key(CheckIn, "window")
     windows: Count | None = optional_key(CheckIn, "windows")
@@ -130,17 +142,17 @@ class CheckInSweep(Sweep):
 
 
 class ShuffleSweep(Sweep):
-    """Shuffled messages of an ε₀-LDP randomizer, by every bound."""
+    """Comparison of all bounds for shuffled messages of an ε₀-LDP randomizer."""
 
     needed: ClassVar[tuple[str, ...]] = ("epsilon0", "clients", "delta")
     parameters: ClassVar[tuple[str, ...]] = ("epsilon0", "clients", "rounds", "sampled", "delta")
     kept: ClassVar[tuple[str, ...]] = ("tolerance",)
 
     against: Literal["epsilon0", "clients", "rounds", "delta"] | None = Field(
-        None, description="what is swept"
+        None, description="the swept parameter"
     )
-    first: Positive | None = Field(None, description="first value of what is swept")
-    last: Positive | None = Field(None, description="last value of what is swept")
+    first: Positive | None = Field(None, description="first value of the swept parameter")
+    last: Positive | None = Field(None, description="last value of the swept parameter")
     epsilon0: Positive | None = optional_key(PureRandomizer, "epsilon0")
     rounds: Count | None = optional_key(Shuffle, "rounds")
     sampled: Count | None = optional_key(SubsampledShuffle, "sampled")
@@ -150,17 +162,18 @@ class ShuffleSweep(Sweep):
     @field_validator("relation")
     @classmethod
     def _shuffled_relation(cls, relation: Relation) -> Relation:
+        """The relation, which must be that of shuffled messages."""
         if relation is not RELATION:
-            raise ParameterError("value", relation.value, f"{RELATION.value}, or nothing")
+            raise ParameterError("value", relation.value, f"{RELATION.value}, the default")
         return relation
 
     @property
     def key(self) -> str:
-        """The name of the swept field; a single point is a sweep over one δ."""
+        """Name of the swept field; a single point is a sweep over one δ."""
         return self.against or "delta"
 
     def values(self) -> list[float]:
-        """The values, rising, each once."""
+        """Values of the swept parameter, rising, each once."""
         if self.against is None:
             assert self.delta is not None
             return [self.delta]
@@ -171,15 +184,16 @@ _FAMILIES: dict[str, type[Sweep]] = {_CHECK_IN: CheckInSweep, "shuffle": Shuffle
 
 
 def sweep(flags: Mapping[str, object]) -> Sweep:
-    """The sweep that command-line flags ask for.
+    """Sweep that command-line flags describe.
 
     Args:
-        flags: ``scheme`` ("check-in" if not given, or "shuffle") and, by name, the fields of
+        flags: values by name: ``scheme`` ("check-in" by default, or "shuffle") and the fields of
             `CheckInSweep` or `ShuffleSweep`; None where not given.
 
     Raises:
-        ParameterError: a flag, named with its value and what is allowed.
+        ParameterError: a flag, named with its value and the values that are allowed.
     """
+    # The family of the comparison; flags of the other one are refused.
     given = {name: value for name, value in flags.items() if value is not None}
     scheme = given.pop("scheme", _CHECK_IN)
     if scheme in SHUFFLES and scheme not in _FAMILIES:
@@ -188,6 +202,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
         raise ParameterError("--scheme", scheme, f"one of {', '.join(map(repr, _FAMILIES))}")
     family = _FAMILIES[str(scheme)]
     _check_family(given, str(scheme))
+    # Values by themselves, then with each other.
     try:
         asked = family.model_validate(given)
     except ValidationError as error:
@@ -200,7 +215,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
 
 
 def _check_family(given: Mapping[str, object], scheme: str) -> None:
-    """Refuses flags of the other family."""
+    """Refuse flags of the other family."""
     for other, family in _FAMILIES.items():
         for name in family.model_fields:
             if name in given and name not in _FAMILIES[scheme].model_fields:
@@ -208,7 +223,7 @@ def _check_family(given: Mapping[str, object], scheme: str) -> None:
 
 
 def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
-    """Refuses flags of a sweep where nothing is swept."""
+    """Refuse flags of a sweep where no parameter is swept."""
     for name in ("first", "last", "points"):
         if name in given:
             raise ParameterError(_flag(name), given[name], "only with --against")
@@ -217,7 +232,7 @@ def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
-    """The swept parameter has ends and no value besides; every other one has a value."""
+    """Refuse a swept parameter with a value or without ends, and other parameters without one."""
     if asked.key in given:
         raise ParameterError(
             _flag(asked.key), given[asked.key], f"no value with --against {asked.against}"
@@ -231,6 +246,7 @@ def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_needed(asked: Sweep) -> None:
+    """Refuse a missing value of a parameter that has no default."""
     swept, fields = asked.key if asked.against else None, type(asked).model_fields
     for name in asked.needed:
         if name != swept and getattr(asked, name) is None:
@@ -238,11 +254,13 @@ def _check_needed(asked: Sweep) -> None:
 
 
 def _check_ends(asked: Sweep) -> None:
-    """Both ends fit what is swept, and lie in this order."""
+    """Refuse ends that do not fit the swept parameter, or are not in order."""
     for name in ("first", "last"):
         value = getattr(asked, name)
         if asked.whole and value != int(value):
-            raise ParameterError(_flag(name), value, f"a whole number, as is --{asked.against}")
+            raise ParameterError(
+                _flag(name), value, f"a whole number with --against {asked.against}"
+            )
         if asked.key == "delta":
             checks.open_unit(**{_flag(name): value})
     if not asked.first < asked.last:
@@ -252,7 +270,7 @@ def _check_ends(asked: Sweep) -> None:
 
 
 def _check_sampled(asked: Sweep, least_clients: float | None) -> None:
-    """No more are sampled than there are."""
+    """Refuse a sample that is larger than the number of clients."""
     sampled = getattr(asked, "sampled", None)
     if sampled is not None and least_clients is not None and sampled > least_clients:
         expected = f"at most {least_clients:.0f}, the number of clients"
@@ -260,31 +278,31 @@ def _check_sampled(asked: Sweep, least_clients: float | None) -> None:
 
 
 def _flag(key: str) -> str:
-    """A field's name as a command-line flag."""
+    """Command-line flag of a field."""
     return _FLAGS.get(key, "--" + key.replace("_", "-"))
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonCurve:
-    """One method's quotes over the sweep; a text says why there is none."""
+    """Bounds of one method over the sweep; a text gives the reason where there is none."""
 
     method: Method[Any]
     quotes: Sequence[Quote | str]
 
     def blanks(self, values: Sequence[float]) -> list[tuple[float, str]]:
-        """The methods without a number, with their reasons."""
+        """Values without a bound, with the reasons."""
         pairs = zip(values, self.quotes, strict=True)
         return [(value, quote) for value, quote in pairs if isinstance(quote, str)]
 
     @property
     def empty(self) -> bool:
-        """Whether there is no number anywhere."""
+        """Whether the method has no bound at any value."""
         return all(isinstance(quote, str) for quote in self.quotes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SweepComparison:
-    """ε at every value of what is swept, a curve for each method."""
+    """ε at every value of the swept parameter, a curve for each method."""
 
     asked: Sweep
     values: Sequence[float]
@@ -292,16 +310,18 @@ class SweepComparison:
     seconds: float
 
     def relation(self, method: Method[Any]) -> Relation:
-        """The relation that a method's numbers are about."""
+        """Neighbouring relation of a method's bounds."""
         return method.relation or self.asked.relation
 
 
 def compared(
     asked: Sweep, watch: Callable[[int, int], None] = lambda done, of: None
 ) -> SweepComparison:
-    """Every method at every value of a sweep.
+    """Bounds of every method at every value of a sweep.
 
-    ``watch`` is told how many of how many points are done.
+    Args:
+        asked: sweep.
+        watch: function that is called with the number of bounds computed so far, and of all.
     """
     values, started = asked.values(), time.perf_counter()
     methods, settings = _family(asked, values)
@@ -315,7 +335,7 @@ def compared(
 
 
 def _family(asked: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
-    """The methods that are compared, and the settings of the sweep."""
+    """Methods that are compared, and a setting for each value of the sweep."""
     from turnout.accounting.published import comparison
 
     points = [asked.at(value) for value in values]
@@ -325,16 +345,16 @@ def _family(asked: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]
 
 
 def _quoted(method: Method[Any], setting: Any) -> Quote | str:
-    """ε, or why there is none."""
+    """Bound on ε of a method, or the reason why there is none."""
     try:
         quote = method.quote(setting)
     except ParameterError as refusal:
-        if refusal.name == "local_epsilon":  # what a theorem calls --epsilon0
+        if refusal.name == "local_epsilon":  # a theorem's name of --epsilon0
             return f"ε₀ = {refusal.value:g}: expected {refusal.expected}"
         return str(refusal)
     except (UnsupportedError, NumericalError) as refusal:
         return str(refusal)
-    return quote if math.isfinite(quote.epsilon) else "no finite ε follows from it"
+    return quote if math.isfinite(quote.epsilon) else "the method has no finite ε here"
 
 
 _BOOKS = {"ledger": Ledger, "renyi-filter": RenyiFilter, "odometer": Odometer}
@@ -343,9 +363,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A budget and what was charged to it; docs/design/ledger.md says which book holds when.
+    """A privacy budget and the charges to it.
 
-    Where ``epsilon`` is None nothing is refused.
+    Attributes:
+        book: charges so far; docs/design/ledger.md says which kind of book is valid when.
+        delta: δ of the budget.
+        epsilon: ε of the budget; None where no charge is refused.
+
+    Raises:
+        ParameterError: the budget does not fit the book.
     """
 
     book: Ledger | RenyiFilter | Odometer
@@ -372,18 +398,19 @@ class Account:
         adaptive: bool,
         most_windows: int = 1000,
     ) -> Self:
-        """An account to which nothing was charged.
+        """Account without charges.
 
         Args:
-            expected: all that is likely to be run, or a part of it; whatever is run, the bounds
-                hold. Its relation, unit and trust are the account's.
-            delta: δ.
-            epsilon: the budget, if there is one.
+            expected: scheme of all that is likely to run, or of a part of it, such as one window.
+                Its relation, unit and trust are those of the account. Bounds hold for any charges
+                and are sharpest for these.
+            delta: δ of the budget, strictly between 0 and 1.
+            epsilon: ε of the budget, above 0; None for no budget.
             adaptive: whether releases may decide on the next window.
-            most_windows: of an adaptive run.
+            most_windows: largest number of windows of an adaptive run.
 
         Raises:
-            ParameterError: so small an ε allows nothing at this δ.
+            ParameterError: the budget is too small for any charge at this δ.
             UnsupportedError: the window has no Rényi divergence (adaptive runs).
         """
         terms = BudgetTerms.of(expected)
@@ -396,12 +423,12 @@ class Account:
 
     @property
     def terms(self) -> BudgetTerms:
-        """Relation, unit and trust of everything in the account."""
+        """Relation, unit and trust of all charges."""
         return self.book.terms
 
     @property
     def spent(self) -> float:
-        """Upper bound on ε of everything that was charged."""
+        """Upper bound on the ε of all charges together."""
         if isinstance(self.book, Ledger):
             return self.book.epsilon(self.delta)
         book = self.book.odometer if isinstance(self.book, RenyiFilter) else self.book
@@ -409,28 +436,35 @@ class Account:
 
     @property
     def entries(self) -> list[tuple[str, int]]:
-        """Labels in the order of their charges, each with how often it was charged in a row."""
+        """Labels of the charges in order, each with the number of its charges in a row."""
         if isinstance(self.book, Ledger):
             return [(phase.label, 1) for phase in self.book.phases]
         book = self.book.odometer if isinstance(self.book, RenyiFilter) else self.book
         return [(entry.label, entry.count) for entry in book.entries]
 
     def charged(self, scheme: Scheme, label: str, times: int = 1) -> Self:
-        """The account after ``times`` repetitions of a scheme, all of which may then run.
+        """Account after a number of charges of a scheme, all of which may then run.
+
+        Args:
+            scheme: scheme of one charge.
+            label: name of the charges in the account.
+            times: number of charges, at least 1.
 
         Raises:
-            BudgetExceededError: they must not all run; the account stays as it is.
-            ParameterError: relation, unit or trust are not the account's.
-        UnsupportedError: a charge with a δ of its own, where releases decide.
+            BudgetExceededError: the budget does not allow all of them; nothing is charged.
+            ParameterError: relation, unit or trust are not those of the account.
+            UnsupportedError: a randomizer with its own δ₀, where releases decide.
         """
+        # No bound is known for a randomizer's own δ₀ where releases choose what is charged.
         checks.count(times=times)
         if not isinstance(self.book, Ledger) and isinstance(
             scheme.randomizer, ApproximateRandomizer
         ):
             raise UnsupportedError(
-                "where releases decide, no analysis is known of a charge with a δ of its own; "
-                "open the account with --decided plan"
+                "no analysis is known of a randomizer with its own δ₀ where releases decide on the "
+                "next window; open the account with --decided plan"
             )
+        # Each book adds charges in its own form; a ledger is compared with the budget here.
         if isinstance(self.book, Odometer):
             return replace(self, book=self.book.record(scheme, label, times))
         if isinstance(self.book, RenyiFilter):
@@ -443,7 +477,7 @@ class Account:
         return replace(self, book=after)
 
     def fits(self, scheme: Scheme) -> int | None:
-        """Times that a scheme could be charged from here; None without a budget, or unknown."""
+        """Number of further charges of a scheme that fit; None without a budget, or unknown."""
         if isinstance(self.book, RenyiFilter):
             return self.book.fits(scheme)
         if isinstance(self.book, Odometer) or self.epsilon is None:
@@ -454,13 +488,17 @@ class Account:
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The account as plain dictionaries, lists, numbers and words."""
+        """Account as plain dictionaries, lists, numbers and words."""
         book = self.book.to_dict()
         return {"turnout budget": _VERSION, "delta": self.delta, "budget": self.epsilon, **book}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The account that `to_dict` gave."""
+        """Account that `to_dict` wrote.
+
+        Raises:
+            ParameterError: another format.
+        """
         if data["turnout budget"] != _VERSION:
             raise ParameterError("turnout budget", data["turnout budget"], f"format {_VERSION}")
         book = _BOOKS[data["kind"]].from_dict(dict(data))
@@ -468,7 +506,13 @@ class Account:
 
 
 def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, most: int) -> Account:
-    """A new account in a file that must not exist; the flags' ``epsilon`` is its budget.
+    """New account in a file that must not exist yet; the flag ``epsilon`` is its budget.
+
+    Args:
+        path: file of the account.
+        flags: settings of a scheme like those that will run, as of `parse_query`.
+        adaptive: whether releases may decide on the next window.
+        most: largest number of windows of an adaptive run.
 
     Raises:
         StorageError: the file exists or cannot be written.
@@ -480,19 +524,26 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     )
     with locked(path):
         if path.exists():
-            raise StorageError(f"{path} exists; an account is never begun anew")
+            raise StorageError(f"{path} exists: an account is never replaced; choose another file")
         _write(path, account)
     return account
 
 
 def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> Account:
-    """The account in a file, after a window was charged to it ``times`` times.
+    """Account in a file after ``times`` charges of a window.
 
     Guarantees:
-        when this returns, the charge is on the disk; where it raises, nothing was charged.
+        The charges are on the disk when this returns; on an error nothing was charged.
+
+    Args:
+        path: file of the account.
+        flags: settings of the window, as of `parse_query`.
+        label: name of the charges; by default the settings.
+        times: number of charges, at least 1.
 
     Raises:
-        BudgetExceededError: the budget does not allow all of it.
+        BudgetExceededError: the budget does not allow all of them.
+        StorageError: the file cannot be read or written, or is damaged.
     """
     with locked(path):
         account = read_account(path)
@@ -508,15 +559,20 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
 
 
 def charge_answer(path: Path, answer: Path, label: str) -> Account:
-    """The account in a file, after what an estimate's JSON says was charged to it.
+    """Account in a file after a charge of the ε and δ that an estimate printed as JSON.
 
     Guarantees:
-        when this returns, the charge is on the disk; where it raises, nothing was charged.
+        The charge is on the disk when this returns; on an error nothing was charged.
+
+    Args:
+        path: file of the account.
+        answer: file with the JSON of ``turnout estimate --json``.
+        label: name of the charge; by default the name of this file.
 
     Raises:
         BudgetExceededError: the budget does not allow it.
-        InputFileError: no answer of an estimate.
-        ParameterError: its relation is not the account's.
+        InputFileError: no JSON of an estimate.
+        ParameterError: its relation is not that of the account.
     """
     scheme = _answered(answer)
     with locked(path):
@@ -526,12 +582,16 @@ def charge_answer(path: Path, answer: Path, label: str) -> Account:
 
 
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
-    """Times that a window, as flags describe it, could be charged to an account."""
+    """Number of charges of a window, as flags describe it, that fit into an account."""
     return account.fits(_asked(account, flags))
 
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms]:
-    """The state of a plan after ``done`` steps, and the terms that its bounds are about."""
+    """Budget that a scheme has left after ``done`` steps, with relation, unit and trust.
+
+    Raises:
+        ParameterError: a flag outside its domain, or without ``epsilon``.
+    """
     question = parse_query(flags)
     target = question.target
     if target.epsilon is None:
@@ -541,21 +601,23 @@ def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms
 
 
 def read_account(path: Path) -> Account:
-    """The account in a file.
+    """Account in a file.
 
     Raises:
-        StorageError: there is none, or it is damaged.
+        StorageError: the file cannot be read, or is no account.
     """
     try:
         return Account.from_dict(json.loads(path.read_bytes()))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, TurnoutError) as error:
-        raise StorageError(f"{path}: no account of turnout budget, or damaged ({error})") from None
+        raise StorageError(
+            f"{path} is no account of turnout budget, or is damaged ({error})"
+        ) from None
 
 
 def _answered(answer: Path) -> Scheme:
-    """The scheme that costs what an estimate's JSON says."""
+    """Scheme with the ε and δ of an estimate's JSON."""
     try:
         record = json.loads(answer.read_text("utf-8-sig"))
         return any_mechanism(record["epsilon"], record["delta"], record["relation"])
@@ -567,11 +629,12 @@ def _answered(answer: Path) -> Scheme:
 
 
 def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
-    """The window that flags describe, under the account's relation."""
+    """Scheme of a window that flags describe, under the account's relation."""
     target = {"delta": account.delta, "relation": account.terms.relation.value}
     return parse_query({**flags, **target}).scheme
 
 
 def _write(path: Path, account: Account) -> None:
+    """Write an account into its file in one operation."""
     text = json.dumps(account.to_dict(), indent=1)
     replace_file(path, lambda file: file.write(text.encode()), "account", 0o666)
