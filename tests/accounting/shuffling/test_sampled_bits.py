@@ -293,5 +293,5 @@ def test_what_is_refused() -> None:
         lambda: block.curves(Side.LOWER, 1e-6, 0),
         lambda: block.curve(Direction.ADD, Side.LOWER, 1e-6, 0),
     ):
-        with pytest.raises(UnsupportedError, match="from above"):
+        with pytest.raises(UnsupportedError, match="no lower bound"):
             call()

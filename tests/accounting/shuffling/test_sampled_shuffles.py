@@ -315,9 +315,9 @@ def test_nothing_is_said_from_below_unless_all_others_are_alike():
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
         SelfSamplingBlock(Messages(clones_pair(1.0)), 10, 0.5),
     ):
-        with pytest.raises(UnsupportedError, match="all others are alike"):
+        with pytest.raises(UnsupportedError, match="all others are identical"):
             block.curve(Direction.REMOVE, Side.LOWER, 1e-3, 0)
-        with pytest.raises(UnsupportedError, match="all others are alike"):
+        with pytest.raises(UnsupportedError, match="all others are identical"):
             block.curves(Side.LOWER, 1e-3, 0)
 
 

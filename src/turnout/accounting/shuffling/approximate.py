@@ -103,7 +103,7 @@ class LocalCurve:
 
 @dataclass(frozen=True, slots=True)
 class HiddenCurve:
-    """Part of δ(K) beside δ₀ where the others hide the victim, without the factor 1 − δ₀.
+    """Part of δ(K) above δ₀ when other messages hide the victim, without the factor 1 − δ₀.
 
     Attributes:
         base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
@@ -126,7 +126,7 @@ class HiddenCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """Upper bound for one (ε₀, δ₀): the least of those of its pairs and of a single message."""
+    """Upper bound for one (ε₀, δ₀): the smallest of its pairs' and of a single message's."""
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float
@@ -153,11 +153,11 @@ class ApproximatePrice:
 
     @property
     def furthest(self) -> float:
-        """The ε from which on δ is δ₀."""
+        """Smallest ε found from which on δ equals δ₀."""
         return self.epsilon0 * (1.0 + 1e-14)
 
     def roughly(self, k: FloatArray) -> FloatArray:
-        """About δ at each K ≥ 1, shape of ``k``."""
+        """Estimate of δ at each K ≥ 1, shape of ``k``."""
         return self.at(k)
 
     def at(self, k: FloatArray) -> FloatArray:
@@ -183,7 +183,7 @@ class GaussianPrice:
         return PairCurve(GaussianPair(self.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
 
     def roughly(self, k: FloatArray) -> FloatArray:
-        """About δ at each K ≥ 1, shape (K's,)."""
+        """Estimate of δ at each K ≥ 1, shape (K's,)."""
         epsilons, deltas = _ladder(self.noise_multiplier)
         rungs = epsilons[:, None], deltas[:, None]
         about = [_about(*rungs, self.clients, k, choice) for choice in CHOICES]
@@ -241,7 +241,7 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 def _about(
     epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
 ) -> FloatArray:
-    """Estimate of the bound that only steers: the pair as if Gaussian, or the message alone."""
+    """Estimate of the bound, to choose rungs: the pair as if Gaussian, or the message alone."""
     low = 1.0 / (np.exp(epsilon0) + 1.0)
     share = (low, 0.5 * np.exp(-epsilon0))[choice]
     gap = np.tanh(0.5 * epsilon0)
@@ -279,7 +279,7 @@ class PricedMessages(ABC):
     @property
     @abstractmethod
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, at most 1."""
+        """Approximate standard deviation of the likelihood ratio, at most 1."""
 
     @property
     @abstractmethod
@@ -288,15 +288,15 @@ class PricedMessages(ABC):
 
     @abstractmethod
     def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
-        """The bound at any K."""
+        """Upper bound at any K, from some number of groups."""
 
     @abstractmethod
     def end(self, delta: float) -> float:
-        """ε from which on δ(ε) is negligible, or falls no more, at this δ."""
+        """Value of ε beyond which δ(ε) is negligible, or constant, at this δ."""
 
     @abstractmethod
     def wide(self, refinement: int) -> Curve:
-        """Upper curve at any K, for callers that need few K's which are not known beforehand."""
+        """Upper curve at any K, for callers that choose few K's one after the other."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """Upper polygon of both directions, sharp near one δ."""
@@ -339,11 +339,11 @@ class ApproximateMessagesBlock(PricedMessages):
         return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def price(self, groups: int) -> ApproximatePrice:
-        """The bound at any K."""
+        """Upper bound at any K, from some number of groups."""
         return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
 
     def end(self, delta: float) -> float:
-        """The ε from which on δ is δ₀."""
+        """Value of ε beyond which δ equals δ₀."""
         return self.price(1).furthest
 
     def wide(self, refinement: int) -> Curve:
@@ -375,11 +375,11 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def floor(self) -> float:
-        """0: every δ has an ε."""
+        """Always 0: every δ has an ε."""
         return 0.0
 
     def price(self, groups: int) -> GaussianPrice:
-        """The bound at any K."""
+        """Upper bound at any K, from some number of groups."""
         return GaussianPrice(self.noise_multiplier, self.clients, groups)
 
     def end(self, delta: float) -> float:
@@ -390,7 +390,7 @@ class GaussianMessagesBlock(PricedMessages):
             return _LARGEST_LOCAL_EPSILON
 
     def wide(self, refinement: int) -> Curve:
-        """The price at any K."""
+        """Upper bound at any K."""
         return _PriceCurve(self.price(_COMPOSED << refinement))
 
 
@@ -411,17 +411,17 @@ class InfinityMassBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """The base's."""
+        """Approximate standard deviation of the base's likelihood ratio."""
         return self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve made sharp near one δ."""
+        """Curve of the base with the infinity mass, sharp near one δ."""
         hint = max(delta - self.infinity_mass, 0.01 * delta)
         curve = self.base.curve(direction, side, hint, refinement)
         return InfinityMassBound(curve, self.infinity_mass, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The base's curves, with the infinity mass."""
+        """Curves of the base with the infinity mass, in both directions."""
         base = self.base.curves(side, delta, refinement)
         remove, add = (
             [InfinityMassBound(curve, self.infinity_mass, side) for curve in curves]
@@ -491,7 +491,7 @@ def shuffled_gaussian(
 
 @remembered
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
-    """Upper polygon through K's that approach the one at which it reaches δ."""
+    """Upper polygon through values of K that approach the one at which it reaches δ."""
     end = block.end(0.999 * delta)
     ratios, values = _enclosing(block, delta, end)
     sharp = block.price(_SINGLE << refinement)
@@ -511,7 +511,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
 
 @remembered
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
-    """K's that enclose the one at which δ is reached, if any, and rough upper bounds there."""
+    """Values of K around the one at which δ is reached, if any, with rough upper bounds."""
     epsilons = _epsilons(block.loss_deviation, end, _COARSE)
     rough = block.price(_ROUGH).roughly(np.exp(epsilons))
     guess = float(epsilons[np.argmax(rough <= delta)])
@@ -525,7 +525,7 @@ def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatAr
 
 @remembered
 def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
-    """Upper polygon down to δ, or to where the bound falls no more."""
+    """Upper polygon down to δ, or to the K beyond which the bound is constant."""
     density = _DENSITY * 2**refinement
     ratios = np.exp(_epsilons(block.loss_deviation, block.end(0.5 * delta), density))
     return upper_polygon(ratios, block.price(_COMPOSED << refinement).at(ratios))
@@ -533,7 +533,7 @@ def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCur
 
 @dataclass(frozen=True, slots=True)
 class _PriceCurve:
-    """Upper curve by a price at any K, constant from the K on at which it would rise."""
+    """Upper curve from a bound at any K, constant from the K on at which the bound would rise."""
 
     price: ApproximatePrice | GaussianPrice
     turn: float = math.inf
@@ -557,7 +557,7 @@ def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
 
 
 def _epsilons(loss_deviation: float, end: float, density: float) -> FloatArray:
-    """ε's from 0 to an end, close up to a few standard deviations of the loss."""
+    """Values of ε from 0 to an end, dense up to a few standard deviations of the loss."""
     close = np.linspace(0.0, _CLOSE * loss_deviation, math.ceil(_CLOSE * density) + 1)
     further = max(math.ceil(math.log(max(end / close[-1], 1.0)) / math.log(_APART)), 1)
     far = np.geomspace(close[-1], max(end, close[-1]), further + 1)
@@ -578,4 +578,4 @@ def _root(curve: PolygonCurve, delta: float) -> float:
 def require_upper(side: Side) -> None:
     """Refuse a lower side by an UnsupportedError."""
     if side is Side.LOWER:
-        raise UnsupportedError("the bound for approximate randomizers says nothing from below")
+        raise UnsupportedError("no lower bound is known for messages of approximate randomizers")

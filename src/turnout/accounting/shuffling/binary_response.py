@@ -79,7 +79,7 @@ _REACHED = 0.9  # curves are made down to this part of the last δ
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """One message of each of n ≥ 1 clients, as private as shuffled binary response."""
+    """One message of each of n ≥ 1 clients, with the privacy of shuffled binary response."""
 
     local_epsilon: float
     clients: int
@@ -123,7 +123,7 @@ class BinaryResponseBlock(Bits):
         return _supremum(self.local_epsilon, self.clients - 1, k, self.width(k, refinement))
 
     def width(self, k: float, refinement: int) -> float:
-        """Relative width to which the supremum is found."""
+        """Relative width of the bracket in which the supremum is found."""
         if self.clients - 1 <= _ALL_SPLITS:
             return 0.0
         deviations = math.log(k) / self.loss_deviation
@@ -168,14 +168,14 @@ class BinaryResponseCurve:
         if self.side is Side.LOWER:
             return self._prices(k).lower
         if self.local_epsilon > _LARGEST_KNOWN:
-            raise UnsupportedError(f"bits are priced from above up to epsilon0 = {_LARGEST_KNOWN}")
+            raise UnsupportedError(f"shuffled bits have no bound above epsilon0 = {_LARGEST_KNOWN}")
         upper = self._prices(k).upper
         if np.isinf(upper).any():
-            raise NumericalError("rounding hides which event tells two shuffled bits apart best")
+            raise NumericalError("shuffled bits cannot be bounded: rounding hides the best event")
         return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Minus the chance of the best event in the world in which it is less likely."""
+        """Slope at each K ≥ 1: minus the smaller of the best event's two probabilities."""
         return self._prices(k).slope
 
     def _prices(self, k: FloatArray) -> SplitPrices:
@@ -197,7 +197,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 
 @remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
-    """Upper curve sharp near δ; K's are placed by the split that mostly is the worst."""
+    """Upper curve sharp near δ; the split that is usually worst places the values of K."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
@@ -228,7 +228,7 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
 
 
 def through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
-    """Upper curve through computed points, none beyond ε₀, where δ is 0."""
+    """Upper curve through computed points at K below e^{ε₀}, and 0 from there on."""
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
         return upper_polygon(np.array([1.0, math.exp(_LARGEST_LOCAL_EPSILON)]), np.ones(2))
     if nodes.size == 1 or math.log(nodes[-1]) > local_epsilon:
@@ -330,7 +330,7 @@ def worst_split(
 
 
 def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Cells cut into up to four each: first and last number of ones."""
+    """Cells split into up to four parts each: first and last number of ones."""
     count = last - first + 1
     edges = first[:, None] + count[:, None] * np.arange(_PARTS + 1) // _PARTS
     starts, ends = edges[:, :-1].ravel(), edges[:, 1:].ravel() - 1
@@ -339,7 +339,7 @@ def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -> FloatArray:
-    """Lower, upper and slope, shape (3, rows)."""
+    """Lower bound, upper bound and slope at each row, shape (3, rows)."""
     # Beyond e^{ε₀} δ is 0, up to the rounding of c₁.
     e = math.exp(local_epsilon)
     blur = _blur(local_epsilon)
@@ -410,7 +410,7 @@ class _Tilted:
 
     @property
     def variance(self) -> FloatArray:
-        """Of V."""
+        """Variance of V under the tilt."""
         return sum((count * one * zero for count, one, zero in self.groups), np.zeros(self.k.size))
 
     def scale(self) -> tuple[FloatArray, FloatArray]:

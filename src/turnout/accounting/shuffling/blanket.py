@@ -72,7 +72,7 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 @dataclass(frozen=True)
 class BlanketCurve:
-    """δ(K) of a blanket pair; both directions are the same.
+    """δ(K) of a blanket pair, an upper or lower bound by ``side``; both directions are equal.
 
     Attributes:
         side: on which side of the pair's δ the curve lies.
@@ -144,7 +144,7 @@ class Events:
 
     @property
     def least(self) -> tuple[FloatArray, FloatArray]:
-        """Lower bound on the gain, and its decrease with K.
+        """Lower bound on the gain, and how fast that bound falls with K.
 
         The same event's gain at another K is at most the gain of the best event there.
         """
@@ -268,7 +268,7 @@ class BlanketBlock:
         if side is Side.UPPER:
             return self.upper
         if self.lower is None:
-            raise UnsupportedError("nobody is known to attain this bound on shuffled messages")
+            raise UnsupportedError("no lower bound is known for these shuffled messages")
         return self.lower
 
 
@@ -304,7 +304,7 @@ def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refineme
 
 
 def _priced(curve: BlanketCurve) -> PricedSide:
-    """The curve as a function of one K and a side that is ignored."""
+    """Curve as a function of one K, and of a side, which is ignored."""
 
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
@@ -315,7 +315,7 @@ def _priced(curve: BlanketCurve) -> PricedSide:
 def _about(
     curve: BlanketCurve, delta: float, guess: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """K = 1 and K's that enclose the one at which a curve reaches δ; δ's and slopes there."""
+    """K = 1 and values of K that enclose the root of a curve at δ, with δ's and slopes there."""
     # Begin around the guess.
     epsilons = guess * np.array([0.0, 0.94, 1.0, 1.03])
     values, slopes = curve.delta_and_slope(np.exp(epsilons))
@@ -338,7 +338,7 @@ def _about(
 
 
 def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
-    """Three ε's close to where ln δ, taken as linear in ε² between two ends, is reached."""
+    """Three values of ε near the root, with ln δ taken as linear in ε² between two ends."""
     logs = np.log(np.maximum(values, 1e-300))
     share = min(max((logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-300), 0.0), 1.0)
     middle = math.sqrt(ends[0] ** 2 + share * (ends[1] ** 2 - ends[0] ** 2))
@@ -359,7 +359,7 @@ def _polygon(
 
 
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
-    """Lower polygon: each side lies on or below the tangent at a node, 0 at the end."""
+    """Lower polygon: each side lies on or below the tangent at a node, and the end is 0."""
     gaps = np.diff(nodes)
     # Each tangent is turned down about its node by what its slope may be rounded.
     right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)

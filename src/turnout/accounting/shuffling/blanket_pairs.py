@@ -222,7 +222,7 @@ def third_value_pair(local_epsilon: float) -> BlanketPair:
 
 
 def _response(local_epsilon: float) -> tuple[float, float, float]:
-    """The e = e^{ε₀}, and the masses e/(e + 1) and 1/(e + 1)."""
+    """The constant e = e^{ε₀}, and the probabilities e/(e + 1) and 1/(e + 1) of binary response."""
     checks.positive(local_epsilon=local_epsilon)
     e = math.exp(min(local_epsilon, _LARGEST_LOCAL_EPSILON))
     return e, e / (e + 1.0), 1.0 / (e + 1.0)
@@ -256,7 +256,7 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells whose mean price is on one side of the truth, groups about N/(8·groups) wide."""
+        """Cells whose mean is on one side of the truth, in groups about N/(8·groups) wide."""
         # Groups of N, or single N's where there are few.
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
@@ -327,7 +327,7 @@ def points_of(
 
 
 def _alike(trials: FloatArray, apart: float) -> list[slice]:
-    """Slices of falling whole numbers m with relative differences up to ``apart``·m and ¼."""
+    """Slices of falling numbers m with relative differences up to ``apart``·m and ¼."""
     cuts, size = [0], trials.size
     while cuts[-1] < size:
         most = trials[cuts[-1]]
@@ -337,7 +337,7 @@ def _alike(trials: FloatArray, apart: float) -> list[slice]:
 
 
 def _places(trials: float, chance: float, fine: float) -> FloatArray:
-    """Whole numbers from 0 on between which a binomial variable is rounded."""
+    """Rising whole numbers from 0 on, between which a binomial variable is rounded."""
     if trials <= _EVERY:
         return np.arange(trials + 1.0)
     mean = trials * chance
@@ -355,7 +355,7 @@ def stretched(width: float) -> FloatArray:
 
 
 def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
-    """Points and weights larger in convex order or below; all mass beyond is on the last."""
+    """Points and weights of an upper bound in convex order; the last has all mass beyond."""
     points = _places(trials, chance, fine)
     if points.size == 1:
         return points, np.ones(1)

@@ -87,7 +87,7 @@ def one_round(randomizer: object, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRandomizer:
-    """Any adaptive ε₀-randomizers, priced by the smallest published bound.
+    """Any adaptive ε₀-randomizer, bounded by the smallest published result.
 
     It replaces `PureRandomizer` inside accounting; schemes never hold it.
     """

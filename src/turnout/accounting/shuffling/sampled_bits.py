@@ -86,7 +86,7 @@ class BitsPrice(Protocol):
 
     @property
     def local_epsilon(self) -> float:
-        """ε₀."""
+        """Local privacy level ε₀ of each bit."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class BitsPrice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampledBitsRound(Bits):
-    """Price of one message of each of n clients."""
+    """Upper bound on δ of one message of each of n clients."""
 
     def delta(self, k: float) -> float:
         """Upper bound on δ(K)."""
@@ -112,7 +112,7 @@ class SampledBitsRound(Bits):
         return min(blanket, self._hidden(k, alone, blanket))
 
     def _hidden(self, k: float, alone: float, blanket: float) -> float:
-        """Upper bound by made-up messages, at the chosen g and d's."""
+        """Upper bound from made-up messages, at the chosen g and values of d."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
         guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _LEAST_CHANCE)
@@ -124,7 +124,7 @@ class SampledBitsRound(Bits):
         return self.with_made_up(k, g, edges)
 
     def with_made_up(self, k: float, g: float, edges: Sequence[int]) -> float:
-        """Upper bound on δ(K) by one g in (0, p).
+        """Upper bound on δ(K) from one value of g in (0, p).
 
         Args:
             k: K ≥ 1.
@@ -163,13 +163,13 @@ def _blanket(pair: BlanketPair, clients: int, k: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SampledBitsBlock:
-    """One round of sampled bits by its price: upper bounds only."""
+    """One round of sampled bits: upper bounds only."""
 
     price: BitsPrice
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, that of the price."""
+        """Approximate standard deviation of the likelihood ratio."""
         return self.price.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -186,7 +186,7 @@ class SampledBitsBlock:
 
 def _require_upper(side: Side) -> None:
     if side is Side.LOWER:
-        raise UnsupportedError("this bound on sampled bits is one from above")
+        raise UnsupportedError("sampled bits have no lower bound; ask for the upper one")
 
 
 @remembered
@@ -339,7 +339,7 @@ class _Gains:
         return found
 
     def blur(self, count: int, tilt: float) -> float:
-        """τ, small; larger where not every j is tried, so that the gains' lattices do not show."""
+        """Small deviation τ of the added noise; larger where only some j are tried."""
         fine = _FINE_BLUR / tilt
         if count <= _EVERY_SPLIT or count * self.flip * (1.0 - self.flip) < _RARE:
             return fine
@@ -423,7 +423,7 @@ def _logs(gains: _Gains, zeta: ComplexArray) -> tuple[ComplexArray, ComplexArray
 
 
 def _best_tilt(gains: _Gains, count: int) -> float:
-    """A θ near the minimum of M(θ)/θ², by golden section; every θ gives a bound."""
+    """Tilt θ near the minimum of M(θ)/θ², by golden section; any θ gives a valid bound."""
 
     def bound(log_tilt: float) -> float:
         return count * gains.log_moment(math.exp(log_tilt)) - 2.0 * log_tilt

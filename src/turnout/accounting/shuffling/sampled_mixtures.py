@@ -160,7 +160,7 @@ def _moved(
 
 
 def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
-    """Factor that puts the chords of 1/N below 1/N, at each point."""
+    """Factor that moves the chords of 1/N below 1/N, at each point."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
@@ -170,7 +170,7 @@ def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
 def _spread(
     trials: FloatArray, chance: float, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Points that replace Bin(trials, chance) in each row, from above where prices are chords.
+    """Points that replace Bin(trials, chance) in each row, an upper bound where prices are chords.
 
     Row, point, weight, and the least number that the chord to the point covers.
     """
@@ -291,7 +291,7 @@ class SampledCurve:
 
     @property
     def floor(self) -> float:
-        """0: every δ has an ε, for no view is likelier by more than e^{ε₀}."""
+        """Always 0: every δ has an ε, since no view is more than e^{ε₀} times likelier."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -342,7 +342,7 @@ class RoundGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Curve by which a group of N's is priced, and the rates γ and weights of its dilutions."""
+    """Curve that bounds a group of N's, with the rates γ and weights of its dilutions."""
 
     curve: Curve
     dilutions: Sequence[tuple[float, float]]
@@ -350,9 +350,10 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sample of n clients, each of whom sends one of the base's messages with probability q.
+    """Sample of n clients that send one of the base's messages each, with probability q.
 
-    ``identical_others``: whether the base has identical records of all others.
+    Attributes:
+        identical_others: whether all others of the base hold identical records.
     """
 
     base: MessageBlocks
@@ -462,7 +463,7 @@ def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
 
 
 def floor_of(block: Block, side: Side) -> float:
-    """δ of a block at ε = ∞."""
+    """Limit of a block's δ as ε grows."""
     if isinstance(block, BlanketBlock):
         return 0.0
     if isinstance(block, PricedMessages):
@@ -543,7 +544,7 @@ def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, F
 
 
 def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
-    """Rates γ and weights that replace the N's of a group."""
+    """Rates γ and weights that replace the numbers of messages in a group."""
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:
         return [(mean / population, chance)]

@@ -100,7 +100,7 @@ class SampledApproximate:
 
     @property
     def floor(self) -> float:
-        """q·δ₀: only a victim that takes part can be identified."""
+        """q·δ₀, the limit of δ: only a victim that takes part can be identified."""
         return min(self.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -108,7 +108,7 @@ class SampledApproximate:
         return np.minimum(self.hidden_delta(k), self.alone.delta(k))
 
     def hidden_delta(self, k: FloatArray) -> FloatArray:
-        """Upper bound by the others that hide the victim alone, shape of ``k``."""
+        """Upper bound from the other messages that hide the victim, shape of ``k``."""
         hidden = np.minimum.reduce([curve.delta(k) for curve in self.hidden])
         value = self.rate * self.delta0 + (1.0 - self.delta0) * hidden
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
@@ -116,7 +116,7 @@ class SampledApproximate:
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
-    """Upper bound for Gaussian messages: at each K that of one ε₀ for all numbers of messages.
+    """Upper bound for Gaussian messages: at each K, that of one ε₀ for all numbers of messages.
 
     ``alone`` is the bound of a single message, mixed over γ.
     """
@@ -128,7 +128,7 @@ class SampledGaussian:
 
     @property
     def floor(self) -> float:
-        """0: every δ has an ε."""
+        """Always 0: every δ has an ε."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -150,7 +150,7 @@ def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
 
 
 def _hidden(sample: Sample, grain: Grain, rung: Rung) -> HiddenCurve:
-    """Bound by the others that hide the victim, for one blanket."""
+    """Upper bound from the other messages that hide the victim, for one blanket."""
     n, q = sample.population, sample.rate
     pair, distance = Blanket.of(*rung)
     few = Grain(max(grain.groups // _FEWER, 1), grain.fine / _FEWER, grain.lost)
@@ -222,7 +222,7 @@ class SubsampledBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """As of a pair diluted at this rate."""
+        """Approximate standard deviation of the loss: that of a pair diluted at this rate."""
         return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -280,12 +280,12 @@ class SelfSamplingBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """As of the mean number of messages."""
+        """Approximate standard deviation of the loss at the mean number of messages."""
         return self.mean.loss_deviation
 
     @property
     def sample(self) -> Sample:
-        """The clients whose messages are mixed."""
+        """Sample over whose number of messages the bounds are averaged."""
         return Sample(self.base, self.population, self.rate, self.identical_others)
 
     @property
@@ -309,7 +309,7 @@ class SelfSamplingBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepCurve:
-    """Lower curve by bounds at a few K's: δ falls, so the next bound holds before its K."""
+    """Lower curve from bounds at a few K's: δ falls, so the bound at the next K holds before it."""
 
     nodes: FloatArray
     values: FloatArray
@@ -323,7 +323,7 @@ class _StepCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TangentCurve:
-    """Lower curve: the higher of the lines, below a convex curve, of the two nodes around K."""
+    """Lower curve below a convex one: the higher of the tangents at the two nodes around K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -353,7 +353,7 @@ class _TangentCurve:
 def _near(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """Curve through a few K's around the one at which it reaches δ."""
+    """Curve through a few values of K around the one at which it reaches δ."""
     # The mixture as a function of K, and a first guess of ε.
     mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
     guess = max(_guess(block, direction, side, delta), _LEAST_EPSILON)
@@ -383,7 +383,7 @@ def _near(
 
 
 def _grain(first: Grain, delta: float, refinement: int) -> Grain:
-    """Grain at which a curve is sharp down to δ."""
+    """Resolution at which a curve is sharp down to δ."""
     lost = first.lost * _REACHED * delta
     return Grain(first.groups << refinement, first.fine * 2**refinement, lost)
 
@@ -400,7 +400,7 @@ def _priced(
 
 
 def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: float) -> float:
-    """Estimate of the ε at which the mixture reaches δ: that of the mean N."""
+    """Estimate of the ε at which the mixture reaches δ, from the mean number of messages."""
     mean = block.mean
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
     if block.identical_others and direction is Direction.ADD:
@@ -441,7 +441,7 @@ def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int
 def _polygon(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
-    """Curve through computed points, and its floor."""
+    """Curve through computed points, with its limit for large ε."""
     nodes = _nodes(block, delta, refinement)
     mixture = _priced(block, direction, side, _grain(_COMPOSED, delta, refinement), refinement)
     values = mixture.delta(nodes)
@@ -458,7 +458,7 @@ def _polygon(
 
 
 def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArray:
-    """K's from 1 to where the mean number of messages reaches δ, denser where its curve bends."""
+    """Values of K from 1 to where the mean number of messages reaches δ, denser near the bend."""
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
     curve = diluted(base, Direction.REMOVE, mean.rate)
@@ -472,10 +472,10 @@ def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArra
 
 def _require_side(side: Side, *, identical_others: bool) -> None:
     if side is Side.LOWER and not identical_others:
-        raise UnsupportedError("a sample is priced from below only where all others are alike")
+        raise UnsupportedError("a sample has a lower bound only where all others are identical")
 
 
 def _rate(rate: float) -> None:
     checks.probability(rate=rate)
     if rate == 0:
-        raise ParameterError("rate", rate, "a number above 0: with 0 nobody sends anything")
+        raise ParameterError("rate", rate, "a number above 0; at 0 no client sends a message")

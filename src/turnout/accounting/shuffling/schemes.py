@@ -84,7 +84,7 @@ from turnout.schemes.randomizers import is_adaptive
 def shuffled_blocks(
     scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """Blocks of the rounds that one draw decided, each shuffled afresh.
+    """Blocks of the rounds decided by one draw, with a new shuffle in each round.
 
     Raises:
         UnsupportedError: no analysis is known, or the order of speaking is not hidden.
@@ -146,7 +146,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
 
 
 def _turned(randomizer: object) -> bool:
-    """Whether the lower blocks of a randomizer are of one order of the two worlds."""
+    """Whether the lower blocks of a randomizer hold for one order of the two worlds only."""
     one = randomizer.each if isinstance(randomizer, RepeatedMessages) else randomizer
     return isinstance(one, AttainedVariation)
 
@@ -163,8 +163,8 @@ def _rounds(
 def _require_analysis(scheme: Scheme) -> None:
     if scheme.relation is not Relation.REPLACE_ONE:
         raise UnsupportedError(
-            "shuffled messages are priced under replace-one: they show how many clients sent "
-            f"one, which {scheme.relation.value} would have to hide"
+            "shuffled messages have bounds under replace-one only: they show how many clients sent "
+            f"one, which {scheme.relation.value} would have to hide; use relation = 'replace-one'"
         )
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
@@ -186,8 +186,8 @@ def _require_hidden_order(scheme: Scheme) -> None:
     other = "use NonAdaptiveRandomizer (non-adaptive)" if pure else "declare it all the same"
     raise UnsupportedError(
         f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
-        "the messages before, which has a price only where that order is uniform and unknown to "
-        "the adversary and to whoever chooses the next randomizer; declare order = "
+        "the messages before, which has a bound only where that order is uniform and unknown to "
+        "the adversary and to the party that chooses the next randomizer; declare order = "
         f"{SpeakingOrder.HIDDEN.value!r} if it is, or {other} where all clients use one "
         "randomizer chosen before the round, with which the order makes no difference"
     )
@@ -196,7 +196,7 @@ def _require_hidden_order(scheme: Scheme) -> None:
 def _population(scheme: Scheme, draw: Draw) -> int:
     population = draw.population if isinstance(draw, Cohort) else scheme.population
     if population is None:
-        raise ParameterError("population", None, "the number of clients, who hide each other")
+        raise ParameterError("population", None, "the number of clients of a window")
     return population
 
 
@@ -253,7 +253,7 @@ def averaged_window(
 
 
 def _adaptive(randomizer: object) -> tuple[object, object]:
-    """Randomizers that bound another from above, and from below (None: unknown)."""
+    """Randomizers that bound another one from above, and from below (None where unknown)."""
     if isinstance(randomizer, PureRandomizer):
         pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
@@ -323,7 +323,7 @@ _EDGES = np.array([-9, -7, -5.5, -4.5, -3.75, *np.arange(-3, 3.1, 0.75), 5])  # 
 
 @dataclass(frozen=True, slots=True)
 class SubsampledBits:
-    """Price of one message of each of N of n clients, a uniform subset; N < n."""
+    """Upper bound on δ of one message of each of N of n clients, a uniform subset; N < n."""
 
     local_epsilon: float
     messages: int
@@ -338,7 +338,7 @@ class SubsampledBits:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio: that of N messages, times γ."""
+        """Approximate standard deviation of the likelihood ratio: γ times that of N messages."""
         hidden = SampledBitsRound(self.local_epsilon, self.messages).loss_deviation
         return self.messages / self.population * hidden
 
@@ -349,7 +349,7 @@ class SubsampledBits:
 
 @dataclass(frozen=True, slots=True)
 class SelfSampledBits:
-    """Price of one message of each of n clients that take part, with probability q in (0, 1]."""
+    """Upper bound on δ of messages of the clients that take part, each with probability q."""
 
     local_epsilon: float
     population: int
@@ -362,7 +362,7 @@ class SelfSampledBits:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio: of the mean number, times q."""
+        """Approximate standard deviation of the likelihood ratio: q times the mean number's."""
         messages = max(round(self.population * self.rate), 1)
         return self.rate * SampledBitsRound(self.local_epsilon, messages).loss_deviation
 
@@ -403,7 +403,7 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 
 @dataclass(frozen=True, slots=True)
 class WorseOrderBlock:
-    """Messages among identical others, the two worlds in the order that costs more.
+    """Messages among identical others, with the two worlds in the order of the larger loss.
 
     In the base's *remove* the client differs from all others in P, in its *add* in Q. Of one round
     the lower curve is the larger one at each K, composed that of one order.
