@@ -130,7 +130,7 @@ def test_more_records_than_a_client_holds_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("keys", "words"), [({"messages": 2}, "one message a step"), ({"each": "record"}, "record")]
+    ("keys", "words"), [({"messages": 2}, "one message in a step"), ({"each": "record"}, "record")]
 )
 def test_devices_send_one_message_of_their_update(keys, words, tmp_path):
     privacy = TABLES["privacy"] | {"trust": "local"}

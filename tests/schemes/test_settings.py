@@ -20,7 +20,7 @@ from turnout.schemes import (
     SlidingWindow,
     SpeakingOrder,
 )
-from turnout.schemes.registry import all_participations, asked_randomizers
+from turnout.schemes.registry import all_participations, question_randomizers
 from turnout.schemes.scheme import (
     SHUFFLES,
     SelfSamplingShuffle,
@@ -56,7 +56,7 @@ def test_settings_are_the_public_parameters_of_a_class():
 
 
 def test_every_setting_of_a_question_has_an_explanation():
-    kinds = [*all_participations(), *asked_randomizers().values(), *SHUFFLES.values()]
+    kinds = [*all_participations(), *question_randomizers().values(), *SHUFFLES.values()]
     assert all(each.words for kind in kinds for each in settings(kind))
     assert all(scheme_settings(word) for word in scheme_kinds())
 

@@ -67,7 +67,7 @@ class Comparison(Result, sweeps.SweepComparison):
             UnsupportedError: nothing was swept.
             MissingExtraError: the extra `plots` is not installed.
         """
-        if self.asked.against is None:
+        if self.sweep.against is None:
             raise UnsupportedError("nothing was swept, so there is no curve to draw")
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import comparison_picture
@@ -75,7 +75,7 @@ class Comparison(Result, sweeps.SweepComparison):
         return comparison_picture(self)
 
     def __repr__(self) -> str:
-        values, swept = self.values, self.asked.against or "delta"
+        values, swept = self.values, self.sweep.against or "delta"
         ends = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
         return f"Comparison({len(self.curves)} methods, {swept} {ends})"
 

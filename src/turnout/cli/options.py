@@ -175,10 +175,10 @@ def _scheme_options() -> list[click.Option]:
 
 def _randomizer_options() -> list[click.Option]:
     """``--randomizer``, and an option for each setting that a randomizer has."""
-    from turnout.plans.questions import asked_randomizers  # which registers tables, too
+    from turnout.plans.questions import question_randomizers  # which registers tables, too
     from turnout.schemes.settings import DEFAULT_RANDOMIZER, settings
 
-    kinds = asked_randomizers()
+    kinds = question_randomizers()
     *words, last = kinds
     randomizer = (
         f"What protects one contribution: {', '.join(words)} or {last}; {DEFAULT_RANDOMIZER} by "

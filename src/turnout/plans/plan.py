@@ -407,7 +407,7 @@ class Plan(TomlPlan):
             ParameterError: it does not fit the number of clients, or it needs a trace file.
         """
         try:
-            return self.participation.spec(population)
+            return self.participation.build(population)
         except ParameterError as error:
             if "." in error.name:
                 raise

@@ -240,11 +240,11 @@ def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
         most: largest number of clients to keep, those with the largest sum of 1/size, about the
             variance of their privacy losses. The client of largest ε may be left out then.
     """
-    law = scheme.participation
-    if not isinstance(law, AvailabilityCheckIn) or law.population == 0:
+    participation = scheme.participation
+    if not isinstance(participation, AvailabilityCheckIn) or participation.population == 0:
         return scheme
     # Sizes of each client's windows in rising order; equal rows have equal ε.
-    sizes = law.window_sizes().astype(np.float64)
+    sizes = participation.window_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     sizes.sort(axis=1)
     order, first = np.unique(sizes, axis=0, return_index=True)
@@ -257,7 +257,7 @@ def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
             kept.append(int(client))
     if most is not None:
         kept = sorted(kept, key=lambda client: -float((1.0 / sizes[client]).sum()))[:most]
-    return replace(scheme, participation=law.part(clients=sorted(kept)))
+    return replace(scheme, participation=participation.part(clients=sorted(kept)))
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:

@@ -19,7 +19,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.randomizers.interface import all_mechanisms
 from turnout.schemes import ReleaseRule, Scheme, TableRandomizer
 from turnout.schemes.parameters import Checked, text
-from turnout.schemes.registry import asked_randomizer, asked_randomizers
+from turnout.schemes.registry import question_randomizer, question_randomizers
 from turnout.schemes.scheme import SHUFFLES
 from turnout.schemes.settings import (
     DEFAULT_RANDOMIZER,
@@ -44,7 +44,7 @@ _COLUMNS = ("present", "absent")
 all_mechanisms()  # the files of randomizers register the words of questions
 
 
-@asked_randomizer("table")
+@question_randomizer("table")
 @dataclass(frozen=True, slots=True)
 class TableFile(Checked):
     """A mechanism with finitely many outcomes, by the file of their probabilities."""
@@ -141,7 +141,7 @@ class Question:
     @property
     def randomizer_words(self) -> dict[str, Any]:
         """The randomizer's word and the values of its settings."""
-        own = settings(asked_randomizers()[self.randomizer])
+        own = settings(question_randomizers()[self.randomizer])
         values = values_of(own, self.given)
         return {"name": self.randomizer, **{each.key: values[each.name] for each in own}}
 
@@ -200,14 +200,14 @@ def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
     """The unknowns that can be solved for, by the names of flags without their dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
-    kind = asked_randomizers()[randomizer]
+    kind = question_randomizers()[randomizer]
     keys = {each.key for each in (*settings(kind), *scheme_settings(scheme))}
     return [*(name for name in UNKNOWNS if _key(name) in keys), DELTA]
 
 
 def own_name(unknown: str, randomizer: str) -> str:
     """The name of an unknown; `NOISE` stands for that of the randomizer's noise."""
-    noise = noise_setting(asked_randomizers()[randomizer])
+    noise = noise_setting(question_randomizers()[randomizer])
     return noise.key.replace("_", "-") if unknown == NOISE and noise is not None else unknown
 
 

@@ -158,7 +158,7 @@ class ParticipationSection(Section):
             for word, kind in planned_participations().items()
         ]
 
-    def spec(self, population: int) -> Participation:
+    def build(self, population: int) -> Participation:
         """The participation, for a number of clients.
 
         Raises:
@@ -189,7 +189,7 @@ class AvailabilitySection(Section):
     steps_per_day: Count = Field(48, description="steps a day, for the daily profile")
     first_slot: CountFromZero = Field(0, description="time of day of step 0, in steps")
 
-    def spec(self, population: int) -> Participation:
+    def build(self, population: int) -> Participation:
         """Raise an error: the participation needs the trace, which is a file.
 
         Raises:

@@ -69,11 +69,11 @@ class EpsilonCurve:
         """Upper bounds on ε at these steps, made monotone, and that of the whole run."""
         from turnout.accounting import running
 
-        asked = count(1)
+        computed = count(1)
 
         def bound(step: int) -> float:
             if tell is not None:
-                tell(next(asked))
+                tell(next(computed))
             return self.bound(step)
 
         inner = running(bound, steps[:-1].tolist(), self.whole)
@@ -83,12 +83,12 @@ class EpsilonCurve:
 def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
     """Curve of ε every ``interval`` steps; for clients with own windows at some window ends."""
     scheme = prepared.scheme
-    law, delta = scheme.participation, prepared.plan.privacy.delta
+    participation, delta = scheme.participation, prepared.plan.privacy.delta
     slow = scheme.relation is Relation.REPLACE_ONE
-    if isinstance(law, AvailabilityCheckIn):
-        interval, slow = law.window * -(-law.windows // _TRACE_POINTS), True
-    steps = np.unique(np.append(np.arange(0, law.steps, interval), law.steps))
-    few = _few(steps, normal_form(law), _FEW_SLOW if slow else _FEW)
+    if isinstance(participation, AvailabilityCheckIn):
+        interval, slow = participation.window * -(-participation.windows // _TRACE_POINTS), True
+    steps = np.unique(np.append(np.arange(0, participation.steps, interval), participation.steps))
+    few = _few(steps, normal_form(participation), _FEW_SLOW if slow else _FEW)
     return EpsilonCurve(steps, _bound(scheme, delta), prepared.guarantee.epsilon.upper, few)
 
 
@@ -110,14 +110,14 @@ def _bound(scheme: Scheme, delta: float) -> Callable[[int], float]:
     """Upper bound on ε as a function of the number of steps, whose worst client may change."""
     from turnout.accounting import epsilon_upper
 
-    law = scheme.participation
+    participation = scheme.participation
 
     @cache
     def bound(step: int) -> float:
         try:
-            if not isinstance(law, AvailabilityCheckIn):
+            if not isinstance(participation, AvailabilityCheckIn):
                 return epsilon_upper(scheme, delta, step, shared=True)
-            part = replace(scheme, participation=law.part(steps=step))
+            part = replace(scheme, participation=participation.part(steps=step))
             return epsilon_upper(costliest_clients(part), delta)
         except (NumericalError, UnsupportedError):
             return math.inf  # the bound of the whole run holds for its parts as well

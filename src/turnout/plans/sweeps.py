@@ -113,8 +113,8 @@ class Sweep(Section):
 
     def fixed(self) -> dict[str, float]:
         """Values of the parameters that are not swept."""
-        said = {name: getattr(self, name) or _LEAST.get(name) for name in self.parameters}
-        return {name: value for name, value in said.items() if name != self.key and value}
+        values = {name: getattr(self, name) or _LEAST.get(name) for name in self.parameters}
+        return {name: value for name, value in values.items() if name != self.key and value}
 
     def at(self, value: float) -> dict[str, Any]:
         """Setting of the comparison at one value of the swept parameter."""
@@ -204,14 +204,14 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
     _check_family(given, str(scheme))
     # Values by themselves, then with each other.
     try:
-        asked = family.model_validate(given)
+        question = family.model_validate(given)
     except ValidationError as error:
         raise refusal(error, family, _flag) from None
-    if asked.against is None:
-        _check_point(asked, given)
+    if question.against is None:
+        _check_point(question, given)
     else:
-        _check_swept(asked, given)
-    return asked
+        _check_swept(question, given)
+    return question
 
 
 def _check_family(given: Mapping[str, object], scheme: str) -> None:
@@ -222,56 +222,56 @@ def _check_family(given: Mapping[str, object], scheme: str) -> None:
                 raise ParameterError(_flag(name), given[name], f"only with --scheme {other}")
 
 
-def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
+def _check_point(question: Sweep, given: Mapping[str, object]) -> None:
     """Refuse flags of a sweep where no parameter is swept."""
     for name in ("first", "last", "points"):
         if name in given:
             raise ParameterError(_flag(name), given[name], "only with --against")
-    _check_needed(asked)
-    _check_sampled(asked, asked.clients)
+    _check_needed(question)
+    _check_sampled(question, question.clients)
 
 
-def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
+def _check_swept(question: Sweep, given: Mapping[str, object]) -> None:
     """Refuse a swept parameter with a value or without ends, and other parameters without one."""
-    if asked.key in given:
+    if question.key in given:
         raise ParameterError(
-            _flag(asked.key), given[asked.key], f"no value with --against {asked.against}"
+            _flag(question.key), given[question.key], f"no value with --against {question.against}"
         )
     for name in ("first", "last"):
-        if getattr(asked, name) is None:
-            raise ParameterError(_flag(name), MISSING, f"a value with --against {asked.against}")
-    _check_needed(asked)
-    _check_ends(asked)
-    _check_sampled(asked, asked.first if asked.key == "clients" else asked.clients)
+        if getattr(question, name) is None:
+            raise ParameterError(_flag(name), MISSING, f"a value with --against {question.against}")
+    _check_needed(question)
+    _check_ends(question)
+    _check_sampled(question, question.first if question.key == "clients" else question.clients)
 
 
-def _check_needed(asked: Sweep) -> None:
+def _check_needed(question: Sweep) -> None:
     """Refuse a missing value of a parameter that has no default."""
-    swept, fields = asked.key if asked.against else None, type(asked).model_fields
-    for name in asked.needed:
-        if name != swept and getattr(asked, name) is None:
+    swept, fields = question.key if question.against else None, type(question).model_fields
+    for name in question.needed:
+        if name != swept and getattr(question, name) is None:
             raise ParameterError(_flag(name), MISSING, f"a value ({fields[name].description})")
 
 
-def _check_ends(asked: Sweep) -> None:
+def _check_ends(question: Sweep) -> None:
     """Refuse ends that do not fit the swept parameter, or are not in order."""
     for name in ("first", "last"):
-        value = getattr(asked, name)
-        if asked.whole and value != int(value):
+        value = getattr(question, name)
+        if question.whole and value != int(value):
             raise ParameterError(
-                _flag(name), value, f"a whole number with --against {asked.against}"
+                _flag(name), value, f"a whole number with --against {question.against}"
             )
-        if asked.key == "delta":
+        if question.key == "delta":
             checks.open_unit(**{_flag(name): value})
-    if not asked.first < asked.last:
-        raise ParameterError("--to", asked.last, f"more than --from = {asked.first:g}")
-    if not 2 <= asked.points <= _MOST_POINTS:
-        raise ParameterError("--points", asked.points, f"from 2 to {_MOST_POINTS}")
+    if not question.first < question.last:
+        raise ParameterError("--to", question.last, f"more than --from = {question.first:g}")
+    if not 2 <= question.points <= _MOST_POINTS:
+        raise ParameterError("--points", question.points, f"from 2 to {_MOST_POINTS}")
 
 
-def _check_sampled(asked: Sweep, least_clients: float | None) -> None:
+def _check_sampled(question: Sweep, least_clients: float | None) -> None:
     """Refuse a sample that is larger than the number of clients."""
-    sampled = getattr(asked, "sampled", None)
+    sampled = getattr(question, "sampled", None)
     if sampled is not None and least_clients is not None and sampled > least_clients:
         expected = f"at most {least_clients:.0f}, the number of clients"
         raise ParameterError("--sampled", sampled, expected)
@@ -304,42 +304,42 @@ class ComparisonCurve:
 class SweepComparison:
     """ε at every value of the swept parameter, a curve for each method."""
 
-    asked: Sweep
+    sweep: Sweep
     values: Sequence[float]
     curves: Sequence[ComparisonCurve]
     seconds: float
 
     def relation(self, method: Method[Any]) -> Relation:
         """Neighbouring relation of a method's bounds."""
-        return method.relation or self.asked.relation
+        return method.relation or self.sweep.relation
 
 
 def compared(
-    asked: Sweep, watch: Callable[[int, int], None] = lambda done, of: None
+    question: Sweep, watch: Callable[[int, int], None] = lambda done, of: None
 ) -> SweepComparison:
     """Bounds of every method at every value of a sweep.
 
     Args:
-        asked: sweep.
+        question: sweep.
         watch: function that is called with the number of bounds computed so far, and of all.
     """
-    values, started = asked.values(), time.perf_counter()
-    methods, settings = _family(asked, values)
+    values, started = question.values(), time.perf_counter()
+    methods, settings = _family(question, values)
     quotes: list[list[Quote | str]] = [[] for _ in methods]
     for done, setting in enumerate(settings):
         for index, method in enumerate(methods):
             watch(done * len(methods) + index, len(settings) * len(methods))
             quotes[index].append(_quoted(method, setting))
     curves = [ComparisonCurve(method, row) for method, row in zip(methods, quotes, strict=True)]
-    return SweepComparison(asked, values, curves, time.perf_counter() - started)
+    return SweepComparison(question, values, curves, time.perf_counter() - started)
 
 
-def _family(asked: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
+def _family(question: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
     """Methods that are compared, and a setting for each value of the sweep."""
     from turnout.accounting.published import comparison
 
-    points = [asked.at(value) for value in values]
-    if isinstance(asked, ShuffleSweep):
+    points = [question.at(value) for value in values]
+    if isinstance(question, ShuffleSweep):
         return comparison.SHUFFLE_METHODS, [comparison.ShuffleSetting(**at) for at in points]
     return comparison.METHODS, [comparison.Setting(**at) for at in points]
 
@@ -547,7 +547,7 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
     """
     with locked(path):
         account = read_account(path)
-        scheme = _asked(account, flags)
+        scheme = _window_scheme(account, flags)
         label = label or ", ".join(
             f"{name.replace('_', ' ')} {value}"
             for name, value in flags.items()
@@ -583,7 +583,7 @@ def charge_answer(path: Path, answer: Path, label: str) -> Account:
 
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
     """Number of charges of a window, as flags describe it, that fit into an account."""
-    return account.fits(_asked(account, flags))
+    return account.fits(_window_scheme(account, flags))
 
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms]:
@@ -628,7 +628,7 @@ def _answered(answer: Path) -> Scheme:
         raise InputFileError(f"{answer}: expected {expected} ({error!r})") from None
 
 
-def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
+def _window_scheme(account: Account, flags: Mapping[str, object]) -> Scheme:
     """Scheme of a window that flags describe, under the account's relation."""
     target = {"delta": account.delta, "relation": account.terms.relation.value}
     return parse_query({**flags, **target}).scheme

@@ -37,7 +37,7 @@ from turnout.schemes import (
     PureRandomizer,
 )
 from turnout.schemes.parameters import count, positive
-from turnout.schemes.registry import asked_randomizer
+from turnout.schemes.registry import question_randomizer
 
 LEAST_EPSILON = 1e-12
 """Least ε of a randomizer: below it, coins in steps of 2⁻⁶² would leave little of ε or nothing."""
@@ -305,7 +305,7 @@ def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Cal
             raise ParameterError("mechanism", name, "a name that no other mechanism has")
         _MECHANISMS[name] = rank, make
         if question is not None:
-            asked_randomizer(question, shuffled=100)(make)
+            question_randomizer(question, shuffled=100)(make)
         return make
 
     return register

@@ -30,7 +30,7 @@ _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multi
 
 def comparison_picture(comparison: SweepComparison) -> Picture:
     """ε against what was swept, in one panel; in the other, over the first method's ε."""
-    asked, swept = comparison.asked, (comparison.asked.against or "delta").replace("-", " ")
+    asked, swept = comparison.sweep, (comparison.sweep.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
     x_label = _SYMBOLS.get(swept, swept)
 
@@ -60,7 +60,7 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
 
 def _setting(comparison: SweepComparison) -> str:
     """What stays fixed, in one line."""
-    asked = comparison.asked
+    asked = comparison.sweep
     fixed = asked.fixed() | ({"clients": asked.clients} if asked.clients else {})
     fixed.pop("delta", None)
     told = [
@@ -76,7 +76,7 @@ def _draw(
     """One method's line and its bracket; `palette` has what kinds of line say."""
     method, values = curve.method, np.array(comparison.values, dtype=float)
     kind, note, look = SOLID, "", LOOKS[method.name]
-    if comparison.relation(method) is not comparison.asked.relation:
+    if comparison.relation(method) is not comparison.sweep.relation:
         kind, note = DASHED, f", {comparison.relation(method).value}"
     elif method.directions == ("remove",):
         kind, note = DOTTED, ", remove only"
@@ -93,9 +93,9 @@ def _draw(
 
 def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
     """The ε of shuffled messages without any shuffler: more than that need not be drawn."""
-    if not isinstance(comparison.asked, ShuffleSweep):
+    if not isinstance(comparison.sweep, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
-    settings = [comparison.asked.at(value) for value in comparison.values]
+    settings = [comparison.sweep.at(value) for value in comparison.values]
     return np.array([at["epsilon0"] * at.get("rounds", 1) for at in settings])
 
 

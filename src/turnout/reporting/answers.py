@@ -28,7 +28,7 @@ from turnout.schemes import (
     TrustModel,
 )
 from turnout.schemes.parameters import Domain, parameters
-from turnout.schemes.registry import asked_randomizers, participation_names
+from turnout.schemes.registry import participation_names, question_randomizers
 from turnout.schemes.scheme import SHUFFLES, shuffle_of
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
         return {**randomizer_words(randomizer.each), "messages": randomizer.messages}
     if isinstance(randomizer, TableRandomizer):
         return {"name": "table", "outcomes": len(randomizer.present)}
-    names = {known: name for name, known in asked_randomizers().items()}
+    names = {known: name for name, known in question_randomizers().items()}
     own = re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
     return {"name": names.get(kind, own), **_values(randomizer)}
 

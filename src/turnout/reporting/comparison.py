@@ -39,10 +39,10 @@ _NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
 def comparison_text(comparison: SweepComparison) -> Group:
     """A comparison: the tables and everything that they do not say."""
     parts: list[RenderableType] = []
-    if not isinstance(comparison.asked, ShuffleSweep):
+    if not isinstance(comparison.sweep, ShuffleSweep):
         parts.append(_by_value(comparison))
     else:
-        parts += [Text(_shuffle_title(comparison.asked)), _ByMethod(comparison)]
+        parts += [Text(_shuffle_title(comparison.sweep)), _ByMethod(comparison)]
     lines = ["", *_notes(comparison), "", *_blanks(comparison)]
     return Group(*parts, *map(Text, lines))
 
@@ -62,11 +62,11 @@ class _ByMethod:
 def comparison_record(comparison: SweepComparison) -> dict[str, Any]:
     """The comparison as JSON-ready values."""
     return {
-        "against": comparison.asked.against,
+        "against": comparison.sweep.against,
         "values": list(comparison.values),
-        **comparison.asked.fixed(),
-        "clients": comparison.asked.clients,
-        "delta": comparison.asked.delta,
+        **comparison.sweep.fixed(),
+        "clients": comparison.sweep.clients,
+        "delta": comparison.sweep.delta,
         "unit": PrivacyUnit.CLIENT.value,
         "methods": [_curve_record(comparison, curve) for curve in comparison.curves],
         "seconds": comparison.seconds,
@@ -93,11 +93,11 @@ def _curve_record(comparison: SweepComparison, curve: ComparisonCurve) -> dict[s
 
 def _by_method(comparison: SweepComparison, width: int) -> Iterable[Table]:
     """One table, or several where the values do not fit beside each other."""
-    if comparison.asked.against is None:
+    if comparison.sweep.against is None:
         yield _of_a_point(comparison)
         return
     curves = comparison.curves
-    heads = [f"{comparison.asked.against} ="], ["status"]
+    heads = [f"{comparison.sweep.against} ="], ["status"]
     names = max(len(text) for text in heads[0] + [curve.method.name for curve in curves])
     states = max(len(text) for text in heads[1] + [_status(curve.method) for curve in curves])
     at_once = max(1, (width - names - states - 1) // _NUMBER_WIDTH)
@@ -126,7 +126,7 @@ def _of_a_point(comparison: SweepComparison) -> Table:
 def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
     """A row for each method, a column for each of some values."""
     table = _plain()
-    table.add_column(f"{comparison.asked.against} =", no_wrap=True)
+    table.add_column(f"{comparison.sweep.against} =", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for index in columns:
         table.add_column(_said(comparison, comparison.values[index]), justify="right")
@@ -148,7 +148,7 @@ def _below(quote: Quote | str) -> str:
 
 def _by_value(comparison: SweepComparison) -> Table:
     """ε by value and method; methods without any number are left to the lines below."""
-    asked = comparison.asked
+    asked = comparison.sweep
     table = _plain()
     table.title = _title(comparison)
     table.add_column(asked.against.partition("-")[0], justify="right", no_wrap=True)
@@ -167,7 +167,7 @@ def _by_value(comparison: SweepComparison) -> Table:
 
 
 def _title(comparison: SweepComparison) -> str:
-    asked = comparison.asked
+    asked = comparison.sweep
     fixed = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in asked.fixed().items())
     clients = "" if asked.clients is None else f", {asked.clients:,} clients"
     return f"ε at δ = {asked.delta:g}, {asked.relation.value}: {fixed}{clients}"
@@ -192,7 +192,7 @@ def _heading(method: Method[Any]) -> str:
 
 def _notes(comparison: SweepComparison) -> Iterable[str]:
     """The legend of the columns: what each bounds, and which relation it is about."""
-    asked = comparison.asked
+    asked = comparison.sweep
     for curve in comparison.curves:
         method = curve.method
         note = (
@@ -224,7 +224,7 @@ def _blanks(comparison: SweepComparison) -> Iterable[str]:
 
 
 def _said(comparison: SweepComparison, value: float) -> str:
-    return f"{value:,}" if comparison.asked.whole else f"{value:g}"
+    return f"{value:,}" if comparison.sweep.whole else f"{value:g}"
 
 
 def _up(quote: Quote | str) -> str:

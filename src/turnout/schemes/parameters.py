@@ -162,25 +162,25 @@ def parameters(kind: type[DataclassInstance]) -> Iterator[Parameter]:
             yield Parameter(each.name, **{"key": each.name} | given)
 
 
-def check_parameters(spec: DataclassInstance) -> None:
+def check_parameters(instance: DataclassInstance) -> None:
     """Checks each parameter against its domain and holds it as a plain value.
 
     Raises:
         ParameterError: a value outside its domain, or above its limit ``at_most``.
     """
-    own = list(parameters(type(spec)))
+    own = list(parameters(type(instance)))
     # By domain, then by field: so the first of several wrong values is always the same one.
     for domain in Domain:
         for each in own:
             if each.domain is domain:
-                value = each.checked(getattr(spec, each.name), each.name)
+                value = each.checked(getattr(instance, each.name), each.name)
                 if each.members is not None:
-                    object.__setattr__(spec, each.name, value)
+                    object.__setattr__(instance, each.name, value)
     for each in own:
         if each.at_most is not None:
-            limit = getattr(spec, each.at_most)
-            checks.at_most(each.at_most, limit, **{each.name: getattr(spec, each.name)})
-    plain_numbers(spec)
+            limit = getattr(instance, each.at_most)
+            checks.at_most(each.at_most, limit, **{each.name: getattr(instance, each.name)})
+    plain_numbers(instance)
 
 
 class Checked:
@@ -192,21 +192,21 @@ class Checked:
         check_parameters(self)
 
 
-def plain_numbers(spec: DataclassInstance) -> None:
+def plain_numbers(instance: DataclassInstance) -> None:
     """Replaces all (already checked) numbers in an object's fields by Python's int and float.
 
     Arithmetic would keep numpy's smaller types: 100 windows of 100 steps in int8 are 16 steps, and
     a noise multiplier in float16 is rounded at every operation, to either side.
     """
-    for each in fields(spec):
-        value: Any = getattr(spec, each.name)
+    for each in fields(instance):
+        value: Any = getattr(instance, each.name)
         if type(value) in (bool, int, float) or not isinstance(value, Real):
             continue
         plain = int(value) if isinstance(value, Integral) else float(value)
-        object.__setattr__(spec, each.name, plain)
+        object.__setattr__(instance, each.name, plain)
 
 
-def hold_members(spec: DataclassInstance, **choices: type[StrEnum]) -> None:
+def hold_members(instance: DataclassInstance, **choices: type[StrEnum]) -> None:
     """Replaces the exact word of a member by the member in each of these fields.
 
     Readers compare by identity, and a word is not identical with its member.
@@ -215,5 +215,5 @@ def hold_members(spec: DataclassInstance, **choices: type[StrEnum]) -> None:
         ParameterError: a field holds neither a member nor its word.
     """
     for name, members in choices.items():
-        member = checks.choice(members, **{name: getattr(spec, name)})
-        object.__setattr__(spec, name, member)
+        member = checks.choice(members, **{name: getattr(instance, name)})
+        object.__setattr__(instance, name, member)

@@ -16,14 +16,14 @@ from typing import Self, cast, get_args
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.schemes.parameters import Checked, count, open_unit, plain_numbers, positive
-from turnout.schemes.registry import asked_randomizer, close
+from turnout.schemes.registry import close, question_randomizer
 
 _LEVEL = "level ε₀ of one message: largest ln of the ratio of its probabilities under two inputs"
 _DEVIATION = "standard deviation of the noise, in units of the lattice"
 _SENSITIVITY = "largest contribution, in units of the lattice"
 
 
-@asked_randomizer("gaussian", shuffled=7)
+@question_randomizer("gaussian", shuffled=7)
 @dataclass(frozen=True, slots=True)
 class GaussianNoise(Checked):
     """Gaussian noise on an update whose ℓ2 norm is clipped to C.
@@ -37,7 +37,7 @@ class GaussianNoise(Checked):
     noise_multiplier: float = positive("standard deviation of the noise divided by the clip norm")
 
 
-@asked_randomizer("laplace")
+@question_randomizer("laplace")
 @dataclass(frozen=True, slots=True)
 class LaplaceNoise(Checked):
     """Laplace noise on one number clipped to [−C, C].
@@ -49,7 +49,7 @@ class LaplaceNoise(Checked):
     scale: float = positive("scale of the noise divided by the clip bound")
 
 
-@asked_randomizer("pure", shuffled=1)
+@question_randomizer("pure", shuffled=1)
 @dataclass(frozen=True, slots=True)
 class PureRandomizer(Checked):
     """Any ε₀-DP randomizer: probabilities of outputs under two inputs differ by at most e^{ε₀}.
@@ -65,7 +65,7 @@ class PureRandomizer(Checked):
     epsilon0: float = positive(_LEVEL)
 
 
-@asked_randomizer("approximate", shuffled=6)
+@question_randomizer("approximate", shuffled=6)
 @dataclass(frozen=True, slots=True)
 class ApproximateRandomizer(Checked):
     """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
@@ -82,7 +82,7 @@ class ApproximateRandomizer(Checked):
     delta0: float = open_unit("the δ₀ of the randomizer's own (ε₀, δ₀)")
 
 
-@asked_randomizer("non-adaptive", shuffled=2)
+@question_randomizer("non-adaptive", shuffled=2)
 @dataclass(frozen=True, slots=True)
 class NonAdaptiveRandomizer(PureRandomizer):
     """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
@@ -154,7 +154,7 @@ class RepeatedMessages(NonAdaptiveRandomizer):
         return cls(messages * each.epsilon0, each, messages)
 
 
-@asked_randomizer("kary-response", shuffled=3)
+@question_randomizer("kary-response", shuffled=3)
 @dataclass(frozen=True, slots=True)
 class KaryResponse(NonAdaptiveRandomizer):
     """k-ary randomized response: the true category with probability e^{ε₀}/(e^{ε₀} + k − 1).
@@ -169,7 +169,7 @@ class KaryResponse(NonAdaptiveRandomizer):
     categories: int = count("categories, of which a client has one", 2, least=2)
 
 
-@asked_randomizer("hadamard-response", shuffled=4)
+@question_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
     """Hadamard response: a value has one half of all messages, each e^{ε₀} times as likely.
@@ -178,7 +178,7 @@ class HadamardResponse(NonAdaptiveRandomizer):
     """
 
 
-@asked_randomizer("sampled-bit-response", shuffled=5)
+@question_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
     """Sampled-bit response: a uniform coordinate and its bit, true with odds e^{ε₀} to 1.
@@ -188,7 +188,7 @@ class SampledBitResponse(NonAdaptiveRandomizer):
     """
 
 
-@asked_randomizer("discrete-gaussian")
+@question_randomizer("discrete-gaussian")
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianNoise(Checked):
     """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size.
@@ -202,7 +202,7 @@ class DiscreteGaussianNoise(Checked):
     sensitivity: int = count(_SENSITIVITY, 1)
 
 
-@asked_randomizer("rounded-gaussian")
+@question_randomizer("rounded-gaussian")
 @dataclass(frozen=True, slots=True)
 class RoundedGaussianNoise(Checked):
     """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size.

@@ -2,7 +2,7 @@
 
 Each participation is one file of `turnout.schemes.participation`, or a user's own module.
 `register_participation` registers a class, `all_participations` and `participation_class` find it;
-`asked_randomizer` gives a randomizer a name in questions. `close` forbids subclasses. Plans, the
+`question_randomizer` gives a randomizer a name in questions. `close` forbids subclasses. Plans, the
 command line and the codec use these names.
 """
 
@@ -146,11 +146,11 @@ def all_participations() -> Mapping[type[Any], Names]:
     return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
 
 
-Asked = TypeVar("Asked", bound=Callable[..., Any])
-_ASKED: dict[str, tuple[int, Any]] = {}
+Made = TypeVar("Made", bound=Callable[..., Any])
+_QUESTION_RANDOMIZERS: dict[str, tuple[int, Any]] = {}
 
 
-def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked]:
+def question_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Made], Made]:
     """Decorator that gives a randomizer a name in questions.
 
     Args:
@@ -162,23 +162,23 @@ def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked
         ParameterError: another randomizer has this name.
     """
 
-    def register(kind: Asked) -> Asked:
-        if name in _ASKED:
+    def register(kind: Made) -> Made:
+        if name in _QUESTION_RANDOMIZERS:
             raise ParameterError("randomizer", name, "a name that no other randomizer has")
-        _ASKED[name] = shuffled, kind
+        _QUESTION_RANDOMIZERS[name] = shuffled, kind
         return kind
 
     return register
 
 
-def asked_randomizers() -> Mapping[str, type[Any]]:
+def question_randomizers() -> Mapping[str, type[Any]]:
     """Randomizers of questions by their words, of `turnout.schemes` or with ``priced_as``."""
-    return {name: kind for name, (_, kind) in _ASKED.items()}
+    return {name: kind for name, (_, kind) in _QUESTION_RANDOMIZERS.items()}
 
 
 def shuffled_randomizers() -> list[str]:
     """Words of the randomizers whose shuffled messages have an analysis, in order of place."""
-    places = {name: place for name, (place, _) in _ASKED.items() if place}
+    places = {name: place for name, (place, _) in _QUESTION_RANDOMIZERS.items() if place}
     return sorted(places, key=places.__getitem__)
 
 

@@ -178,7 +178,7 @@ def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
 
 
 RELATION = Relation.REPLACE_ONE
-"""The one relation of shuffled messages: everybody sees how many messages there are."""
+"""The one relation of shuffled messages, whose number is public."""
 
 
 def shuffled(
@@ -220,7 +220,7 @@ def shuffled(
 _CLIENTS = "clients there are, all of whom follow the protocol"
 _ROUNDS = "rounds, each of which is shuffled afresh"
 _ORDER = (
-    "who may know which client sends which message; hidden: nobody, the default with pure and "
+    "who may know which client sends which message; hidden: no party, the default with pure and "
     "approximate, which need it; known: anything else"
 )
 

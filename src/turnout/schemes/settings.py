@@ -23,8 +23,8 @@ from turnout.schemes.randomizers import Randomizer
 from turnout.schemes.registry import (
     Participation,
     all_participations,
-    asked_randomizers,
     participation_names,
+    question_randomizers,
     shuffled_randomizers,
 )
 from turnout.schemes.scheme import RELATION, SHUFFLES, Relation, ReleaseRule, Scheme
@@ -53,7 +53,7 @@ class PrivacyTarget(Checked):
 
     delta: float = open_unit("the δ of (ε, δ)")
     epsilon: float | None = positive("the ε to calibrate to", optional=True)
-    tolerance: float = open_unit("largest (upper − lower) / upper asked for", 1e-3)
+    tolerance: float = open_unit("largest (upper − lower) / upper of the bounds", 1e-3)
 
 
 RELATION_SETTING = Parameter(
@@ -107,12 +107,12 @@ def planned_participations() -> Mapping[str, type[Any]]:
 
 def scheme_kinds() -> Mapping[str, type[Any]]:
     """Participations of questions and the shuffles, by their words in questions."""
-    asked = {
+    participations = {
         names.question: kind
         for kind, names in all_participations().items()
         if names.question is not None and _is_planned(kind)
     }
-    return asked | dict(SHUFFLES)
+    return participations | dict(SHUFFLES)
 
 
 def scheme_settings(word: str) -> tuple[Parameter, ...]:
@@ -127,7 +127,7 @@ def scheme_settings(word: str) -> tuple[Parameter, ...]:
 def _is_planned(kind: type[Any]) -> bool:
     """Whether a participation is made of settings and a number of clients."""
     own = {each.name for each in parameters(kind)}
-    return hasattr(kind, "planned") or all(each.name in own for each in fields(kind))
+    return hasattr(kind, "for_plan") or all(each.name in own for each in fields(kind))
 
 
 def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,16 +175,16 @@ def participation_of(
     Args:
         kind: class of the participation.
         values: values of its settings by field name.
-        population: number of clients; None in a question, where nobody gives it.
+        population: number of clients; None in a question, which does not give it.
 
     Raises:
         ParameterError: the values do not fit the number of clients.
     """
-    if population is None and hasattr(kind, "asked"):
-        return kind.asked(**values)
+    if population is None and hasattr(kind, "for_question"):
+        return kind.for_question(**values)
     clients = 1 if population is None else population
-    if hasattr(kind, "planned"):
-        return kind.planned(clients, **values)
+    if hasattr(kind, "for_plan"):
+        return kind.for_plan(clients, **values)
     counted = {each.name for each in fields(kind)} & {"population"}
     return kind(**values, **dict.fromkeys(counted, clients))
 
@@ -214,8 +214,8 @@ def kinds_of(
             expected = f"{one_of(allowed)} with {names('scheme')} {scheme}"
             raise ParameterError("randomizer", randomizer, expected)
     randomizer = randomizer or DEFAULT_RANDOMIZER
-    if randomizer not in asked_randomizers():
-        raise ParameterError("randomizer", randomizer, one_of(asked_randomizers()))
+    if randomizer not in question_randomizers():
+        raise ParameterError("randomizer", randomizer, one_of(question_randomizers()))
     return str(scheme), str(randomizer)
 
 
@@ -268,14 +268,14 @@ def randomizer_of(word: str, given: Mapping[str, Any]) -> Randomizer:
     Raises:
         ParameterError: a value that is missing or outside its domain.
     """
-    kind = asked_randomizers()[word]
+    kind = question_randomizers()[word]
     made = kind(**values_of(settings(kind), given))
     return getattr(made, "priced_as", made)
 
 
 def _check_owners(given: Mapping[str, Any], scheme: str, randomizer: str, names: Naming) -> None:
     """Refuse a setting that neither the scheme nor its randomizer has, and name who has it."""
-    randomizers = {word: _keys(settings(kind)) for word, kind in asked_randomizers().items()}
+    randomizers = {word: _keys(settings(kind)) for word, kind in question_randomizers().items()}
     schemes = {word: _keys(scheme_settings(word)) for word in scheme_kinds()}
     own = schemes[scheme] | randomizers[randomizer] | {"scheme", "randomizer"}
     for key, value in given.items():
@@ -304,8 +304,8 @@ def _check_shuffled(given: Mapping[str, Any], scheme: str, names: Naming) -> Non
     relation, shuffle = given.get("relation", RELATION.value), f"{names('scheme')} {scheme}"
     if relation != RELATION.value:
         expected = (
-            f"{RELATION.value}, the default with {shuffle}: everybody sees how many messages "
-            "there are, so whether a client took part is not hidden"
+            f"{RELATION.value}, the default with {shuffle}: the number of messages is public, so "
+            "whether a client took part is not hidden"
         )
         raise ParameterError("relation", relation, expected)
     if "release" in given:
@@ -315,7 +315,7 @@ def _check_shuffled(given: Mapping[str, Any], scheme: str, names: Naming) -> Non
 
 def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> None:
     """Refuse shuffled messages without a randomizer or its level."""
-    levels = _keys(settings(asked_randomizers()[randomizer]))
+    levels = _keys(settings(question_randomizers()[randomizer]))
     if "randomizer" not in given and not levels & set(given):
         noise = names("noise_multiplier")
         expected = f"the ε₀ of one message, or {noise} for Gaussian noise of each client's own"

@@ -50,7 +50,7 @@ class SlidingWindow(Checked):
         return Form.of(Staggered(self.window, self.slots, self.clients_per_slot))
 
     @classmethod
-    def planned(cls, population: int, window: int, clients_per_slot: int) -> SlidingWindow:
+    def for_plan(cls, population: int, window: int, clients_per_slot: int) -> SlidingWindow:
         """Participation of a plan's run, during which all clients wake.
 
         Args:
@@ -72,10 +72,10 @@ class SlidingWindow(Checked):
         return cls(window, slots, clients_per_slot)
 
     @classmethod
-    def asked(cls, window: int, clients_per_slot: int) -> SlidingWindow:
+    def for_question(cls, window: int, clients_per_slot: int) -> SlidingWindow:
         """Participation of a question, in the shortest run that releases a client's whole window.
 
         The run has 2·window − 1 slots, warm-up included. Its guarantee is that of one window, which
         is the same in every longer run.
         """
-        return cls.planned(2 * window - 1, window, clients_per_slot)
+        return cls.for_plan(2 * window - 1, window, clients_per_slot)
