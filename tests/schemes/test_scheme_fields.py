@@ -1,4 +1,4 @@
-"""Whatever a scheme is built from, a wrong word, type or number never becomes a price."""
+"""Fields of schemes: wrong words, types and numbers are errors."""
 
 import math
 from dataclasses import fields
@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout import schemes as spec
+from turnout import schemes
 from turnout.accounting import price
 from turnout.accounting.budgets.plan import BudgetTerms
 from turnout.core import checks
@@ -41,17 +41,19 @@ from turnout.schemes import (
 )
 from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
-NOISE, LAW = GaussianNoise(1.0), CheckIn(5)
+NOISE, PARTICIPATION = GaussianNoise(1.0), CheckIn(5)
 CHOICES = {"relation": Relation, "release": ReleaseRule, "unit": PrivacyUnit, "trust": TrustModel}
 NO_CHOICE = ["", "Add-Remove", "add_remove", "add-remove ", None, 0, True, 1.5, [], ("central",)]
 
 
 def scheme(**changes):
-    return Scheme(**({"randomizer": NOISE, "participation": LAW, "relation": "zero-out"} | changes))
+    return Scheme(
+        **({"randomizer": NOISE, "participation": PARTICIPATION, "relation": "zero-out"} | changes)
+    )
 
 
 @pytest.mark.parametrize(("field", "choices"), CHOICES.items())
-def test_the_right_word_becomes_the_member(field, choices):
+def test_a_word_becomes_its_member(field, choices):
     for member in choices:
         for word in (member, member.value, np.str_(member.value)):
             assert getattr(scheme(**{field: word}), field) is member
@@ -61,15 +63,15 @@ def test_the_right_word_becomes_the_member(field, choices):
 
 @pytest.mark.parametrize(("field", "choices"), CHOICES.items())
 @pytest.mark.parametrize("wrong", [*NO_CHOICE, "record", "average", TrustModel, Relation])
-def test_another_word_is_refused_and_the_choices_are_named(field, choices, wrong):
+def test_an_unknown_word_is_refused_with_the_choices(field, choices, wrong):
     with pytest.raises(ParameterError) as refused:
         scheme(**{field: wrong})
     assert refused.value.name == field
     assert all(repr(member.value) in refused.value.expected for member in choices)
 
 
-def test_a_member_of_another_enumeration_is_refused_although_its_word_is_the_same():
-    class Other(spec.scheme.StrEnum):
+def test_a_member_of_another_enumeration_is_refused():
+    class Other(schemes.scheme.StrEnum):
         CLIENT = "client"
 
     with pytest.raises(ParameterError, match="unit"):
@@ -88,7 +90,7 @@ def test_a_member_of_another_enumeration_is_refused_although_its_word_is_the_sam
         ("zero-out", "averaged", 4.8861),
     ],
 )
-def test_words_are_priced_as_members(relation, release, expected):
+def test_words_and_members_have_the_same_guarantee(relation, release, expected):
     words = Scheme(NOISE, CheckIn(1000), relation, release=release)
     members = Scheme(NOISE, CheckIn(1000), Relation(relation), ReleaseRule(release))
     guarantee = price(words, 1e-6, tolerance=1e-2)
@@ -97,7 +99,7 @@ def test_words_are_priced_as_members(relation, release, expected):
     assert guarantee.relation is Relation(relation)
 
 
-def test_a_ledgers_terms_take_words_too():
+def test_budget_terms_take_words():
     assert (
         BudgetTerms("zero-out")
         == BudgetTerms.of(scheme())
@@ -114,11 +116,11 @@ OPEN = (
     "SpeakingOrder",
     *(kind.__name__ for kind in CHOICES.values()),
 )
-"""Names of `turnout.schemes` that are unions or enumerations, of which Python makes no subclass."""
+"""Names of `turnout.schemes` that are unions or enumerations, which cannot have subclasses."""
 
 
 class _Mine:
-    """An object of a class of the user's own, with all that a law has."""
+    """Class that is not registered, with the attributes of participations and randomizers."""
 
     steps, window, windows, rate, probability, epsilon0 = 5, 5, 1, 0.1, 1.0, 1.0
 
@@ -127,7 +129,7 @@ class _Mine:
 @pytest.mark.parametrize(
     "wrong", [None, "check-in", 1.0, 5, True, CheckIn, GaussianNoise, Relation.ZERO_OUT]
 )
-def test_neither_randomizer_nor_law_can_be_a_word_a_number_or_a_class(field, wrong):
+def test_words_numbers_and_classes_are_no_randomizer_or_participation(field, wrong):
     with pytest.raises(ParameterError) as refused:
         scheme(**{field: wrong})
     assert refused.value.name == field
@@ -137,9 +139,9 @@ def test_objects_of_unknown_classes_are_refused():
     for field, wrong in (
         ("randomizer", _Mine()),
         ("participation", _Mine()),
-        ("randomizer", LAW),
+        ("randomizer", PARTICIPATION),
         ("participation", NOISE),
-        ("participation", [LAW]),
+        ("participation", [PARTICIPATION]),
     ):
         with pytest.raises(ParameterError, match="an object of one of") as refused:
             scheme(**{field: wrong})
@@ -147,9 +149,9 @@ def test_objects_of_unknown_classes_are_refused():
 
 
 @pytest.mark.parametrize(
-    "known", [getattr(spec, name) for name in spec.__all__ if name not in (*OPEN, "Scheme")]
+    "known", [getattr(schemes, name) for name in schemes.__all__ if name not in (*OPEN, "Scheme")]
 )
-def test_no_spec_can_be_subclassed(known):
+def test_parts_of_a_scheme_cannot_be_subclassed(known):
     with pytest.raises(UnsupportedError, match=f"Mine cannot be a subclass of {known.__name__}"):
         type("Mine", (known,), {})
 
@@ -161,20 +163,20 @@ def test_a_population_is_a_whole_number(population):
 
 
 @pytest.mark.parametrize(
-    "law",
+    "participation",
     [
         FixedSize(2, 6, 3),
         SlidingWindow(2, 3, 2),
         AvailabilityCheckIn(np.ones((6, 4), dtype=bool), 2),
     ],
 )
-def test_a_population_is_not_said_twice_with_two_values(law):
-    assert scheme(participation=law, population=6).population == 6
+def test_population_must_agree_with_the_participation(participation):
+    assert scheme(participation=participation, population=6).population == 6
     with pytest.raises(ParameterError, match="expected 6, the clients of"):
-        scheme(participation=law, population=7)
+        scheme(participation=participation, population=7)
 
 
-# Every field of every law and randomizer: name, a value that fits, values that do not.
+# Every field of every participation and randomizer: name, a valid value, and invalid ones.
 COUNT = [0, -1, 2.0, 2.5, "3", True, None, math.nan, np.float64(2.0), Fraction(5, 2), np.array([2])]
 CHANCE = [-0.1, 1.1, math.nan, math.inf, "0.5", True, None, np.bool_(True), 0.5j, np.array([0.5])]
 ABOVE_ZERO = [0.0, -1.0, math.nan, math.inf, "1.0", True, None, 10**400, np.array([1.0]), [1.0]]
@@ -218,7 +220,7 @@ NUMBERS = [
     (LaplaceNoise, {"scale": 1.0}, "scale", ABOVE_ZERO),
     *[
         (kind, {"epsilon0": 1.0}, "epsilon0", ABOVE_ZERO)
-        for kind in (PureRandomizer, *spec.randomizers.FIXED_RANDOMIZERS)
+        for kind in (PureRandomizer, *schemes.randomizers.FIXED_RANDOMIZERS)
     ],
     (KaryResponse, {"epsilon0": 1.0}, "categories", [*COUNT, 1]),
     (RepeatedMessages, {"epsilon0": 1.0}, "messages", [*COUNT, 2]),
@@ -231,14 +233,14 @@ NUMBERS = [
     ],
     *[
         (kind, {"standard_deviation": 1.0, "sensitivity": 1}, name, wrong)
-        for kind in (DiscreteGaussianNoise, spec.RoundedGaussianNoise)
+        for kind in (DiscreteGaussianNoise, schemes.RoundedGaussianNoise)
         for name, wrong in (("standard_deviation", ABOVE_ZERO), ("sensitivity", COUNT))
     ],
 ]
 
 
 @pytest.mark.parametrize(("kind", "fitting", "name", "wrong"), NUMBERS)
-def test_numbers_outside_their_domain_or_of_another_type_are_refused(kind, fitting, name, wrong):
+def test_numbers_outside_their_domain_are_refused(kind, fitting, name, wrong):
     kind(**fitting)
     for value in wrong:
         with pytest.raises(ParameterError) as refused:
@@ -246,11 +248,11 @@ def test_numbers_outside_their_domain_or_of_another_type_are_refused(kind, fitti
         assert refused.value.name in fitting | {name: None}
 
 
-def test_every_number_of_every_spec_is_in_the_table_above():
+def test_every_number_of_a_scheme_has_a_refused_value():
     tabled = {(kind.__name__, name) for kind, _, name, _ in NUMBERS}
-    special = {"TableRandomizer", "PairRandomizer", "Scheme"}  # tests of their own
-    for name in set(spec.__all__) - special - set(OPEN):
-        assert {(name, field.name) for field in fields(getattr(spec, name))} <= tabled
+    special = {"TableRandomizer", "PairRandomizer", "Scheme"}  # they have their own tests
+    for name in set(schemes.__all__) - special - set(OPEN):
+        assert {(name, field.name) for field in fields(getattr(schemes, name))} <= tabled
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_every_number_of_every_spec_is_in_the_table_above():
         np.array([[0.5, 0.5]]),
     ],
 )
-def test_a_table_holds_two_distributions_over_the_same_outcomes(present):
+def test_a_table_needs_two_distributions_over_the_same_outcomes(present):
     for table in ({"present": present, "absent": (0.25, 0.75)}, {"present": (0.25, 0.75)}):
         with pytest.raises(ParameterError, match=r"present|absent"):
             TableRandomizer(**({"absent": present} | table))
@@ -284,12 +286,12 @@ def test_a_table_may_be_any_sequence_of_numbers():
 
 
 @pytest.mark.parametrize("pair", [None, "gaussian", 1.0, _Mine(), _Mine, NOISE])
-def test_a_pair_has_the_tail_functions_of_one(pair):
+def test_a_pair_without_its_functions_is_refused(pair):
     with pytest.raises(ParameterError, match="q_below"):
         PairRandomizer(pair)
 
 
-def test_numpy_numbers_are_held_as_plain_ones():
+def test_numpy_numbers_become_plain_numbers():
     """In int8, 100 windows of 100 steps are 16 steps; float16 rounds at every operation."""
     assert CheckIn(np.int8(100), np.int8(100)).steps == 10_000
     held = [
@@ -305,13 +307,13 @@ def test_numpy_numbers_are_held_as_plain_ones():
     assert type(scheme(population=np.int8(100)).population) is int
 
 
-def test_what_was_priced_does_not_change_under_the_sampler():
+def test_a_scheme_keeps_its_own_copy_of_a_trace():
     trace = np.ones((3, 4), dtype=bool)
-    law = AvailabilityCheckIn(trace, 2)
+    participation = AvailabilityCheckIn(trace, 2)
     trace[:] = False
-    assert law.available.all()
+    assert participation.available.all()
     with pytest.raises(ValueError, match="read-only"):
-        law.available[0, 0] = False
+        participation.available[0, 0] = False
 
 
 def _changed(path, value):
@@ -352,13 +354,13 @@ def _changed(path, value):
         (("sequence",), "anything"),
     ],
 )
-def test_a_written_scheme_that_was_changed_is_refused(path, value):
+def test_a_changed_dictionary_of_a_scheme_is_refused(path, value):
     assert scheme_from_dict(scheme_to_dict(scheme(population=9))) == scheme(population=9)
     with pytest.raises(ParameterError):
         scheme_from_dict(_changed(path, value))
 
 
-def test_a_written_word_is_read_as_its_member():
+def test_a_word_in_a_dictionary_is_read_as_its_member():
     assert scheme_from_dict(_changed(("relation",), "zero-out")).relation is Relation.ZERO_OUT
 
 
@@ -375,7 +377,7 @@ def test_a_written_word_is_read_as_its_member():
         [[True, False], [False, True]],
     ],
 )
-def test_a_written_trace_holds_true_and_false_alone(array):
+def test_a_trace_in_a_dictionary_holds_bool_alone(array):
     plain = scheme_to_dict(scheme(participation=AvailabilityCheckIn(np.eye(2, dtype=bool), 1)))
     assert scheme_from_dict(plain).participation.available.tolist() == [
         [True, False],

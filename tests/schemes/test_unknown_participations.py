@@ -1,5 +1,4 @@
-"""A draw that one reader knows and another does not is refused by the other; so is any object
-that is no registered law."""
+"""Draws without a row in a table and participations that are not registered are refused."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -42,7 +41,7 @@ NO_ROW = {
     "the same chance of several clients at each step": {"OneOfOwn"},
     "the number of participations": {"OneOfOwn"},
 }
-"""Draws that a table refuses, and nothing else is missing from any."""
+"""Draws without a row, by the quantity of their table; all other draws have one."""
 TABLES = (
     drawing.SAMPLERS,
     drawing.EXPECTED,
@@ -56,17 +55,17 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Twice:
-    """A draw of the same shape as `OneOf`, which no reader has been told of."""
+    """A draw like `OneOf`, for which no table has a row."""
 
     steps: ClassVar[int] = 4
     probability: float = 0.5
 
 
 @pytest.fixture
-def law():
-    """A law of this draw, and nothing of it is left behind."""
+def participation():
+    """Registered participation of this draw, for one test."""
 
-    @register_participation("weekly", "A law.")
+    @register_participation("weekly", "A participation.")
     @dataclass(frozen=True)
     class Weekly:
         windows: int = 2
@@ -84,7 +83,7 @@ def law():
 
 @dataclass(frozen=True)
 class Unregistered:
-    """All that a law has, but it is none."""
+    """Class with the attributes of a participation that is not registered."""
 
     window: int = 4
     windows: int = 2
@@ -98,18 +97,18 @@ class Unregistered:
         return Form.of(OneOf(self.window, self.probability), self.windows)
 
 
-def scheme(law, **changes):
-    """A scheme with this law, as if the spec had let it in."""
+def scheme(participation, **changes):
+    """Scheme with this participation, although `Scheme` would refuse it."""
     known = Scheme(NOISE, CheckIn(4, 2, 0.5), "add-remove", population=POPULATION)
-    for name, value in {"participation": law, **changes}.items():
+    for name, value in {"participation": participation, **changes}.items():
         object.__setattr__(known, name, value)
     return known
 
 
-def charter_of(law):
-    """The scheme as the charter of a coordinator that knows the law would have it."""
+def charter_of(participation):
+    """Dictionary of a scheme with this participation, as a charter holds it."""
     known = scheme_to_dict(Scheme(NOISE, CheckIn(4, 2, 0.5), "add-remove"))
-    return known | {"participation": {"is": type(law).__name__}}
+    return known | {"participation": {"is": type(participation).__name__}}
 
 
 def bound(draw, worst, full, rest, side):
@@ -117,40 +116,50 @@ def bound(draw, worst, full, rest, side):
 
 
 READERS = {
-    "draw": lambda law: draw(law, POPULATION, blocks(law)[1], OSRandomness()),
-    "one client's draw": lambda law: draw(
-        law, POPULATION, blocks(law)[1], OSRandomness(), client=1
+    "draw": lambda participation: draw(
+        participation, POPULATION, blocks(participation)[1], OSRandomness()
     ),
-    "check-ins": lambda law: expected_check_ins(law, POPULATION),
-    "empty steps": lambda law: expected_empty_steps(law, POPULATION),
-    "admissions": lambda law: Admissions(law, POPULATION),
+    "one client's draw": lambda participation: draw(
+        participation, POPULATION, blocks(participation)[1], OSRandomness(), client=1
+    ),
+    "check-ins": lambda participation: expected_check_ins(participation, POPULATION),
+    "empty steps": lambda participation: expected_empty_steps(participation, POPULATION),
+    "admissions": lambda participation: Admissions(participation, POPULATION),
     "quota": quota,
-    "aggregated": lambda law: decompose(scheme(law)),
-    "a part": lambda law: decompose(scheme(law), 3),
-    "price": lambda law: price(scheme(law), 1e-5),
-    "one-client": lambda law: decompose(scheme(law, release=ReleaseRule.ONE_CLIENT)),
-    "replace-one": lambda law: decompose(scheme(law, relation=Relation.REPLACE_ONE)),
-    "averaged": lambda law: decompose(
-        scheme(law, release=ReleaseRule.AVERAGED, relation=Relation.ZERO_OUT)
+    "aggregated": lambda participation: decompose(scheme(participation)),
+    "a part": lambda participation: decompose(scheme(participation), 3),
+    "price": lambda participation: price(scheme(participation), 1e-5),
+    "one-client": lambda participation: decompose(
+        scheme(participation, release=ReleaseRule.ONE_CLIENT)
     ),
-    "shuffled": lambda law: decompose(
-        scheme(law, trust=TrustModel.SHUFFLED, relation=Relation.REPLACE_ONE)
+    "replace-one": lambda participation: decompose(
+        scheme(participation, relation=Relation.REPLACE_ONE)
     ),
-    "verified cost": lambda law: cost.analysis(scheme(law), 8),
+    "averaged": lambda participation: decompose(
+        scheme(participation, release=ReleaseRule.AVERAGED, relation=Relation.ZERO_OUT)
+    ),
+    "shuffled": lambda participation: decompose(
+        scheme(participation, trust=TrustModel.SHUFFLED, relation=Relation.REPLACE_ONE)
+    ),
+    "verified cost": lambda participation: cost.analysis(scheme(participation), 8),
 }
-"""Whoever makes something of a draw."""
+"""Functions that read the draws of a participation."""
 OTHERS = {
-    "spec": lambda law: Scheme(NOISE, law, Relation.ADD_REMOVE),
+    "a scheme": lambda participation: Scheme(NOISE, participation, Relation.ADD_REMOVE),
     "blocks": blocks,
-    "a ledger's windows": lambda law: window_steps(scheme(law)),
-    "written": lambda law: scheme_to_dict(scheme(law)),
-    "read": lambda law: scheme_from_dict(charter_of(law)),
-    "an invitation": lambda law: participation_from_dict(charter_of(law)["participation"]),
-    "a plan": lambda law: Plan.from_toml(PLAN.format(type(law).__name__.lower())),
-    "verified charter": lambda law: document.rebuilt(charter_of(law)),
+    "a ledger's windows": lambda participation: window_steps(scheme(participation)),
+    "written": lambda participation: scheme_to_dict(scheme(participation)),
+    "read": lambda participation: scheme_from_dict(charter_of(participation)),
+    "an invitation": lambda participation: participation_from_dict(
+        charter_of(participation)["participation"]
+    ),
+    "a plan": lambda participation: Plan.from_toml(
+        PLAN.format(type(participation).__name__.lower())
+    ),
+    "verified charter": lambda participation: document.rebuilt(charter_of(participation)),
 }
-"""Whoever asks for a law, but not for its draws."""
-TELL = {
+"""Functions that read a participation, but not its draws."""
+ROWS = {
     "sampler": (drawing.SAMPLERS, one_of),
     "expectations": (drawing.EXPECTED, drawing.EXPECTED.rows[OneOf]),
     "chances": (drawing._CANDIDATES, lambda draw, n: (n, 0.125)),
@@ -165,7 +174,7 @@ TELL = {
     ),
     "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
 }
-"""The tables, and a row for the new draw."""
+"""Tables by name, each with a row for the new draw."""
 NEEDS = {
     "draw": {"sampler"},
     "one client's draw": {"sampler"},
@@ -178,7 +187,7 @@ NEEDS = {
     "price": {"accounting", "drawn blocks"},
     "verified cost": {"verifier"},
 }
-"""Tables that must have a row before an answer is given; others never give one."""
+"""Tables that need a row before a function answers; the other functions always refuse."""
 
 PLAN = """
 [data]
@@ -197,9 +206,9 @@ learning_rate = 0.5
 """
 
 
-def refuses(question, law) -> bool:
+def refuses(question, participation) -> bool:
     try:
-        question(law)
+        question(participation)
     except (UnsupportedError, ParameterError, ValueError) as error:
         refused = error
     else:
@@ -209,66 +218,66 @@ def refuses(question, law) -> bool:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_draw_that_nobody_was_told_of_is_refused_by_every_reader(reader, law):
-    assert refuses(READERS[reader], law)
+def test_a_draw_without_rows_is_refused_by_every_function(reader, participation):
+    assert refuses(READERS[reader], participation)
     assert not refuses(READERS["draw"], CheckIn(4, 2, 0.5))
 
 
-@pytest.mark.parametrize("told", TELL)
-def test_a_draw_that_one_reader_was_told_of_is_refused_by_all_others(told, law, monkeypatch):
-    table, row = TELL[told]
+@pytest.mark.parametrize("table_name", ROWS)
+def test_a_draw_with_one_row_is_refused_by_all_other_tables(table_name, participation, monkeypatch):
+    table, row = ROWS[table_name]
     monkeypatch.setitem(table.rows, Twice, row)
-    answering = {name for name, ask in READERS.items() if not refuses(ask, law)}
-    assert answering == {name for name, needed in NEEDS.items() if needed == {told}}
+    answering = {name for name, ask in READERS.items() if not refuses(ask, participation)}
+    assert answering == {name for name, needed in NEEDS.items() if needed == {table_name}}
 
 
-def test_a_draw_that_all_were_told_of_is_read_by_all_who_can_be_told(law, monkeypatch):
-    for table, row in TELL.values():
+def test_a_draw_with_all_rows_is_read_by_all_functions_with_tables(participation, monkeypatch):
+    for table, row in ROWS.values():
         monkeypatch.setitem(table.rows, Twice, row)
-    assert {name for name, ask in READERS.items() if not refuses(ask, law)} == set(NEEDS)
+    assert {name for name, ask in READERS.items() if not refuses(ask, participation)} == set(NEEDS)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.what)
-def test_every_table_has_every_draw_or_is_known_to_refuse_it(table):
+def test_every_table_has_a_row_for_each_draw_that_it_should(table):
     missing = {kind.__name__ for kind in DRAWS} - {kind.__name__ for kind in table.rows}
     assert missing == NO_ROW.get(table.what, set())
 
 
 @pytest.mark.parametrize("reader", [*READERS, *OTHERS])
-def test_an_object_that_is_no_registered_law_is_refused_by_all(reader):
+def test_an_unregistered_participation_is_refused_by_every_function(reader):
     assert refuses((READERS | OTHERS)[reader], Unregistered())
 
 
-def test_a_law_that_is_known_is_read_by_all():
+def test_a_registered_participation_is_read_by_every_function():
     plan = Plan.from_toml(PLAN.format("check-in"))
     assert plan.participation_for(POPULATION) == CheckIn(4)
     for reader in NEEDS:
         READERS[reader](CheckIn(4, 2, 0.5))
 
 
-def test_an_unknown_draw_is_not_admitted_even_once(law):
-    """It was, at every step, because a quota of one and a chance at each step were the default."""
+def test_an_unknown_draw_is_never_admitted(participation):
+    """Regression: by default, a client had one check-in, at any step."""
     with pytest.raises(UnsupportedError, match="who may check in is not known for the draw Twice"):
-        Admissions(law, POPULATION)
+        Admissions(participation, POPULATION)
 
 
-def test_a_subclass_of_a_law_or_a_draw_cannot_be_made(law):
-    for known in (*DRAWS, type(law)):
+def test_draws_and_participations_cannot_be_subclassed(participation):
+    for known in (*DRAWS, type(participation)):
         with pytest.raises(UnsupportedError, match="cannot be a subclass"):
             type("Mine", (known,), {})
 
 
-def test_a_name_is_taken_once():
+def test_a_name_can_be_registered_once():
     for name, word in (("CheckIn", "my-check-in"), ("MyCheckIn", "check-in")):
         mine = dataclass(frozen=True)(type(name, (), {"form": lambda self: None, "steps": 1}))
         with pytest.raises(ParameterError, match="a name that no other participation has"):
-            register_participation(word, "A law.")(mine)
+            register_participation(word, "A participation.")(mine)
     with pytest.raises(ParameterError, match="a frozen dataclass"):
-        register_participation("another", "A law.")(type("Another", (), {}))
+        register_participation("another", "A participation.")(type("Another", (), {}))
 
 
-def test_a_law_that_contradicts_its_form_is_refused():
-    @register_participation("liar", "A law.")
+def test_a_participation_with_another_number_of_steps_than_its_form_is_refused():
+    @register_participation("liar", "A participation.")
     @dataclass(frozen=True)
     class Liar:
         steps: int = 5
@@ -286,14 +295,14 @@ def test_a_law_that_contradicts_its_form_is_refused():
         del registry._NAMES[Liar]
 
 
-def test_nobody_is_admitted_where_nobody_may_come():
+def test_no_client_is_admitted_with_probability_zero():
     record = Admissions(CheckIn(2, 1, 0.0), POPULATION)
     assert (record.admit(np.arange(3), 0) != 0).all()
 
 
-def test_known_laws_are_admitted_as_before():
+def test_clients_are_admitted_up_to_their_quota():
     batch = np.arange(3)
-    for law, quota_ in ((CheckIn(4, 2), 1), (KSubset(4, 2), 2)):
-        record = Admissions(law, POPULATION)
+    for participation, quota_ in ((CheckIn(4, 2), 1), (KSubset(4, 2), 2)):
+        record = Admissions(participation, POPULATION)
         accepted = [int((record.admit(batch, step) == 0).sum()) for step in range(4)]
-        assert sum(accepted) == 3 * quota_ == 3 * quota(law)
+        assert sum(accepted) == 3 * quota_ == 3 * quota(participation)
