@@ -1,4 +1,4 @@
-"""A small plan to bend."""
+"""A small valid plan, which tests change."""
 
 from __future__ import annotations
 

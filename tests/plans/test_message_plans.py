@@ -1,4 +1,4 @@
-"""Plans whose clients randomize their own updates: what is priced, and what is refused."""
+"""Plans whose clients randomize their own updates: guarantees and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 def plan(**changes: dict[str, Any]) -> Plan:
-    """The plan with keys of its tables changed; None takes a key out."""
+    """The plan with changed keys; None removes a key."""
     tables = {name: dict(table) for name, table in TABLES.items()}
     for name, keys in changes.items():
         tables.setdefault(name, {}).update(keys)
@@ -33,7 +33,7 @@ def plan(**changes: dict[str, Any]) -> Plan:
     return Plan.from_mapping(tables)
 
 
-def test_the_price_is_that_of_the_randomizer_s_own_law():
+def test_the_guarantee_is_that_of_the_messages_randomizer():
     prepared = prepare(plan(), CLIENTS)
     built = prepared.messages(50)
     assert isinstance(built, SeededCode)
@@ -48,7 +48,7 @@ def test_the_price_is_that_of_the_randomizer_s_own_law():
     ("norm", "kind"), [("l1", L1Randomizer), ("l2", SeededCode), ("linf", LInfRandomizer)]
 )
 @pytest.mark.parametrize("dimension", [16, 300, 13706])
-def test_a_law_is_the_same_in_every_dimension(norm, kind, dimension):
+def test_a_message_has_one_guarantee_in_every_dimension(norm, kind, dimension):
     section = RandomizerSection.model_validate({"norm": norm})
     built = section.build(dimension, 1.3, 0.2)
     assert isinstance(built, kind)
@@ -56,7 +56,7 @@ def test_a_law_is_the_same_in_every_dimension(norm, kind, dimension):
     assert built.message_bits <= 64
 
 
-def test_epsilon0_is_the_largest_that_the_target_allows():
+def test_epsilon0_is_the_largest_within_the_target():
     changes = {"randomizer": {"epsilon0": None}, "privacy": {"epsilon": 0.5}}
     prepared = prepare(plan(**changes), CLIENTS)
     assert prepared.guarantee.epsilon.upper <= 0.5
@@ -65,12 +65,12 @@ def test_epsilon0_is_the_largest_that_the_target_allows():
     assert more.guarantee.epsilon.upper > 0.5
 
 
-def test_an_epsilon0_that_costs_more_than_the_target_is_refused():
+def test_an_epsilon0_above_the_target_is_refused():
     with pytest.raises(ParameterError, match=r"epsilon = 0\.01: expected at least .*the ε of"):
         prepare(plan(privacy={"epsilon": 0.01}), CLIENTS)
 
 
-def test_local_trust_has_each_message_by_itself():
+def test_local_trust_protects_each_message_alone():
     local = prepare(plan(privacy={"trust": "local"}), CLIENTS)
     shuffled_one = prepare(plan(), CLIENTS)
     assert shuffled_one.guarantee.epsilon.upper < local.guarantee.epsilon.upper <= 5.0
@@ -79,7 +79,7 @@ def test_local_trust_has_each_message_by_itself():
     assert local.guarantee.epsilon.upper == tn.price(expected, delta=DELTA).epsilon.upper
 
 
-def test_several_messages_are_priced_together():
+def test_several_messages_have_one_joint_guarantee():
     one, three = prepare(plan(), CLIENTS), prepare(plan(randomizer={"messages": 3}), CLIENTS)
     assert (one.epsilon0, three.epsilon0) == (1.0, 1.0)
     assert three.scheme.randomizer == RepeatedMessages.of(one.scheme.randomizer, 3)
@@ -91,7 +91,7 @@ def test_several_messages_are_priced_together():
     assert found.guarantee.epsilon == rounds.guarantee.epsilon
 
 
-def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
+def test_a_shuffle_without_analysis_is_refused_with_the_local_epsilon():
     check_ins = {"law": "check-in", "window": 5, "size": None, "steps": None}
     with pytest.raises(UnsupportedError, match=r"'local' the plan has ε = 1, ε₀ = 1 a mess"):
         prepare(plan(participation=check_ins), CLIENTS)
@@ -121,7 +121,7 @@ def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
         ({"tune": {"clip_norm": [0.1, 1.0]}}, "tune"),
     ],
 )
-def test_bad_plans_are_refused_in_one_line(changes, line):
+def test_invalid_message_plans_are_refused_in_one_line(changes, line):
     with pytest.raises(ParameterError, match=line) as caught:
         plan(**changes)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Plans as written: what is understood, and the one line about what is not."""
+"""Plans as TOML: the objects that are read, and one-line errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnout.schemes import (
 )
 
 
-def test_a_small_plan_has_sensible_defaults(small_plan):
+def test_missing_keys_have_defaults(small_plan):
     plan = Plan.from_toml(small_plan)
     assert plan.privacy.relation is Relation.ADD_REMOVE
     assert plan.protocol.release is ReleaseRule.AGGREGATED
@@ -33,7 +33,7 @@ def test_a_small_plan_has_sensible_defaults(small_plan):
 
 
 @pytest.mark.parametrize(
-    ("law", "spec"),
+    ("table", "participation"),
     [
         ('law = "every-step"\nsteps = 3', EveryStep(3)),
         ('law = "poisson"\nrate = 0.1\nsteps = 3', PoissonSampling(0.1, 3)),
@@ -49,9 +49,9 @@ def test_a_small_plan_has_sensible_defaults(small_plan):
         ),
     ],
 )
-def test_each_law_becomes_its_spec(small_plan, law, spec):
-    text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', law)
-    assert Plan.from_toml(text).participation_for(60) == spec
+def test_each_word_becomes_its_participation(small_plan, table, participation):
+    text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', table)
+    assert Plan.from_toml(text).participation_for(60) == participation
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_each_law_becomes_its_spec(small_plan, law, spec):
          "column 10)"),
     ],
 )  # fmt: skip
-def test_a_fault_gets_one_line(small_plan, before, after, line):
+def test_a_wrong_plan_is_refused_in_one_line(small_plan, before, after, line):
     assert before in small_plan
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         Plan.from_toml(small_plan.replace(before, after, 1), "x.toml")
@@ -107,7 +107,7 @@ def test_a_fault_gets_one_line(small_plan, before, after, line):
 
 
 @pytest.mark.parametrize(
-    ("law", "line"),
+    ("table", "line"),
     [
         ('law = "k-subset"\nwindow = 5\npicks = 6', "participation.picks = 6: expected at most"),
         ('law = "fixed-size"\nsize = 61\nsteps = 1', "participation.size = 61: expected at most"),
@@ -122,18 +122,18 @@ def test_a_fault_gets_one_line(small_plan, before, after, line):
         ('law = "availability"\nwindow = 5', "participation.law = 'availability'"),
     ],
 )
-def test_a_law_that_does_not_fit_the_population(small_plan, law, line):
-    text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', law)
+def test_a_participation_that_does_not_fit_the_population_is_refused(small_plan, table, line):
+    text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', table)
     with pytest.raises(ParameterError, match=re.escape(line)):
         Plan.from_toml(text).participation_for(60)
 
 
-def test_every_key_says_what_it_is():
+def test_every_key_has_a_description():
     assert all(description for description in all_keys(Plan).values())
     assert len(all_keys(Plan)) > 35
 
 
-def test_the_tag_of_a_law_is_its_first_key():
+def test_law_is_the_first_key_of_every_participation():
     found = variants(Plan.model_fields["participation"])
     assert all(next(iter(table.keys)) == "law" for table in found)
     assert len({table.word for table in found}) == len(found) > 5
@@ -144,7 +144,7 @@ def test_a_plan_file_may_begin_with_a_byte_order_mark(tmp_path, small_plan):
     assert Plan.from_toml(read_plan(tmp_path / "plan.toml")) == Plan.from_toml(small_plan)
 
 
-def test_a_plan_file_that_cannot_be_read(tmp_path):
+def test_a_missing_or_binary_plan_file_is_refused(tmp_path):
     with pytest.raises(ParameterError, match="expected a TOML file that exists"):
         read_plan(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")

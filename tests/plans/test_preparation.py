@@ -1,4 +1,4 @@
-"""Budgets: calibrated or refused before anything runs."""
+"""Preparation of plans: noise is calibrated or refused before a run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from turnout.schemes import (
 
 
 def scheme(available, window, probability=1.0) -> Scheme:
-    law = AvailabilityCheckIn(np.asarray(available, dtype=np.bool_), window, probability)
-    return Scheme(GaussianNoise(1.2), law, Relation.ADD_REMOVE)
+    participation = AvailabilityCheckIn(np.asarray(available, dtype=np.bool_), window, probability)
+    return Scheme(GaussianNoise(1.2), participation, Relation.ADD_REMOVE)
 
 
 def test_calibrated_noise_meets_the_target(small_plan):
@@ -36,12 +36,12 @@ def test_calibrated_noise_meets_the_target(small_plan):
 
 
 @pytest.mark.parametrize("epsilon", [25.0, 1000.0])
-def test_a_target_that_is_met_needs_no_narrow_bracket(small_plan, epsilon):
+def test_a_target_is_met_with_wide_bounds(small_plan, epsilon):
     prepared = prepare(Plan.from_toml(small_plan.replace("3.0", str(epsilon))), 1437)
     assert 0.9 * epsilon < prepared.guarantee.epsilon.upper <= epsilon
 
 
-def test_noise_that_gives_less_than_it_promises_is_refused(small_plan):
+def test_noise_with_an_epsilon_above_the_target_is_refused(small_plan):
     text = small_plan.replace("epsilon = 3.0", "epsilon = 3.0\nnoise_multiplier = 0.5")
     with pytest.raises(ParameterError, match=re.escape("privacy.epsilon = 3.0: expected at least "
                        "")) as error:  # fmt: skip
@@ -52,23 +52,23 @@ def test_noise_that_gives_less_than_it_promises_is_refused(small_plan):
     assert prepare(Plan.from_toml(kept), 1437).guarantee.epsilon.upper <= named
 
 
-def test_noise_alone_is_priced(small_plan):
+def test_noise_without_a_target_has_a_guarantee(small_plan):
     text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
     prepared = prepare(Plan.from_toml(text), 1437)
     assert prepared.noise.noise_multiplier == 2.0
     assert prepared.guarantee.epsilon.upper > 0
 
 
-def test_a_law_that_was_built_elsewhere(small_plan):
-    law = scheme(np.ones((5, 8)), 4).participation
+def test_a_given_participation_is_prepared(small_plan):
+    participation = scheme(np.ones((5, 8)), 4).participation
     text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
-    prepared = prepare(Plan.from_toml(text), 5, law)
+    prepared = prepare(Plan.from_toml(text), 5, participation)
     assert prepared.guarantee.clients is not None
     assert prepared.guarantee.clients.epsilon_upper.shape == (5,)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_costliest_clients_have_the_worst_epsilon(seed):
+def test_the_costliest_clients_have_the_largest_epsilon(seed):
     available = np.random.default_rng(seed).random((12, 12)) < 0.3
     whole = scheme(available, 4)
     reduced = costliest_clients(whole)
@@ -78,37 +78,41 @@ def test_the_costliest_clients_have_the_worst_epsilon(seed):
     assert epsilon_upper(reduced, 1e-4) == pytest.approx(epsilon_upper(whole, 1e-4), rel=1e-12)
 
 
-def test_who_is_outdone_is_left_out_and_nobody_else():
+def test_exactly_the_dominated_clients_are_left_out():
     rows = [
         [1, 1, 1, 1, 0, 0, 0, 0],  # one window of 4
-        [1, 0, 0, 0, 0, 0, 0, 0],  # one window of 1: outdoes the first
-        [1, 1, 0, 0, 1, 1, 0, 0],  # two windows of 2: neither outdoes the other
-        [0, 0, 1, 1, 0, 0, 1, 1],  # the same again
-        [1, 1, 1, 0, 1, 1, 0, 0],  # windows of 3 and 2: outdone
-        [0, 0, 0, 0, 0, 0, 0, 0],  # never comes
+        [1, 0, 0, 0, 0, 0, 0, 0],  # one window of 1: dominates the first
+        [1, 1, 0, 0, 1, 1, 0, 0],  # two windows of 2: neither dominates the other
+        [0, 0, 1, 1, 0, 0, 1, 1],  # equal sizes
+        [1, 1, 1, 0, 1, 1, 0, 0],  # windows of 3 and 2: dominated
+        [0, 0, 0, 0, 0, 0, 0, 0],  # no window
     ]
-    law = costliest_clients(scheme(rows, 4)).participation
-    assert isinstance(law, AvailabilityCheckIn)
-    assert sorted(map(tuple, law.window_sizes().tolist())) == [(1, 0), (2, 2)]
+    participation = costliest_clients(scheme(rows, 4)).participation
+    assert isinstance(participation, AvailabilityCheckIn)
+    assert sorted(map(tuple, participation.window_sizes().tolist())) == [(1, 0), (2, 2)]
 
 
-def test_other_laws_have_no_costliest_clients():
+def test_other_participations_keep_all_clients():
     plain = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
     assert costliest_clients(plain) is plain
     nobody = scheme(np.zeros((3, 8)), 4)
-    law = costliest_clients(nobody).participation
-    assert isinstance(law, AvailabilityCheckIn)
-    assert law.population == 1
+    participation = costliest_clients(nobody).participation
+    assert isinstance(participation, AvailabilityCheckIn)
+    assert participation.population == 1
 
 
-def test_noise_for_the_first_clients_is_never_used_where_others_cost_more(small_plan, monkeypatch):
+def test_noise_of_the_first_clients_is_replaced_where_others_cost_more(small_plan, monkeypatch):
     rows = [[1, 1, 0, 0, 0, 0], [1, 0, 0, 1, 0, 0]]
     tried = []
 
     def wrong_first(scheme, most=None):
         tried.append(most)
-        law = scheme.participation
-        return scheme if most is None else replace(scheme, participation=law.part(clients=[0]))
+        participation = scheme.participation
+        return (
+            scheme
+            if most is None
+            else replace(scheme, participation=participation.part(clients=[0]))
+        )
 
     monkeypatch.setattr(preparation, "costliest_clients", wrong_first)
     prepared = prepare(Plan.from_toml(small_plan), 2, scheme(rows, 3).participation)
@@ -118,7 +122,7 @@ def test_noise_for_the_first_clients_is_never_used_where_others_cost_more(small_
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.ZERO_OUT])
-def test_the_price_of_clients_is_never_above_the_quick_bound(relation):
+def test_epsilon_of_clients_is_at_most_the_quick_bound(relation):
     available = np.random.default_rng(3).random((8, 12)) < 0.4
     asked = replace(scheme(available, 4), relation=relation)
     found = price(asked, 1e-5)
@@ -133,7 +137,7 @@ def test_the_price_of_clients_is_never_above_the_quick_bound(relation):
         assert alone.epsilon.upper == pytest.approx(epsilon, rel=2e-3)
 
 
-def test_a_run_of_too_many_steps_is_refused_before_it_is_priced(small_plan):
+def test_a_run_of_too_many_steps_is_refused_first(small_plan):
     text = small_plan.replace("windows = 3", "windows = 100_000_000")
     assert text != small_plan
     with pytest.raises(ParameterError, match="steps = 1000000000: expected at most 10,000,000"):

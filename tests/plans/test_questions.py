@@ -1,4 +1,4 @@
-"""Questions to accounting: flags become a scheme, or one line."""
+"""Questions to accounting: flags become a scheme, or a one-line error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("flags", "law"),
+    ("flags", "participation"),
     [
         ({"scheme": "none"}, EveryStep(1)),
         ({"scheme": "none", "steps": 7}, EveryStep(7)),
@@ -54,9 +54,9 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
         ),
     ],
 )
-def test_flags_become_a_scheme(flags, law):
+def test_flags_become_a_scheme(flags, participation):
     question = parse_query({**PROMISE, **flags, "epsilon": None, "rate": flags.get("rate")})
-    assert question.scheme == Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE)
+    assert question.scheme == Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE)
 
 
 DEVIATION = {"standard_deviation": 3.0}
@@ -116,7 +116,7 @@ def test_a_file_becomes_a_randomizer(tmp_path):
         ("present,absent\n1,0\n0,1\n", "column present: distributions that overlap"),
     ],
 )
-def test_a_file_that_is_no_pair(tmp_path, text, fault):
+def test_a_file_without_two_distributions_is_refused(tmp_path, text, fault):
     pair = tmp_path / "pair.csv"
     pair.write_text(text)
     flags = {"scheme": "none", "randomizer": "table", "pair_file": str(pair)}
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_pair(tmp_path, text, fault):
     assert str(error.value).startswith("--pair-file = ")
 
 
-def test_a_file_that_is_not_there_or_no_text(tmp_path):
+def test_a_missing_or_binary_pair_file_is_refused(tmp_path):
     with pytest.raises(ParameterError, match="a CSV file that exists"):
         read_pair(tmp_path / "none.csv")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
@@ -167,7 +167,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ({"randomizer": "table"}, "--pair-file = (missing): expected a value (CSV file"),
     ],
 )
-def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
+def test_a_missing_or_foreign_setting_of_a_randomizer_is_refused(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         parse_query({**NOISELESS, **flags})
     assert "\n" not in str(error.value)
@@ -187,7 +187,7 @@ def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
         ),
     ],
 )
-def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
+def test_errors_of_accounting_name_the_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         answered(parse_query({**NOISELESS, **flags}))
 
@@ -229,13 +229,13 @@ def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
         ),
     ],
 )
-def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
+def test_a_wrong_flag_is_refused_by_its_name(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         parse_query({**PROMISE, **flags})
     assert "\n" not in str(error.value)
 
 
-def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
+def test_a_sliding_window_has_the_guarantee_of_a_fixed_one():
     sliding = answered(parse_query({**PROMISE, "scheme": "sliding", "window": 60}))
     fixed = answered(parse_query({**PROMISE, "scheme": "check-in", "window": 60}))
     assert sliding.directions == fixed.directions
@@ -278,7 +278,7 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
         ("windows", {**WINDOW, "randomizer": "approximate", "epsilon0": 1.0, "delta0": 1e-8}),
     ],
 )
-def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
+def test_a_solved_unknown_meets_the_target(unknown, flags):
     key = unknown.replace("-", "_")
     answer = solved(parse_query(without(flags, key), unknown), unknown)
     found = answer.calibration
@@ -309,7 +309,7 @@ def test_picks_stay_within_the_window():
         ("fixed-assignment", "noise-multiplier window probability epochs delta"),
     ],
 )
-def test_what_can_be_solved_for(scheme, names):
+def test_solvable_settings_of_a_participation(scheme, names):
     assert solvable(scheme) == names.split()
 
 
@@ -325,11 +325,11 @@ def test_what_can_be_solved_for(scheme, names):
         ("table", "rate steps delta"),
     ],
 )
-def test_what_can_be_solved_for_is_the_randomizers_own(randomizer, names):
+def test_solvable_settings_of_a_randomizer(randomizer, names):
     assert solvable("poisson", randomizer) == names.split()
 
 
-def test_noise_is_the_name_of_any_randomizers_noise():
+def test_noise_stands_for_the_noise_of_any_randomizer():
     flags = {**WINDOW, "randomizer": "laplace"}
     answer = solved(parse_query(flags, "noise"))
     assert answer.solved_for == "scale"
@@ -338,7 +338,7 @@ def test_noise_is_the_name_of_any_randomizers_noise():
         parse_query({**WINDOW, "randomizer": "table", "pair_file": "none.csv"}, "noise")
 
 
-def test_a_target_below_what_leaks_says_so():
+def test_a_delta_below_delta0_is_refused():
     flags = {**WINDOW, "randomizer": "approximate", "delta0": 1e-3}
     with pytest.raises(UnsupportedError, match=r"delta = 1e-06: expected more than 0\.001"):
         solved(parse_query(flags, "epsilon0"), "epsilon0")
@@ -365,7 +365,7 @@ def test_a_target_below_what_leaks_says_so():
         ("windows", without(CHECK_IN, "window", "windows"), "--window = (missing): expected a"),
     ],
 )
-def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
+def test_an_unknown_is_refused_if_it_is_given_or_cannot_be_solved_for(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         solved(parse_query(flags, unknown), unknown)
     assert "\n" not in str(error.value)

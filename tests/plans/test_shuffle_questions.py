@@ -1,4 +1,4 @@
-"""Questions about shuffled messages: flags become a scheme, or one line; unknowns are certified."""
+"""Questions about shuffled messages: schemes of flags, one-line errors, solved settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def without(flags, *names):
 
 
 @pytest.mark.parametrize(
-    ("flags", "law"),
+    ("flags", "participation"),
     [
         ({}, EveryStep(1)),
         ({"rounds": 7}, EveryStep(7)),
@@ -51,10 +51,10 @@ def without(flags, *names):
         ({"relation": "replace-one"}, EveryStep(1)),
     ],
 )
-def test_flags_become_a_scheme_of_shuffled_messages(flags, law):
+def test_flags_become_a_scheme_of_shuffled_messages(flags, participation):
     assert parse_query({**ALL, **flags}).scheme == Scheme(
         PureRandomizer(1.0),
-        law,
+        participation,
         Relation.REPLACE_ONE,
         trust=TrustModel.SHUFFLED,
         population=N,
@@ -75,12 +75,12 @@ def test_flags_become_a_scheme_of_shuffled_messages(flags, law):
         ({"randomizer": "gaussian", "epsilon0": None, "noise_multiplier": 2.0}, None),
     ],
 )
-def test_the_order_is_declared_where_it_matters(flags, order):
+def test_the_order_is_hidden_by_default_for_adaptive_randomizers(flags, order):
     assert parse_query({**ALL, **flags}).scheme.order is order
 
 
 @pytest.mark.parametrize("scheme", ["shuffle", "subsampled-shuffle", "self-sampling-shuffle"])
-def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
+def test_a_known_order_needs_a_non_adaptive_randomizer(scheme):
     own = {"subsampled-shuffle": {"sampled": 40}, "self-sampling-shuffle": {"rate": 0.25}}
     flags = {**ALL, "scheme": scheme, "order": "known", **own.get(scheme, {})}
     with pytest.raises(UnsupportedError, match=r"is 'known'.* use NonAdaptiveRandomizer"):
@@ -109,7 +109,7 @@ def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
         ({"epsilon0": 2.0, "randomizer": "sampled-bit-response"}, SampledBitResponse(2.0)),
     ],
 )
-def test_the_randomizer_is_what_the_flags_say(flags, randomizer):
+def test_the_randomizer_follows_from_the_given_flags(flags, randomizer):
     found = parse_query({**SHUFFLE, **flags}).scheme.randomizer
     assert (type(found), found) == (type(randomizer), randomizer)
 
@@ -127,7 +127,7 @@ def test_the_randomizer_is_what_the_flags_say(flags, randomizer):
         ("noise", {"randomizer": "kary-response"}, KaryResponse),
     ],
 )
-def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
+def test_the_randomizer_follows_from_the_unknown(unknown, given, kind):
     assert type(parse_query({**SHUFFLE, **given}, unknown).scheme.randomizer) is kind
 
 
@@ -199,7 +199,7 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         ),
     ],
 )
-def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
+def test_a_wrong_flag_of_a_shuffle_is_refused_by_its_name(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         parse_query({**ALL, **flags})
     assert "\n" not in str(error.value)
@@ -209,7 +209,7 @@ AVERAGED = {"scheme": "check-in", "window": 5, "release": "averaged", "relation"
 AVERAGED |= {"noise_multiplier": 3.0, "delta": 1e-6}
 
 
-def test_averaged_check_ins_may_say_how_many_clients_there_are():
+def test_averaged_check_ins_take_a_number_of_clients():
     known = Scheme(
         GaussianNoise(3.0),
         CheckIn(5),
@@ -221,7 +221,7 @@ def test_averaged_check_ins_may_say_how_many_clients_there_are():
     assert parse_query(AVERAGED).scheme.population is None
 
 
-def test_a_plan_says_nothing_of_others_who_follow_the_protocol(small_plan):
+def test_a_plan_assumes_nothing_about_other_clients(small_plan):
     prepared = prepare(Plan.from_toml(small_plan), 1437)
     assert prepared.scheme.population is None
     assert prepared.scheme.trust is TrustModel.CENTRAL
@@ -240,7 +240,7 @@ def test_a_plan_says_nothing_of_others_who_follow_the_protocol(small_plan):
         ("self-sampling-shuffle", "approximate", "epsilon0 rate rounds clients delta"),
     ],
 )
-def test_what_can_be_solved_for(scheme, randomizer, names):
+def test_solvable_settings_of_a_shuffle(scheme, randomizer, names):
     assert solvable(scheme, randomizer) == names.split()
 
 
@@ -260,13 +260,13 @@ def test_what_can_be_solved_for(scheme, randomizer, names):
         ),
     ],
 )
-def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
+def test_an_unknown_of_a_shuffle_is_refused_if_it_cannot_be_solved_for(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         solved(parse_query(flags, unknown), unknown)
 
 
 def bisected(flags, key, low, high, falling):
-    """The extreme whole number that meets the target, from the flags alone."""
+    """Extreme whole number that meets the target, by bisection over the flag."""
 
     def meets(value):
         return (
@@ -295,7 +295,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("unknown", "flags", "low", "high"), WHOLE)
-def test_a_whole_unknown_is_what_bisection_finds(unknown, flags, low, high):
+def test_a_solved_whole_number_agrees_with_bisection(unknown, flags, low, high):
     found = solved(parse_query(without(flags, unknown), unknown), unknown).calibration
     expected = bisected(flags, unknown, low, high, found.unknown.falling)
     # The answer is certified by the sharper price, so it may be a little better, never worse.
@@ -326,7 +326,7 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("key", "flags"), LEVELS)
-def test_a_level_is_what_bisection_finds(key, flags):
+def test_a_solved_level_agrees_with_bisection(key, flags):
     flags, unknown, epsilon = {**SHUFFLE, **flags}, key.replace("_", "-"), flags["epsilon"]
 
     def meets(value):
@@ -350,20 +350,20 @@ def test_a_level_is_what_bisection_finds(key, flags):
         assert found.value >= good * (1 - 4e-4)
 
 
-def test_a_value_beside_the_answer_misses_the_target():
-    """The control: neither one client less nor one round more would do."""
+def test_the_next_value_misses_the_target():
+    """Negative control: one client less or one round more misses the target."""
     flags = {**ALL, "epsilon": 0.5}
     for unknown, step in (("rounds", 1), ("clients", -1)):
         found = solved(parse_query(without(flags, unknown), unknown), unknown).calibration
-        beside = parse_query({**flags, unknown: found.value + step})
-        assert epsilon_upper(beside.scheme, 1e-6) > 0.5
+        following = parse_query({**flags, unknown: found.value + step})
+        assert epsilon_upper(following.scheme, 1e-6) > 0.5
 
 
 @pytest.mark.parametrize(
     ("clients", "rounds", "epsilon"),
     [(100, 1, 0.01), (100, 1000, 10.0), (10**6, 1, 0.01), (10**6, 1, 1.0), (10**6, 3, 10.0)],
 )
-def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, epsilon):
+def test_a_level_is_found_in_at_most_ten_evaluations(clients, rounds, epsilon):
     flags = {**SHUFFLE, "clients": clients, "rounds": rounds, "epsilon": epsilon}
     found = solved(parse_query(flags, "epsilon0"), "epsilon0").calibration
     assert found.evaluations <= 10
@@ -373,7 +373,7 @@ def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, eps
     assert epsilon_upper(more, 1e-6) > epsilon
 
 
-def test_without_need_of_a_shuffler_one_client_is_enough():
+def test_one_client_is_enough_where_no_shuffler_is_needed():
     flags = {**ALL, "epsilon": 1.0}
     found = solved(parse_query(without(flags, "clients"), "clients"), "clients").calibration
     assert (found.value, found.refused) == (1, None)

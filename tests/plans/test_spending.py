@@ -1,4 +1,4 @@
-"""ε over the steps of a run."""
+"""Curve of ε over the steps of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAN = Plan.from_mapping(
 )
 
 
-def test_the_curve_rises_from_nothing_to_the_whole():
+def test_the_curve_rises_from_zero_to_the_whole_run():
     prepared = prepare(PLAN, 1437)
     curve = epsilon_curve(prepared, 3)
     assert curve.steps.tolist() == [0, 3, 6, 9, 12, 15, 18, 20]
@@ -36,11 +36,11 @@ def test_the_curve_rises_from_nothing_to_the_whole():
     assert curve.at(20) > curve.at(3) > curve.at(0) == 0
 
 
-def test_the_worst_client_of_a_part_need_not_be_the_worst_of_the_whole():
-    # The first client is worse than the second until the second's second window.
+def test_the_worst_client_of_a_part_may_differ_from_that_of_the_run():
+    # The first client has the larger ε until the second window of the second client.
     rows = np.array([[1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0]], dtype=np.bool_)
-    law = AvailabilityCheckIn(rows, 3)
-    prepared = prepare(PLAN, 2, law)
+    participation = AvailabilityCheckIn(rows, 3)
+    prepared = prepare(PLAN, 2, participation)
     curve = epsilon_curve(prepared, 1)
     alone = Scheme(GaussianNoise(2.0), AvailabilityCheckIn(rows[:1, :3], 3), Relation.ADD_REMOVE)
     assert curve.at(3) == pytest.approx(epsilon_upper(alone, 1e-4))
@@ -48,7 +48,7 @@ def test_the_worst_client_of_a_part_need_not_be_the_worst_of_the_whole():
 
 
 @pytest.mark.parametrize("error", [NumericalError, UnsupportedError])
-def test_a_point_that_has_no_bound_takes_the_next_ones(error, monkeypatch):
+def test_a_point_without_a_bound_takes_the_next_bound(error, monkeypatch):
     prepared = prepare(PLAN, 1437)
     whole = epsilon_curve(prepared, 5).epsilon().tolist()
 
@@ -64,7 +64,7 @@ def test_a_point_that_has_no_bound_takes_the_next_ones(error, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("law", "relation", "points"),
+    ("participation", "relation", "points"),
     [
         (CheckIn(100), Relation.ADD_REMOVE, 11),
         (CheckIn(100), Relation.REPLACE_ONE, 5),
@@ -74,27 +74,31 @@ def test_a_point_that_has_no_bound_takes_the_next_ones(error, monkeypatch):
     ],
     ids=str,
 )
-def test_a_dozen_points_are_priced_for_a_run_and_the_others_for_its_report(
-    law, relation, points, monkeypatch
+def test_a_run_computes_few_points_and_its_report_the_others(
+    participation, relation, points, monkeypatch
 ):
     priced = []
 
     def count(scheme, delta, step, **keys):
         priced.append(step)
-        return step / law.steps
+        return step / participation.steps
 
     monkeypatch.setattr("turnout.accounting.epsilon_upper", count)
     whole = prepare(PLAN, 1437)
-    prepared = PreparedPlan(PLAN, 1437, Scheme(GaussianNoise(2.0), law, relation), whole.guarantee)
+    prepared = PreparedPlan(
+        PLAN, 1437, Scheme(GaussianNoise(2.0), participation, relation), whole.guarantee
+    )
     curve = epsilon_curve(prepared, 1)
     assert not priced
     assert curve.at(0) == 0
     assert len(priced) == points
-    assert all(step <= law.window or step % law.window == 0 for step in priced)
-    assert all(curve.at(step) >= step / law.steps for step in range(law.steps))
+    assert all(step <= participation.window or step % participation.window == 0 for step in priced)
+    assert all(curve.at(step) >= step / participation.steps for step in range(participation.steps))
     assert len(priced) == points
     told = []
-    assert (curve.epsilon(told.append) == np.arange(law.steps + 1) / law.steps)[:-1].all()
-    assert told == list(range(1, law.steps))
+    assert (curve.epsilon(told.append) == np.arange(participation.steps + 1) / participation.steps)[
+        :-1
+    ].all()
+    assert told == list(range(1, participation.steps))
     curve.epsilon()
-    assert sorted(priced) == list(range(1, law.steps))
+    assert sorted(priced) == list(range(1, participation.steps))

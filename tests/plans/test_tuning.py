@@ -1,4 +1,4 @@
-"""The [tune] table: ranges, their draws, and what is refused."""
+"""Table ``[tune]``: ranges, their draws, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def drawn(key, value, times=400):
     return [one.draw(generator) for _ in range(times)]
 
 
-def test_a_plan_holds_its_search_but_a_runs_plan_does_not():
+def test_the_plan_of_a_run_leaves_the_search_out():
     plan = Plan.from_toml(PLAN)
     assert set(parse_ranges(plan.tune.ranges)) == {
         "optimizer.learning_rate",
@@ -62,7 +62,7 @@ def test_a_logarithmic_range_is_uniform_in_the_logarithm():
     assert straight.mean() > 1.0
 
 
-def test_whole_numbers_and_choices():
+def test_whole_numbers_and_choices_are_drawn():
     assert set(drawn("client.steps", {"low": 1, "high": 3})) == {1, 2, 3}
     assert set(drawn("client.steps", {"low": 1, "high": 3, "log": True})) == {1, 2, 3}
     assert set(drawn("optimizer.averaging", ["none", "tail"])) == {"none", "tail"}
@@ -87,7 +87,7 @@ def test_whole_numbers_and_choices():
         ({}, "a table of keys"),
     ],
 )
-def test_refused_in_one_line(ranges, words):
+def test_wrong_ranges_are_refused_in_one_line(ranges, words):
     with pytest.raises(ParameterError, match="tune") as caught:
         Plan.from_mapping({**TABLES, "tune": {"ranges": ranges}})
     assert words in str(caught.value)
@@ -103,6 +103,6 @@ def test_refused_in_one_line(ranges, words):
         ({"trials": 3}, "tune.trials"),
     ],
 )
-def test_other_settings_are_refused_by_name(setting, key):
+def test_wrong_settings_of_a_search_are_refused_by_name(setting, key):
     with pytest.raises(ParameterError, match=key):
         Plan.from_mapping({**TABLES, "tune": {**TABLES["tune"], **setting}})
