@@ -221,7 +221,7 @@ def test_refusals_are_one_line(run, command, flags, line):
 def test_a_shuffle_cannot_do_without_clients(run):
     code, _, err = run("account", "--scheme shuffle --epsilon0 1 --delta 1e-6")
     assert code == 2
-    assert err.startswith("turnout: --clients = (missing): expected a value (clients there are")
+    assert err.startswith("turnout: --clients = (missing): expected a value (number of clients")
 
 
 def test_check_ins_take_clients_for_averaged_releases_alone(run):

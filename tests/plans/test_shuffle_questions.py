@@ -134,7 +134,7 @@ def test_the_randomizer_follows_from_the_unknown(unknown, given, kind):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ({"clients": None}, "--clients = (missing): expected a value (clients there are, all of"),
+        ({"clients": None}, "--clients = (missing): expected a value (number of clients, all of"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
         ({"order": "arrival"}, "--order = 'arrival': expected one of 'hidden', 'known'"),
         (

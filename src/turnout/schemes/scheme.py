@@ -217,11 +217,11 @@ def shuffled(
     return Shuffle(clients, rounds, order).scheme(randomizer)
 
 
-_CLIENTS = "clients there are, all of whom follow the protocol"
+_CLIENTS = "number of clients, all of whom follow the protocol"
 _ROUNDS = "rounds, each of which is shuffled afresh"
 _ORDER = (
-    "who may know which client sends which message; hidden: no party, the default with pure and "
-    "approximate, which need it; known: anything else"
+    "who may know which client sends which message; hidden: no other party, the default with pure "
+    "and approximate, which need it; known: anything else"
 )
 
 

@@ -1,12 +1,14 @@
-"""Settings of a scheme by name: what plans, command-line options and questions are made from.
+"""Settings of schemes by name, of which keys of plans, options and questions are made.
 
 Each participation, randomizer, shuffle and privacy target declares its parameters once, as fields
-of its dataclass (`turnout.schemes.parameters`). `settings` lists them; `values_of` checks given
-values against them and fills in defaults. `participation_of` makes a participation and `scheme_of`
-a whole scheme of given values; a setting of another participation or randomizer is an error that
-names its owner. `Naming` turns names into the user's, such as ``--window`` for ``window``.
-`plans.sections` reads the settings of ``[participation]``, `plans.questions` those of a question,
-`cli.options` makes options of them and `api.calibrations` lists what can be solved for.
+of its dataclass (`turnout.schemes.parameters`). `settings` lists them, and `values_of` checks given
+values against them and fills in defaults. `participation_of` makes a participation of such values,
+`scheme_of` a whole scheme. A setting that belongs to another participation or randomizer is an
+error with the name of its owner. Errors have the user's names of settings, such as ``--window`` for
+``window``, which a `Naming` returns.
+
+Readers: `plans.sections` for the table ``[participation]``, `plans.questions` for questions,
+`cli.options` for options of commands, `api.calibrations` for the parameters to solve for.
 """
 
 from __future__ import annotations
@@ -49,7 +51,13 @@ DEFAULT_RANDOMIZER = "gaussian"
 
 @dataclass(frozen=True, slots=True)
 class PrivacyTarget(Checked):
-    """Target of a question about a scheme: δ, perhaps ε, and the width of the bounds."""
+    """Target of a question about a scheme: δ, perhaps ε, and the width of the bounds.
+
+    Attributes:
+        delta: δ, strictly between 0 and 1.
+        epsilon: target ε, above 0; None where there is none.
+        tolerance: largest relative width of the bounds on ε, strictly between 0 and 1.
+    """
 
     delta: float = open_unit("the δ of (ε, δ)")
     epsilon: float | None = positive("the ε to calibrate to", optional=True)
@@ -74,7 +82,7 @@ RELEASE_SETTING = Parameter(
 CLIENTS_SETTING = Parameter(
     "population",
     Domain.COUNT,
-    "of averaged releases: clients there are, all of whom follow the protocol",
+    "of averaged releases: number of clients, all of whom follow the protocol",
     key="clients",
     optional=True,
 )
@@ -96,12 +104,12 @@ COMPARISON_TOLERANCE = replace(setting_of(PrivacyTarget, "tolerance"), default=1
 
 
 def noise_setting(kind: type[Any]) -> Parameter | None:
-    """Setting for the amount of noise of a randomizer, its first positive one; None without one."""
+    """Setting that is the amount of noise of a randomizer: its first positive one, or None."""
     return next((each for each in settings(kind) if each.domain is Domain.POSITIVE), None)
 
 
 def planned_participations() -> Mapping[str, type[Any]]:
-    """Participations that are made of settings alone, by their words in plans."""
+    """Participations that plans make of settings alone, by their words in plans."""
     return {names.plan: kind for kind, names in all_participations().items() if _is_planned(kind)}
 
 
@@ -116,7 +124,7 @@ def scheme_kinds() -> Mapping[str, type[Any]]:
 
 
 def scheme_settings(word: str) -> tuple[Parameter, ...]:
-    """Settings of a scheme in questions, by its word: all but those of its randomizer."""
+    """Settings of a scheme in questions, by its word, without those of its randomizer."""
     kind = scheme_kinds()[word]
     counted = word not in SHUFFLES and participation_names(kind).averaged_clients
     clients = (CLIENTS_SETTING,) if counted else ()
@@ -143,6 +151,7 @@ def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, A
     """
     values: dict[str, Any] = {}
     own = tuple(own)
+    # Each value by itself, then those that another one limits.
     for each in own:
         value = given.get(each.key, each.default)
         if value is None and each.required:
@@ -192,17 +201,18 @@ def participation_of(
 def kinds_of(
     given: Mapping[str, Any], names: Naming = str, unknown: str | None = None
 ) -> tuple[str, str]:
-    """Words of the scheme and of the randomizer that given settings are about.
+    """Words of the scheme and of the randomizer that given settings describe.
 
     Args:
-        given: values by key; ``scheme`` must be among them. Without ``randomizer`` it is Gaussian,
-            and with a shuffle the one whose level is given.
+        given: values by key, ``scheme`` among them. Without ``randomizer`` the randomizer is
+            Gaussian; with a shuffle it follows from the level that is given.
         names: names of settings in texts of errors.
         unknown: key of a setting that is to be solved for and counts as given.
 
     Raises:
         ParameterError: a word that is no scheme or no randomizer of questions.
     """
+    # The scheme, then the randomizer: for a shuffle one whose shuffled messages have an analysis.
     scheme, randomizer = given.get("scheme"), given.get("randomizer")
     known = scheme_kinds()
     if scheme not in known:
@@ -222,7 +232,7 @@ def kinds_of(
 def _randomizer_of_level(
     keys: Collection[str | None], given: Mapping[str, Any], names: Naming
 ) -> str:
-    """Word of the randomizer of shuffled messages whose level is given, or solved for."""
+    """Word of the randomizer of shuffled messages, from the level that is given or solved for."""
     noisy = "noise_multiplier" in keys
     if "noise_multiplier" in given and "epsilon0" in keys:
         expected = f"either it or {names('epsilon0')}"
@@ -244,17 +254,20 @@ def scheme_of(given: Mapping[str, Any], names: Naming = str) -> Scheme:
             to another scheme or randomizer. The error has the user's name of the setting.
     """
     with renamed(names):
+        # Every given setting must belong to the scheme or to its randomizer.
         scheme, randomizer = kinds_of(given, names)
         if scheme in SHUFFLES:
             _check_shuffled(given, scheme, names)
         _check_owners(given, scheme, randomizer, names)
         if scheme in SHUFFLES:
             _check_level(given, randomizer, names)
+        # Values of the randomizer first, then of the participation or shuffle.
         protected = randomizer_of(randomizer, given)
         kind = scheme_kinds()[scheme]
         values = values_of(settings(kind), given)
         if scheme in SHUFFLES:
             return kind(**values).scheme(protected)
+        # The number of clients counts where a release averages their noisy updates.
         terms = values_of((CLIENTS_SETTING, RELATION_SETTING, RELEASE_SETTING), given)
         if terms["population"] is not None and terms["release"] is not ReleaseRule.AVERAGED:
             averaged = f"{names('release')} {ReleaseRule.AVERAGED.value}"
@@ -274,7 +287,7 @@ def randomizer_of(word: str, given: Mapping[str, Any]) -> Randomizer:
 
 
 def _check_owners(given: Mapping[str, Any], scheme: str, randomizer: str, names: Naming) -> None:
-    """Refuse a setting that neither the scheme nor its randomizer has, and name who has it."""
+    """Refuse settings that neither the scheme nor its randomizer has, naming their owners."""
     randomizers = {word: _keys(settings(kind)) for word, kind in question_randomizers().items()}
     schemes = {word: _keys(scheme_settings(word)) for word in scheme_kinds()}
     own = schemes[scheme] | randomizers[randomizer] | {"scheme", "randomizer"}
@@ -324,7 +337,7 @@ def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> No
 
 @contextmanager
 def renamed(names: Naming) -> Iterator[None]:
-    """Give errors about settings the user's names of these settings."""
+    """Replace names of settings in errors by the user's names of them."""
     try:
         yield
     except ParameterError as error:
