@@ -41,7 +41,7 @@ def test_poisson_sampling(sigma, rate, steps):
     assert ours.upper == pytest.approx(theirs, rel=1e-3)
 
 
-def test_a_wrong_rate_would_be_noticed():
+def test_a_wrong_rate_would_be_detected():
     """Negative control for the tolerance above: 1.01 times the rate is outside it."""
     right = priced(1.0, PoissonSampling(0.01, 1000), 1e-5)
     wrong = priced(1.0, PoissonSampling(0.0101, 1000), 1e-5)

@@ -94,7 +94,7 @@ def bounds(pair: DiscretePair, window: int, direction: Direction):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("name", PAIRS)
-def test_bounds_hold_the_enumerated_price(name, window, direction):
+def test_bounds_bracket_the_enumerated_epsilon(name, window, direction):
     lower, upper = bounds(PAIRS[name], window, direction)
     truth = [exact(PAIRS[name], window, direction, Fraction(k)) for k in RATIOS]
     for low, value, high in zip(lower, truth, upper, strict=True):
@@ -160,7 +160,7 @@ def test_two_windows_compose(direction):
             assert abs(value - float(truth)) < 5e-3
 
 
-def test_atoms_may_sit_on_a_strike():
+def test_atoms_may_equal_a_threshold():
     """Tails split an atom at k the same way for any k: X ≤ k and X > k."""
     pair = PAIRS["two-valued, ε₀ = ln 2"]
     for direction in Direction:

@@ -92,7 +92,7 @@ def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
         assert parts.record_against_null.lower == parts.record_against_null.upper
 
 
-def test_fixed_size_makes_room_for_somebody_else():
+def test_a_fixed_size_sample_replaces_the_absent_client():
     for relation in (ZERO, REPLACE):
         parts = decompose(scheme(FixedSize(2, 8, 5), relation))
         assert parts.record_against_null.upper == [
@@ -102,12 +102,12 @@ def test_fixed_size_makes_room_for_somebody_else():
 
 
 @pytest.mark.parametrize("law", [PoissonSampling(0.1, 7), SelfSampling(0.1, 7)])
-def test_poisson_and_self_sampling_are_one_law(law):
+def test_poisson_and_self_sampling_have_one_price(law):
     parts = decompose(scheme(law))
     assert parts.record_against_null.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
 
 
-def test_a_window_cut_short_is_a_smaller_window_that_she_may_have_missed():
+def test_a_partial_window_is_a_shorter_window_with_a_probability():
     parts = decompose(scheme(WINDOW), steps=14)
     pair = GaussianPair(SIGMA)
     assert parts.record_against_null.upper == [
@@ -118,7 +118,7 @@ def test_a_window_cut_short_is_a_smaller_window_that_she_may_have_missed():
     assert sliding == [(AllocationBlock(pair, 3, 0.3), 1)]
 
 
-def test_a_slot_kept_over_epochs_is_one_window_at_less_noise():
+def test_a_slot_kept_over_epochs_equals_one_window_at_less_noise():
     law = FixedAssignment(10, 4, 0.5)
     bound = decompose(scheme(law)).record_against_null
     assert bound.upper == bound.lower == [(AllocationBlock(GaussianPair(SIGMA / 2), 10, 0.5), 1)]
@@ -182,7 +182,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("refused", "message"), REFUSED)
-def test_what_has_no_sound_analysis_is_refused_everywhere(refused, message):
+def test_schemes_without_a_sound_analysis_are_refused(refused, message):
     for ask in (
         lambda: price(refused, 1e-5),
         lambda: epsilon_upper(refused, 1e-5),
@@ -194,7 +194,7 @@ def test_what_has_no_sound_analysis_is_refused_everywhere(refused, message):
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
-def test_a_million_windows_are_coupled_and_one_more_goes_over_the_null_record(release):
+def test_more_than_a_million_windows_use_the_null_record(release):
     def parts(windows):
         law = CheckIn(10, windows)
         return decompose(Scheme(GaussianNoise(9.0), law, Relation.REPLACE_ONE, release=release))
@@ -230,7 +230,7 @@ QUICK_LAWS = (
 
 @pytest.mark.parametrize("release", [AGGREGATED, ONE])
 @pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
-def test_what_nothing_hides_costs_more_and_one_event_less(relation, release):
+def test_unhidden_releases_bound_from_above_and_one_event_from_below(relation, release):
     """The closed forms of every law lie on their sides of what the grids have."""
     seen = 0
     for law in QUICK_LAWS if relation is ADD else QUICK_LAWS[:4]:
@@ -261,7 +261,7 @@ def test_what_nothing_hides_costs_more_and_one_event_less(relation, release):
         (REPLACE, AVERAGED, 2.0),
     ],
 )
-def test_unamplified_releases_move_by_what_the_rule_allows(relation, release, mu):
+def test_unamplified_releases_have_the_sensitivity_of_their_rule(relation, release, mu):
     """Three windows of 10, σ = 0.1: one release a window in closed form."""
     told = decompose(scheme(CheckIn(10, 3), relation, release, sigma=0.1)).unhidden
     gaussian = epsilon_upper(scheme(EveryStep(3), sigma=0.1 / mu), 1e-6)
@@ -278,12 +278,12 @@ def test_unamplified_releases_move_by_what_the_rule_allows(relation, release, mu
         (EveryStep(10**9), 1000.0, 649.385, 649.386),
     ],
 )
-def test_little_noise_has_a_price(law, sigma, lower, upper):
+def test_very_little_noise_still_has_a_bound(law, sigma, lower, upper):
     found = price(scheme(law, sigma=sigma), 1e-6)
     assert lower <= found.epsilon.lower <= found.epsilon.upper <= upper
 
 
-def test_a_client_who_hardly_ever_takes_part_so_often_pays_for_fewer_releases():
+def test_an_unlikely_number_of_releases_is_left_to_delta():
     told = decompose(scheme(PoissonSampling(0.01, steps=1000), sigma=0.05)).unhidden
     assert 4000 < told.lower(1e-6, certain=False) < told.upper(1e-6) < 7000  # of 200,000
 
@@ -301,7 +301,7 @@ def test_ratios_that_leave_the_floats_are_no_traceback():
     assert found.epsilon.upper < 1.1e7  # 10 releases, each twice, in steps of their own
 
 
-def test_a_bound_that_rests_on_the_closed_form_says_so():
+def test_a_bound_by_the_closed_form_names_it():
     assert "unamplified" in price(scheme(CheckIn(10, 3), sigma=0.1), 1e-6).method
     assert "unamplified" not in price(scheme(CheckIn(10, 3), sigma=1.0), 1e-6, 0.1).method
 
@@ -316,7 +316,7 @@ def test_a_bound_that_rests_on_the_closed_form_says_so():
     ],
     ids=str,
 )
-def test_a_single_block_is_priced_on_no_grid_of_losses(law, relation, release, mutate):
+def test_a_single_block_needs_no_loss_grid(law, relation, release, mutate):
     whole, alone = scheme(law, relation, release), scheme(CheckIn(1), relation, release)
     mutate(composition, "_reach", None)
     found = epsilon_upper(whole, 1e-5, 1, shared=True)

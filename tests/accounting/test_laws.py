@@ -60,7 +60,7 @@ def test_less_noise_a_smaller_window_or_a_smaller_delta_costs_more(sigma, window
 
 @few
 @given(sigmas, windows, deltas, st.floats(0.01, 1.0))
-def test_who_comes_less_often_pays_less(sigma, window, delta, probability):
+def test_rarer_participation_costs_less(sigma, window, delta, probability):
     rare = bounds(sigma, CheckIn(window, 1, probability), delta)
     assert rare.lower <= bounds(sigma, CheckIn(window), delta).upper
 
@@ -94,7 +94,7 @@ def test_dilution_in_the_remove_direction_is_exact(sigma, window, delta, probabi
     assert part.lower <= math.log1p(probability * math.expm1(full.upper)) * (1 + 1e-9) + 1e-12
 
 
-def test_who_never_comes_pays_nothing():
+def test_no_participation_costs_zero():
     for law in (CheckIn(10, 3, 0.0), PoissonSampling(0.0, 10)):
         assert bounds(1.0, law, 1e-9) == Bounds(0.0, 0.0)
 

@@ -65,7 +65,7 @@ def test_add(sigma, window, epsilon):
     assert within(add_payoffs(s, epsilon), Direction.ADD, sigma, window, epsilon)
 
 
-def test_wrong_laws_are_rejected():
+def test_wrong_distributions_are_rejected():
     """Negative controls: the size bias forgotten, the directions swapped, one step too many."""
     sigma, window, epsilon = 1.0, 50, 0.4
     absent = ratios(sigma, window, present=False, seed=3)

@@ -80,7 +80,7 @@ def test_a_gaussian_of_dp_accounting_adds_to_ours():
     ],
     ids=["one window", "four windows", "with_infinity_mass"],
 )
-def test_an_exported_law_is_no_less_private_and_nearly_as_sharp(mine):
+def test_an_exported_distribution_is_an_upper_bound_and_sharp(mine):
     mechanism = PrivacyCurve.of(mine)
     exported = mechanism.to_dp_accounting(1e-8)
     bounds = mechanism.epsilon(1e-6)
@@ -131,7 +131,7 @@ def test_beyond_the_sum_of_pure_levels_delta_is_zero():
     assert two_bounds.delta(3.0).lower > 0
 
 
-def test_what_cannot_be_composed_is_refused():
+def test_invalid_compositions_are_refused():
     one = PrivacyCurve.of(scheme(CheckIn(30)))
     with pytest.raises(ParameterError, match="replace-one"):
         one + PrivacyCurve.of(scheme(CheckIn(30), relation=Relation.REPLACE_ONE))

@@ -91,7 +91,7 @@ def test_a_bound_that_caps_a_curve_is_a_number(whole):
 
 
 @pytest.mark.parametrize("word", ["add_remove", "Add-Remove", None, True])
-def test_words_of_accounts_and_answers_are_members(word):
+def test_budget_arguments_accept_their_words(word):
     parts = PrivacyCurve.of(SCHEME).parts
     bounds = Bounds(0.0, 1.0)
     for build in (
@@ -105,7 +105,7 @@ def test_words_of_accounts_and_answers_are_members(word):
             build(word)
 
 
-def test_directions_and_sides_may_be_words_but_no_other_ones():
+def test_directions_and_sides_accept_their_words_only():
     """A wrong word was taken for the other direction, or for the lower side."""
     curve = run_renyi(decompose(SCHEME).record_against_null.upper, (2.0, 4.0), 1e-9)
     assert curve.of("remove") == curve.remove != curve.add
@@ -132,7 +132,7 @@ def test_directions_and_sides_may_be_words_but_no_other_ones():
 
 
 @pytest.mark.parametrize("terms", ["add-remove", None, SCHEME, Relation.ADD_REMOVE])
-def test_an_account_without_terms_is_none(terms):
+def test_a_budget_needs_terms(terms):
     for build in (
         lambda: Ledger(terms),
         lambda: RenyiFilter.of(terms, 1.0, 1e-5, most_windows=5),
@@ -187,7 +187,7 @@ def test_a_ledger_and_an_odometer_are_read_as_strictly():
                 Odometer.from_dict(_edited(odometer, (*ENTRY, "charge", name, 0), wrong))
 
 
-def test_a_profile_is_asked_for_at_numbers():
+def test_a_profile_needs_numbers():
     once = Scheme(GaussianNoise(1.0), EveryStep(1), "add-remove")
     for epsilons in ("1.0", True, ["0.5"], None, [True, False], [math.nan], [1j]):
         with pytest.raises(ParameterError, match="epsilons"):
@@ -203,7 +203,7 @@ def test_a_profile_is_asked_for_at_numbers():
             gaussian_trade_off(mu, alpha)
 
 
-def test_a_theorems_helpers_check_what_they_are_given():
+def test_helpers_of_theorems_check_their_arguments():
     for rate, steps in ((-1.0, 10), (True, 10), ("0.1", 10), (0.1, True), (0.1, 2.5), (0.0, 1)):
         with pytest.raises(ParameterError, match=r"rate|steps"):
             engine_poisson(GaussianPair(1.0), rate, steps, 1e-5)

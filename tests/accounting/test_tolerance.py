@@ -55,14 +55,14 @@ def test_a_wide_bracket_is_an_answer(mutate, swapped):
         (Scheme(GaussianNoise(2.0), FixedSize(2, 50, 3), Relation.REPLACE_ONE), 1e-4),
     ],
 )
-def test_analyses_that_are_not_tight_say_so(scheme, delta):
+def test_loose_analyses_are_marked_as_not_tight(scheme, delta):
     guarantee = price(scheme, delta)
     assert guarantee.epsilon.relative_width > 0.05
     assert (guarantee.tolerance, guarantee.meets_tolerance, guarantee.exact) == (1e-3, False, False)
     assert price(scheme, delta, tolerance=0.9).meets_tolerance
 
 
-def test_what_meets_its_tolerance_does_not_at_a_smaller_one():
+def test_a_met_tolerance_is_not_met_at_a_smaller_one():
     scheme = Scheme(GaussianNoise(1.0), CheckIn(10, 3), Relation.ADD_REMOVE)
     coarse = price(scheme, 1e-5, tolerance=0.05)
     assert coarse.meets_tolerance

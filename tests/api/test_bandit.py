@@ -88,7 +88,7 @@ def test_contexts_are_simulated_as_by_the_parts():
     assert run == tn.bandit(SIMULATED, contexts=CONTEXTS, candidates=net)
 
 
-def test_rewards_of_clients_decide_what_is_learned():
+def test_learned_parameters_follow_the_rewards():
     given = clients_and_rewards()
     run = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
     assert run.regret[:, -1].max() < 0.5 * run.uniform.min()

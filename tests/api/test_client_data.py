@@ -174,7 +174,7 @@ def test_tokens_stay_whole_numbers_beside_any_label():
         ((AGE, ILL), {"test": None}, "test = None: expected a share of the clients, a column or a"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(source, keys, line):
+def test_unreadable_data_is_refused_in_one_line(source, keys, line):
     keys = {"classes": 2, "test": 0.5, **keys}
     line = line.replace(
         "labels = ", "label = 'labels': expected whole numbers from 0 to 1, but not"
@@ -215,7 +215,7 @@ def test_a_plan_trains_on_data_given_beside_it(tmp_path):
         tn.train(resume=tmp_path / "run", data=other)
 
 
-def test_a_plan_that_names_data_takes_none_beside_it():
+def test_a_plan_with_data_refuses_a_data_argument():
     data = tn.client_data(signs(), classes=2, test=0.2)
     with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected none where data"):
         tn.train({**PLAN, "data": {"name": "digits"}}, data=data)

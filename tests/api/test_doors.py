@@ -145,7 +145,7 @@ def test_a_blank_line_is_a_row_without_values_but_for_the_end(tmp_path, text, ro
         tn.client_data(path, inputs="town", vocabulary="ab", length=2, test=0.5)
 
 
-def test_a_csv_files_words_for_nothing_are_words(tmp_path):
+def test_missing_value_words_in_a_csv_stay_text(tmp_path):
     path = written_csv(tmp_path, {"town": ["NA", "null"] * 50, "x": [1, 2] * 50})
     assert shares(path, ["NA", "null"]) == [0.5, 0.5]
     keys = {"inputs": "x", "label": "town", "classes": ["NA", "null"], "test": 0.5}
@@ -262,7 +262,7 @@ def sources(values):
 
 @pytest.mark.filterwarnings("ignore:.*sparse.*|.*Sparse.*")
 @pytest.mark.parametrize("name", ODD)
-def test_what_no_column_can_hold_is_one_line(name):
+def test_unsupported_column_types_are_refused_in_one_line(name):
     values = ODD[name]
     keys = {"client": "c", "inputs": "x", "label": "y", "classes": 2, "test": 0.5}
     shape = {"classes": 2, "test": (np.ones((2, 1)), [0, 1])}

@@ -232,7 +232,7 @@ def test_missing_numbers_count_as_a_public_one():
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
-def test_what_is_no_column_of_values_is_refused(values, categories, said):
+def test_an_invalid_column_of_values_is_refused(values, categories, said):
     with pytest.raises(ParameterError) as refused:
         estimate_frequencies(values, categories=categories, **LOCAL)
     assert said in str(refused.value)
@@ -253,7 +253,7 @@ def test_what_is_no_column_of_values_is_refused(values, categories, said):
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
-def test_what_is_no_column_of_numbers_is_refused(values, columns, said):
+def test_an_invalid_column_of_numbers_is_refused(values, columns, said):
     with pytest.raises(ParameterError) as refused:
         estimate_mean(values, columns=columns, epsilon=1, trust="local", **BALL)
     assert said in str(refused.value)
@@ -268,7 +268,7 @@ def test_what_is_no_column_of_numbers_is_refused(values, columns, said):
         ({"trust": "local", "bits": 0}, "bits = 0"),
     ],
 )
-def test_who_is_trusted_decides_what_must_be_said(asked, said):
+def test_required_arguments_follow_the_trust_model(asked, said):
     with pytest.raises(ParameterError) as refused:
         estimate_frequencies([0, 1], categories=2, epsilon=1, **asked)
     assert str(refused.value).startswith(said)

@@ -33,7 +33,7 @@ def test_the_names():
         tn.Founding  # noqa: B018
 
 
-def test_importing_it_loads_nothing_that_is_not_used():
+def test_import_turnout_loads_no_unused_package():
     script = "import sys; import turnout; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
@@ -47,7 +47,7 @@ def test_importing_it_loads_nothing_that_is_not_used():
     assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
 
 
-def test_words_of_enumerations_are_members():
+def test_enumeration_arguments_accept_their_words():
     assert SCHEME.relation.value == "add-remove"
     with pytest.raises(tn.ParameterError, match="relation = 'swap': expected"):
         tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(5), relation="swap")
@@ -85,7 +85,7 @@ def test_a_picture_without_its_extra_is_refused_by_the_extras_name(verb, monkeyp
         answer.plot()
 
 
-def test_an_explanation_belongs_to_the_price_that_it_explains():
+def test_an_explanation_keeps_its_price():
     price = tn.price(SCHEME, delta=1e-6)
     explained = tn.explain(price)
     assert (price.explanation, explained.epsilon) == (None, price.epsilon)
@@ -100,7 +100,7 @@ def test_an_explanation_belongs_to_the_price_that_it_explains():
         tn.explain(SCHEME)
 
 
-def test_a_calibrated_price_is_that_of_its_scheme():
+def test_a_calibration_has_the_price_of_its_scheme():
     found = tn.calibrate(SCHEME, epsilon=1, delta=1e-6)
     assert found == tn.calibrate(SCHEME.participation, epsilon=1, delta=1e-6, relation="add-remove")
     assert found.value == found.noise_multiplier == found.scheme.randomizer.noise_multiplier
@@ -120,7 +120,7 @@ def test_a_calibrated_price_is_that_of_its_scheme():
         ({"scheme": tn.CheckIn(5)}, "relation = None: expected one of"),
     ],
 )
-def test_what_cannot_be_solved_is_refused(given, line):
+def test_impossible_calibrations_are_refused(given, line):
     given = {"scheme": SCHEME, "epsilon": 1.0, "delta": 1e-6, **given}
     with pytest.raises(tn.ParameterError) as refusal:
         tn.calibrate(given.pop("scheme"), **given)
@@ -152,7 +152,7 @@ def test_noise_of_another_randomizer_has_its_own_name():
         (SHUFFLED, {"delta": 0.0}, "delta = 0.0: expected a number strictly between"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(scheme, given, line):
+def test_invalid_comparisons_are_refused(scheme, given, line):
     with pytest.raises(tn.ParameterError) as refusal:
         tn.compare(scheme, **{"delta": 1e-6, **given})
     assert str(refusal.value).startswith(line)

@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_comparison():
 
 @pytest.mark.parametrize("randomizer", [ANY, ONE, tn.KaryResponse(0.4)])
 @pytest.mark.parametrize("sampled", [None, 5000])
-def test_no_bound_is_below_what_is_attained(randomizer, sampled):
+def test_no_bound_is_below_an_attained_epsilon(randomizer, sampled):
     scheme = tn.shuffled(randomizer, clients=20_000, rounds=2, sampled=sampled)
     tightest, said = epsilon(scheme, None), []
     assert tightest == epsilon(scheme, "tightest")
@@ -70,14 +70,14 @@ def test_a_number_is_the_comparisons():
         ),
     ],
 )
-def test_what_a_bound_does_not_cover_is_refused(scheme, method, reason):
+def test_schemes_outside_a_bounds_range_are_refused(scheme, method, reason):
     with pytest.raises(tn.UnsupportedError, match=reason):
         epsilon(scheme, method)
 
 
 @pytest.mark.parametrize("method", [*METHODS, None])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 0.0, -1.0, 1.5, None, "x"])
-def test_no_method_takes_a_delta_or_a_tolerance_that_is_none(method, wrong):
+def test_methods_refuse_invalid_delta_and_tolerance(method, wrong):
     messages = tn.shuffled(tn.PureRandomizer(1.0), clients=100_000)
     with pytest.raises(tn.ParameterError, match="delta = "):
         tn.price(messages, delta=wrong, method=method)

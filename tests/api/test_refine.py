@@ -57,7 +57,7 @@ def test_every_level_estimates_the_shares_and_a_larger_epsilon_errs_less():
     assert not covers(tn.Refinement(found.release, (wrong,)).at())
 
 
-def test_record_is_what_the_command_decode_prints(tmp_path):
+def test_record_equals_the_json_of_decode(tmp_path):
     found = refined().write(tmp_path / "out")
     printed = json.loads(run("decode", tmp_path / "out", "--key", tmp_path / "out/key-4", "--json"))
     assert printed == found.at(4).to_dict() == json.loads(found.at(4).to_json())
@@ -129,7 +129,7 @@ def test_frequencies_from_few_random_bits_are_those_of_the_command(tmp_path):
         ({"column": "town"}, tn.ParameterError, "no columns with names"),
     ],
 )
-def test_what_cannot_be_released_is_refused(given, kind, match):
+def test_invalid_refinements_are_refused(given, kind, match):
     with pytest.raises(kind, match=match):
         refined(**given)
 

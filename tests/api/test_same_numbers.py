@@ -155,7 +155,7 @@ def printed(line: str) -> dict:
 
 
 @pytest.mark.parametrize("line", QUESTIONS)
-def test_python_says_what_the_command_prints(line):
+def test_functions_and_commands_give_the_same_numbers(line):
     said, answer = printed(line), QUESTIONS[line]()
     mine = json.loads(answer.to_json())
     assert said.pop("seconds") > 0

@@ -67,7 +67,7 @@ def test_a_folder_gets_the_report_that_the_result_has(run, tmp_path):
         train(TABLES, out)
 
 
-def test_a_run_says_what_it_is(run):
+def test_a_run_has_a_readable_repr(run):
     assert run.folder is None
     assert run.guarantee.epsilon.upper == run.to_dict()["epsilon"]
     assert run.parameters.shape == (650,)
@@ -80,7 +80,7 @@ def test_a_run_says_what_it_is(run):
     assert json.loads(run.to_json()) == run.to_dict()
 
 
-def test_a_run_without_a_folder_leaves_nothing_to_go_on_with(monkeypatch):
+def test_a_run_without_a_folder_cannot_be_resumed(monkeypatch):
     seen = []
 
     def stopped(self, checkpoint, what, folder, watcher):
@@ -111,7 +111,7 @@ def test_a_run_without_a_folder_leaves_nothing_to_go_on_with(monkeypatch):
         ({"plan": "."}, StorageError, "cannot be read"),
     ],
 )
-def test_what_is_no_plan_is_refused(given, error, said):
+def test_an_invalid_plan_is_refused(given, error, said):
     with pytest.raises(error) as refused:
         train(**given)
     assert said in str(refused.value)
@@ -123,7 +123,7 @@ def test_a_plan_as_text_is_the_plan(name):
     assert Plan.from_toml(plan.to_toml()) == plan
 
 
-def test_any_words_survive_as_text():
+def test_any_string_survives_toml():
     section = {"law": "availability", "window": 3, "trace": 'a"b\\c\tå😀.csv'}
     plan = Plan.from_mapping({**TABLES, "participation": section})
     assert Plan.from_toml(plan.to_toml()) == plan
@@ -132,7 +132,7 @@ def test_any_words_survive_as_text():
 @pytest.mark.parametrize(
     "law", [CheckIn(10, 3, 0.5), PoissonSampling(0.1, 30), FixedSize(500, 2_000, 30)], ids=str
 )
-def test_who_comes_is_what_the_law_expects(law):
+def test_simulated_check_ins_match_their_expectation(law):
     found = simulate(law, clients=2_000, seed=4)
     assert found.check_ins.shape == found.expected_check_ins.shape == (30,)
     # Independent clients: a step's variance is below its mean, and so is the whole run's.
@@ -167,7 +167,7 @@ def algorithm() -> FedSGD:
     return FedSGD(task, build_optimizer_of(plan.optimizer, 10), plan.privacy.clip_norm)
 
 
-def test_with_an_algorithm_it_learns_what_the_plan_learns(run):
+def test_an_algorithm_object_learns_as_its_plan_does(run):
     scheme = Scheme(GaussianNoise(2.0), CheckIn(5, 2), "add-remove")
     found = simulate(scheme, algorithm=algorithm(), seed=1, evaluate_every=1)
     assert found.clients == 200
@@ -204,7 +204,7 @@ def test_ctrl_c_ends_a_simulation_with_an_error(monkeypatch):
         ({"algorithm": True}, "a Scheme, with what protects a contribution"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(given, said):
+def test_invalid_simulations_are_refused(given, said):
     if "algorithm" in given:
         given = {**given, "algorithm": algorithm()}
     with pytest.raises(ParameterError) as refused:

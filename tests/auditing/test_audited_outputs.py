@@ -31,7 +31,7 @@ RANDOMIZERS = [
 
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda r: type(r).__name__)
-def test_a_randomizer_gives_away_nearly_what_it_states_and_no_more(randomizer):
+def test_a_randomizer_nearly_attains_its_stated_epsilon(randomizer):
     found = tn.audit(randomizer, trials=40_000)
     assert found.consistent
     assert found.epsilon_lower > 0.9 * randomizer.epsilon0
@@ -90,7 +90,7 @@ def test_an_estimator_is_audited_on_two_worlds():
         tn.audit(estimated(1.0), worlds=worlds, delta=0.0)
 
 
-def test_what_cannot_be_audited_is_refused():
+def test_invalid_audits_are_refused():
     with pytest.raises(tn.ParameterError, match="of = 3: expected a scheme"):
         tn.audit(3)
     scheme = tn.Scheme(tn.LaplaceNoise(1.0), tn.EveryStep(1), "add-remove")
@@ -109,7 +109,7 @@ def one_run(scheme, upper, canaries=800):
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
-def test_one_run_finds_a_share_of_what_is_true_and_no_more(relation):
+def test_one_run_finds_a_part_of_the_true_epsilon(relation):
     noise = 0.4 if relation == "add-remove" else 0.8
     scheme = tn.Scheme(tn.GaussianNoise(noise), tn.CheckIn(3, 4), relation)
     found = one_run(scheme, 3.0)
@@ -118,13 +118,13 @@ def test_one_run_finds_a_share_of_what_is_true_and_no_more(relation):
     assert not one_run(scheme, 0.5).consistent
 
 
-def test_one_run_of_a_law_whose_clients_differ_is_refused():
+def test_one_run_with_unequal_clients_is_refused():
     scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.SlidingWindow(3, 9), "add-remove")
     with pytest.raises(tn.UnsupportedError, match="clients alike"):
         one_run(scheme, 1.0)
 
 
-def test_canaries_move_coordinates_that_nobody_else_moves():
+def test_canaries_use_coordinates_of_their_own():
     inside = np.array([True, False, True])
     algorithm = Canaries(inside, 0.0, 0.5)
     total = algorithm.clipped_sum(np.zeros(0), np.array([0, 1, 2])).total
@@ -149,7 +149,7 @@ def test_one_run_without_noise_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [SeededCode, LInfRandomizer])
-def test_messages_of_many_values_are_told_apart_by_what_they_stand_for(kind, mutate):
+def test_messages_of_many_values_are_scored_by_their_likelihood(kind, mutate):
     honest = tn.audit(kind(650, 4.0), trials=2000)
     assert honest.consistent
     assert honest.epsilon_lower > 0.3
@@ -181,6 +181,6 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove")
         (SCHEME, {"delta": 1e-4, "deployed": "no"}, "deployed"),
     ],
 )
-def test_what_would_be_ignored_is_refused(of, options, words):
+def test_ignored_options_are_refused(of, options, words):
     with pytest.raises(ParameterError, match=words):
         tn.audit(of, **options)

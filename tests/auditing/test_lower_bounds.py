@@ -30,7 +30,7 @@ JAX_PRIVACY = [
 
 
 @pytest.mark.parametrize("case", JAX_PRIVACY)
-def test_guesses_are_worth_what_jax_privacy_says(case):
+def test_guesses_agree_with_jax_privacy(case):
     m, r, v, delta, error, plain, gaussian = case
     assert epsilon_by_guesses(m, r, v, delta, error) == pytest.approx(plain, abs=2e-6)
     mu = gaussian_mu_by_guesses(m, r, v, error)
@@ -38,7 +38,7 @@ def test_guesses_are_worth_what_jax_privacy_says(case):
     assert found == pytest.approx(gaussian, abs=2e-6)
 
 
-def test_a_bound_by_guesses_is_refused_itself_and_nothing_above_it_is():
+def test_a_guess_bound_is_the_largest_epsilon_rejected():
     found = epsilon_by_guesses(1000, 200, 180, 1e-5, 0.01)
     assert p_value(1000, 200, 180, found, 1e-5) <= 0.01
     assert p_value(1000, 200, 180, found + 1e-6, 1e-5) > 0.01
@@ -58,7 +58,7 @@ def test_rates_are_those_of_clopper_and_pearson():
         assert float(high) == expected
 
 
-def test_a_bound_by_counts_is_too_large_as_seldom_as_is_said():
+def test_a_count_bound_fails_with_at_most_its_probability():
     """The exact chance that a bound exceeds the truth, at the worst (ε, δ)-DP event."""
     trials, delta, epsilon, error = 200, 0.01, 1.0, 0.05
     counts = np.arange(trials + 1)
@@ -74,7 +74,7 @@ def test_a_bound_by_counts_is_too_large_as_seldom_as_is_said():
     assert float(chance[naive > epsilon].sum()) > error
 
 
-def test_a_gaussian_bound_is_too_large_as_seldom_as_is_said():
+def test_a_gaussian_bound_fails_with_at_most_its_probability():
     trials, mu, error = 200, 1.0, 0.05
     counts = np.arange(trials + 1)
     bounds = gaussian_mu_by_counts(counts[:, None], counts[None, :], trials, error)
@@ -106,7 +106,7 @@ def test_thresholds_hold_ties(above):
     assert event.count(np.array([0.0, 1.0, 2.0, 3.0])) == 2
 
 
-def test_half_the_canaries_guessed_by_chance_show_nothing():
+def test_guesses_at_chance_level_give_epsilon_zero():
     generator = np.random.default_rng(0)
     inside = generator.random(2000) < 0.5
     by_chance = bounds_by_guesses(generator.normal(size=2000), inside, 1e-6, 0.001)

@@ -51,7 +51,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize(("draw", "law"), LAWS)
-def test_a_ratio_is_the_mean_over_the_law_of_the_sampler(draw, law):
+def test_a_ratio_is_the_mean_over_the_sampler(draw, law):
     """Against the sampler's own law, enumerated."""
     a = np.random.default_rng(2).normal(0.0, 2.0, (law.steps, 6))
     expected = np.zeros(6)
@@ -77,7 +77,7 @@ def test_one_release_has_the_gaussians_scores():
 
 
 @pytest.mark.parametrize("release", ["aggregated", "one-client"])
-def test_a_crowd_that_is_known_changes_nothing_of_a_sum(release):
+def test_known_other_clients_do_not_change_a_sums_audit(release):
     scheme = tn.Scheme(tn.GaussianNoise(0.5), tn.EveryStep(3), "zero-out", release)
     alone, among = (ReleaseGame(scheme, right_mechanism(scheme), n) for n in (0, 1))
     streams = SimulationStreams(0)
@@ -101,13 +101,13 @@ SCHEMES = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_right_is_consistent_and_something_is_found(scheme):
+def test_correct_mechanisms_pass_with_a_positive_lower_bound(scheme):
     found = audited(scheme, 2000)
     assert found.consistent
     assert found.epsilon_lower > 0.01 * found.stated.epsilon.upper
 
 
-def test_a_price_that_rests_on_others_is_not_played_alone():
+def test_a_bound_that_needs_others_is_not_audited_alone():
     averaged = tn.Scheme(
         tn.GaussianNoise(1.0), tn.CheckIn(5), "replace-one", "averaged", population=100
     )
@@ -125,7 +125,7 @@ def test_a_fault_is_found(fault):
 
 
 @pytest.mark.parametrize("seed", range(1, 3))
-def test_without_a_fault_none_is_found(seed):
+def test_a_correct_mechanism_has_no_violation(seed):
     assert audited(SCHEME, TRIALS, seed=seed).consistent
 
 

@@ -57,7 +57,7 @@ def counted(sums):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.word)
-def test_sums_have_one_exact_law_pull_by_pull_and_at_once(mechanism):
+def test_sums_have_the_same_distribution_by_pull_and_by_batch(mechanism):
     expected, streams = law(mechanism), SimulationStreams(1)
 
     def agrees(counts):
@@ -97,7 +97,7 @@ def test_local_bits_attain_their_epsilon():
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
-def test_shuffled_bits_meet_epsilon_by_the_exact_law_at_the_pulls_of_their_action(epsilon):
+def test_shuffled_bits_meet_epsilon_at_the_pulls_of_their_action(epsilon):
     before = 0.0
     for pulls in (1, 7, 30, 100, 400):
         level = local_epsilon(epsilon, 1e-6, pulls)
@@ -117,7 +117,7 @@ def test_the_run_costs_what_its_costliest_batch_does():
     assert 0.9 < one.lower <= one.upper <= 1.0
 
 
-def test_the_whole_batch_hides_nobody_whose_action_shows():
+def test_a_visible_action_is_not_hidden_by_the_whole_batch():
     """Algorithm 6.4.1's ε₀ from n_i = 10,000 pulls, of which each of two actions has half."""
     assert price(shuffled(KaryResponse(5.461, 2), 5000), 1e-6).epsilon.lower > 1.5
     claimed = local_epsilon(1.0, 1e-6, 400)

@@ -45,7 +45,7 @@ def test_policies_are_better_than_uniform_play_and_private_ones_cost_little():
 
 
 @pytest.mark.parametrize("model", ["central", "local", "shuffled"])
-def test_private_linucb_is_priced_by_what_it_releases(model):
+def test_private_linucb_is_priced_by_its_releases(model):
     batch = 100 if model == "shuffled" else 500
     policy = PrivateLinUCB(model, 1.0, 1e-6, batch)
     bounds = policy.epsilon(HORIZON, 2)

@@ -25,7 +25,7 @@ from turnout.testing.frequencies import assert_mean, assert_rejects
 ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]])
 
 
-def test_environments_are_what_they_say():
+def test_environments_match_their_description():
     drawn = sphere_environment(7, 3, np.random.default_rng(1))
     assert np.allclose(np.linalg.norm(drawn.actions, axis=1), 1)
     assert drawn.gaps[drawn.best] == 0

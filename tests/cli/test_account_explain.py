@@ -61,14 +61,14 @@ def test_the_picture_is_written_beside_the_answer(capsys, tmp_path):
         ("--explain --picture a.jpg", "--picture = 'a.jpg': expected a file that ends in .svg"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(capsys, flags, line):
+def test_unsupported_explanations_are_refused_in_one_line(capsys, flags, line):
     code, out, err = run(capsys, *flags.split())
     assert (code, out) == (2, "")
     assert err.startswith(f"turnout: {line}")
     assert err.count("\n") == 1
 
 
-def test_a_picture_that_cannot_be_kept_ends_with_the_code_of_storage(capsys, tmp_path):
+def test_an_unwritable_picture_exits_with_the_storage_code(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     code, out, err = run(capsys, "--explain", "--picture", str(tmp_path / "file" / "a.png"))
     assert (code, out) == (4, "")

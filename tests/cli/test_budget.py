@@ -107,7 +107,7 @@ def test_answers_about_the_same_people_add_up(tmp_path):
 
 
 @pytest.mark.parametrize("decided", ["plan", "releases"])
-def test_as_many_fit_as_are_said_to_and_no_more(tmp_path, decided):
+def test_exactly_the_reported_number_of_charges_fits(tmp_path, decided):
     file = opened(tmp_path / "spent.json", decided, "--epsilon", 2)
     fits = record("charge", file, *GAUSSIAN)["fits"]
     assert fits > 1
@@ -121,14 +121,14 @@ def test_as_many_fit_as_are_said_to_and_no_more(tmp_path, decided):
     assert record("show", file)["epsilon"] == last["epsilon"]
 
 
-def test_all_of_several_charges_or_none(tmp_path):
+def test_several_charges_are_atomic(tmp_path):
     file = opened(tmp_path / "spent.json", "releases", "--epsilon", 2)
     with pytest.raises(BudgetExceededError):
         run("charge", file, *GAUSSIAN, "--times", 500)
     assert record("show", file)["charged"] == []
 
 
-def test_what_releases_may_decide_costs_more(tmp_path):
+def test_adaptive_charges_cost_more(tmp_path):
     names = {"plan": ("plan", 2), "filter": ("releases", 2), "odometer": ("releases", None)}
     spent = {}
     for name, (decided, epsilon) in names.items():
@@ -150,7 +150,7 @@ def test_no_charge_is_lost_where_several_charge_at_once(tmp_path):
     assert sum(times for _, times in read_account(file).entries) == 8
 
 
-def test_a_plan_says_what_its_rest_may_do():
+def test_a_plan_reports_its_remaining_charges():
     asked = ["left", "--scheme", "none", "--steps", 10, "--noise-multiplier", 8, *PROMISE]
     found = record(*asked, "--done", 4, "--epsilon", 1.5)
     for steps, name in ((4, "epsilon"), (10, "epsilon_of_plan")):
@@ -178,7 +178,7 @@ def test_a_plan_says_what_its_rest_may_do():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, words, kind, match):
+def test_invalid_arguments_are_refused(tmp_path, monkeypatch, words, kind, match):
     monkeypatch.chdir(tmp_path)
     opened(tmp_path / "open.json", "releases", "--epsilon", 2)
     data = json.loads((tmp_path / "open.json").read_text())

@@ -48,7 +48,7 @@ def test_a_delta_is_solved_for_and_shown_as_the_delta(calibrate):
     assert answer["epsilon"] <= 3
 
 
-def test_a_limit_that_meets_the_target_is_said_to_be_one(calibrate):
+def test_a_result_at_its_limit_is_marked(calibrate):
     flags = f"--scheme check-in --window 100 --noise-multiplier 3 --epsilon 2 {PROMISE}"
     code, out, _ = calibrate(f"{flags} --solve-for probability")
     assert code == 0

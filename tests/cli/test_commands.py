@@ -73,7 +73,7 @@ def test_a_mistake_of_ours_is_not_dressed_up(monkeypatch):
         main([])
 
 
-def test_every_option_says_what_it_is():
+def test_every_option_has_a_description():
     context = click.Context(turnout)
     assert tuple(turnout.list_commands(context)) == tuple(COMMANDS)
     for name in COMMANDS:

@@ -62,7 +62,7 @@ def test_json_and_table_name_the_randomizer(run, pair, name):
         assert value[-20:] in words.replace(" ", "") or f"{key.replace('_', ' ')} {value}" in words
 
 
-def test_gaussian_noise_is_what_is_meant_by_default(run):
+def test_gaussian_noise_is_the_default(run):
     named = json.loads(run("account", "--randomizer gaussian --noise-multiplier 1 --json")[1])
     plain = json.loads(run("account", "--noise-multiplier 1 --json")[1])
     assert {**plain, "seconds": 0} == {**named, "seconds": 0}
@@ -87,7 +87,7 @@ def test_the_randomizers_own_noise_is_solved_for(run, flags, parameter):
         assert 0.97 < answer["epsilon"] <= 1
 
 
-def test_the_answer_of_a_calibration_is_worth_its_target(run):
+def test_a_calibrated_value_meets_its_target(run):
     out = run("calibrate", "--randomizer laplace --epsilon 0.4 --json")[1]
     scale = json.loads(out)["value"]
     answer = json.loads(run("account", f"--randomizer laplace --scale {scale} --json")[1])
@@ -97,7 +97,7 @@ def test_the_answer_of_a_calibration_is_worth_its_target(run):
     assert f"scale {scale}, the smallest certified to meet ε ≤ 0.4" in words
 
 
-def test_what_a_table_means_for_a_person(run):
+def test_the_table_explains_the_risk_of_one_person(run):
     code, out, err = run("account", "--randomizer table --pair-file {pair} --explain")
     assert (code, err) == (0, "")
     assert "membership inference" in out

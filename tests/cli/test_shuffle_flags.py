@@ -25,7 +25,7 @@ def run(capsys):
     return run
 
 
-def test_json_says_everything_that_the_number_rests_on(run):
+def test_json_lists_all_assumptions(run):
     code, out, err = run("account", f"{SHUFFLE} --epsilon0 1 --json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
@@ -45,7 +45,7 @@ def test_json_says_everything_that_the_number_rests_on(run):
     assert "hint" not in answer
 
 
-def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
+def test_the_table_has_both_bounds_and_the_local_epsilon(run):
     code, out, err = run("account", f"{SHUFFLE} --epsilon0 0.1 --rounds 3")
     assert (code, err) == (0, "")
     words = " ".join(out.split())
@@ -76,7 +76,7 @@ def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
         ("--epsilon0 1 --randomizer sampled-bit-response", {"epsilon": 1.0, "delta": 0.0}),
     ],
 )
-def test_what_is_left_without_the_shuffler_is_the_randomizers_own(run, flags, without):
+def test_without_the_shuffler_the_local_epsilon_remains(run, flags, without):
     code, out, err = run("account", f"{SHUFFLE} {flags} --json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
@@ -138,7 +138,7 @@ def test_averaged_check_ins_point_to_the_number_of_clients(run):
     assert known["epsilon"] <= alone["epsilon"]
 
 
-def test_a_response_under_a_coordinator_is_priced_as_any_pure_randomizer(run):
+def test_a_response_under_central_trust_is_a_pure_randomizer(run):
     law = "--scheme poisson --rate 0.1 --steps 3 --delta 1e-6 --relation add-remove --epsilon0 1"
     pure = json.loads(run("account", f"{law} --randomizer pure --json")[1])
     for name in ("non-adaptive", "kary-response", "hadamard-response", "sampled-bit-response"):
@@ -178,7 +178,7 @@ def test_the_fewest_clients_are_solved_for(run):
     assert f"clients {fewest:,}, the smallest certified to meet ε ≤ 0.3" in words
 
 
-def test_what_shuffling_means_for_a_person(run, tmp_path):
+def test_the_answer_explains_shuffling_for_one_person(run, tmp_path):
     picture = tmp_path / "shuffled.svg"
     flags = f"{SHUFFLE} --epsilon0 2 --explain --prior 0.1"
     code, out, err = run("account", f"{flags} --picture {picture}")
@@ -239,21 +239,21 @@ def test_a_whole_number_is_written_as_one_likes(run, written):
     assert json.loads(out)["scheme"]["clients"] == 5000
 
 
-def test_what_is_not_known_from_below_is_said(run):
+def test_a_missing_lower_bound_is_reported(run):
     rounds = f"{SHUFFLE} --epsilon0 1 --rounds 1000000000"
     words = " ".join(run("account", rounds)[1].split())
     lower = json.loads(run("account", f"{rounds} --json")[1])["epsilon_lower"]
     assert ("ε lower bound 0: no lower bound is known" in words) is (lower == 0)
 
 
-def test_a_single_client_is_hidden_by_nobody(run):
+def test_a_single_client_gets_no_amplification(run):
     code, out, _ = run("account", "--scheme shuffle --epsilon0 1 --clients 1 --delta 1e-6")
     assert code == 0
     assert "the client is the only one: nobody hides it" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("command", ["account", "calibrate"])
-def test_help_has_the_options_by_what_they_are_about(run, command):
+def test_help_groups_options_by_topic(run, command):
     _, out, _ = run(command, "--help")
     headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
     about = ["Who takes part when:", "What protects one contribution:", "Privacy target:"]

@@ -69,7 +69,7 @@ def test_a_command_names_its_missing_extra(package, name, extras, arguments):
     assert code == 2
 
 
-def test_a_picture_names_its_missing_extra_before_anything_is_computed():
+def test_a_picture_without_its_extra_is_refused_at_once():
     arguments = ("account", *SCHEME, "--explain", "--picture", "x.svg")
     code, said, error = without(("matplotlib",), COMMAND, *arguments)
     assert (code, said) == (2, "")
@@ -121,7 +121,7 @@ def test_an_integration_names_its_missing_extra(module, package, name, extra):
     assert (code, error.splitlines()[-1]) == (1, expected)
 
 
-def test_what_an_integration_lacks_besides_is_said_as_it_is():
+def test_other_missing_packages_of_an_integration_are_named():
     lost = ModuleNotFoundError("No module named 'filelock'", name="filelock")
     assert unavailable(lost, "turnout.integrations.ray", "ray") is lost
 
@@ -186,7 +186,7 @@ for module in walk_packages(turnout.__path__, "turnout."):
 """
 
 
-def test_every_module_is_imported_where_nothing_is_posix():
+def test_every_module_is_importable_without_posix():
     theirs = (
         "anyio, apsw, click, dp_accounting.pld, hypothesis, opacus, psycopg, pytest, ray, "
         "sklearn, tempfile, torch, uvicorn"

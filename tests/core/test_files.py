@@ -43,7 +43,7 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_failure_leaves_the_old_contents_and_nothing_else(tmp_path, monkeypatch, broken):
+def test_a_failed_write_keeps_the_old_contents(tmp_path, monkeypatch, broken):
     def fails(*arguments):
         raise OSError(28, "No space left on device")
 

@@ -38,7 +38,7 @@ def test_a_threshold_is_found_to_the_last_digit_and_then_the_search_stops():
     assert found.failing < found.middle <= found.holding
 
 
-def test_the_ends_that_were_given_are_not_asked_for_again():
+def test_the_given_ends_are_not_evaluated_again():
     def holds(x):
         assert x not in (0.0, 8.0)
         return False
@@ -62,6 +62,6 @@ def test_a_bracket_grows_until_it_holds(threshold, bracket):
     assert grown(lambda x: x >= threshold, 1.0, 64.0) == bracket
 
 
-def test_a_bracket_that_never_holds_is_none():
+def test_a_condition_that_never_holds_gives_none():
     assert grown(lambda x: x >= 65.0, 1.0, 64.0) is None
     assert grown(lambda x: False, 1.0, 700.0) is None

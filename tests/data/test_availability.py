@@ -28,13 +28,13 @@ def test_the_phones_of_the_trace():
     assert (at_once.min(), at_once.max()) == (14, 97)
 
 
-def test_what_no_interval_covers_is_unknown():
+def test_times_outside_all_intervals_are_unavailable():
     matrix = datasets.parse_intervals(HEADER + "0,1,3,1\n2,0,1,0\n", "x")
     expected = [[np.nan, 1, 1], [np.nan, np.nan, np.nan], [0, np.nan, np.nan]]
     assert np.array_equal(matrix, np.array(expected), equal_nan=True)
 
 
-def test_a_trace_of_ones_own(tmp_path):
+def test_a_custom_trace_is_accepted(tmp_path):
     (tmp_path / "mine.csv").write_text(HEADER + "0,0,4,1\n")
     assert datasets.trace_from(tmp_path / "mine.csv").tolist() == [[1, 1, 1, 1]]
     with pytest.raises(datasets.MissingFileError, match="write a CSV file with the header device"):

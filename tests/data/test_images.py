@@ -66,14 +66,14 @@ def test_unknown_name_is_refused():
         datasets.load_images("nist")
 
 
-def test_missing_file_says_how_to_get_it(empty_machine):
+def test_a_missing_file_error_names_the_download(empty_machine):
     advice = "put it below a folder named by TURNOUT_DATA"
     with pytest.raises(datasets.MissingFileError, match=advice) as error:
         datasets.mnist()
     assert "\n" not in str(error.value)
 
 
-def test_data_folder_comes_before_the_cache(empty_machine, monkeypatch):
+def test_the_data_folder_precedes_the_cache(empty_machine, monkeypatch):
     good, sha256 = packed(b"what was published")
     file = files.DataFile("set/file.gz", sha256)
     for folder, data in (("named", good), ("cache/turnout", b"never read")):
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_refused(empty_machine, stored, complaint):
         files.contents(file)
 
 
-def test_a_download_tries_each_mirror_and_is_kept(empty_machine, monkeypatch):
+def test_a_download_tries_each_mirror_and_is_cached(empty_machine, monkeypatch):
     monkeypatch.setenv("TURNOUT_OFFLINE", "0")
     good, sha256 = packed(b"what was published")
     file = files.DataFile("set/file.gz", sha256, ("https://one/", "https://two/"))
@@ -128,7 +128,7 @@ def test_a_download_tries_each_mirror_and_is_kept(empty_machine, monkeypatch):
     assert [path.name for path in (files.cache_folder() / "set").iterdir()] == ["file.gz"]
 
 
-def test_a_wrong_download_is_refused_and_not_kept(empty_machine, monkeypatch):
+def test_a_wrong_download_is_refused_and_deleted(empty_machine, monkeypatch):
     monkeypatch.setenv("TURNOUT_OFFLINE", "")
     file = files.DataFile("set/file.gz", packed(b"published")[1], ("https://one/",))
     with pytest.raises(StorageError, match="https://one/ is not the published"):

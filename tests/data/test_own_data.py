@@ -112,7 +112,7 @@ def test_a_test_set_may_be_a_file_of_its_own(tmp_path, cache):
     np.testing.assert_allclose(data.test.inputs, [[0.6, 0, 1], [0.4, 1, 0]], rtol=1e-6)
 
 
-def test_a_layout_is_made_once_and_says_its_size(tmp_path, cache):
+def test_a_layout_is_written_once_with_its_size(tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     said: list[str] = []
     first = own_data(own_section("visits.parquet"), tmp_path, say=said.append)
@@ -147,7 +147,7 @@ def test_only_the_owner_reads_a_layout_and_a_damaged_one_is_made_anew(tmp_path, 
     assert len(own_data(own_section("visits.parquet"), tmp_path).train) == 5
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path, cache):
+def test_a_failure_leaves_no_files(tmp_path, cache):
     wrong = {**VISITS, "age": [60.0, 40.0, 50.0, None, 61.0, 70.0, None]}
     write_parquet(tmp_path / "visits.parquet", wrong)
     with pytest.raises(ParameterError, match="inputs = 'age': expected a value in every row"):
@@ -155,7 +155,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, cache):
     assert not [path for path in (cache / "turnout" / "layouts").iterdir() if path.is_dir()]
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path, cache, monkeypatch):
+def test_a_full_disk_is_one_error_line_and_leaves_no_files(tmp_path, cache, monkeypatch):
     write_parquet(tmp_path / "visits.parquet", VISITS)
 
     def full(*_):

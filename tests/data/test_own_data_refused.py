@@ -107,7 +107,7 @@ def _named(keys):
     return {("name" if key == "path" else key): value for key, value in keys.items()}
 
 
-def test_a_csv_file_says_which_cell_is_no_number(tmp_path, cache):
+def test_an_invalid_csv_cell_is_named(tmp_path, cache):
     write_csv(tmp_path / "visits.csv", VISITS)
     line = refusal("visits.csv", tmp_path, categories=None)
     assert line.startswith("data = 'unit': expected numbers in column 'unit', not 'b' in row 0 (")
@@ -156,7 +156,7 @@ def test_truncated_files_of_a_folder_are_one_line(tmp_path, cache):
     assert str(part) in refusal("visits-npy", tmp_path, InputFileError)
 
 
-def test_a_dictionary_of_splits_says_how_to_name_one(tmp_path, cache):
+def test_an_unknown_split_is_refused_with_the_valid_names(tmp_path, cache):
     (tmp_path / "both").mkdir()
     (tmp_path / "both" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
     line = refusal("both", tmp_path)
@@ -223,7 +223,7 @@ OTHERS = {
 }
 
 
-def test_a_plan_of_ones_own_data_is_written_and_read_back():
+def test_a_plan_with_own_data_round_trips():
     plan = Plan.from_mapping({"data": {**KEYS, "path": "visits.parquet"}, **OTHERS})
     assert Plan.from_toml(plan.to_toml()) == plan
     assert plan.data.categories == {"unit": ("a", "b")}

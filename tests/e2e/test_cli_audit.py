@@ -51,7 +51,7 @@ def test_a_plan_is_audited_and_drawn(plan, tmp_path, capsys):
     assert (tmp_path / "out" / "audit.svg").read_text().startswith("<?xml")
 
 
-def test_the_table_says_the_verdict(plan, capsys):
+def test_the_table_prints_the_verdict(plan, capsys):
     assert run(plan, "--trials", "2000") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "verdict consistent: the ε lower bound found" in shown
@@ -67,7 +67,7 @@ def test_lower_bounds_are_printed_rounded_down(plan, capsys):
     assert "add-remove, client, central" in repr(found)
 
 
-def test_what_is_violated_ends_with_1(plan, capsys, monkeypatch):
+def test_a_violated_guarantee_exits_with_1(plan, capsys, monkeypatch):
     proved = turnout.api.audited.stated_by
 
     def too_small(guarantee):
@@ -97,6 +97,6 @@ def test_one_run_trains_beside_its_canaries(plan, capsys):
         (["--example", "digits", "--confidence", "1"], "confidence = 1"),
     ],
 )
-def test_what_is_refused_is_said(arguments, words, capsys):
+def test_refused_audits_name_the_reason(arguments, words, capsys):
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_column_of_names_becomes_a_table_a_picture_and_a_price(folder):
+def test_a_column_of_names_gives_table_picture_and_epsilon(folder):
     asked = (folder / "towns.csv", "--column", "town", "--labels", folder / "towns.txt")
     picture = folder / "towns.svg"
     shown = run(

@@ -28,7 +28,7 @@ TRACE = "device,slot_start,slot_end,available\n" + "\n".join(
     ],
     ids=lambda value: str(value).replace("\n", " ").replace('"', ""),
 )
-def test_every_law_and_release_trains(turnout, tmp_path, law, release, steps):
+def test_every_participation_and_release_trains(turnout, tmp_path, law, release, steps):
     (tmp_path / "trace.csv").write_text(TRACE)
     text = PLAN.replace(CHECK_IN, law).replace(
         "[optimizer]", f'[protocol]\nrelease = "{release}"\n[optimizer]'
@@ -47,7 +47,7 @@ def test_every_law_and_release_trains(turnout, tmp_path, law, release, steps):
         assert "all_present" in report["trace"]
 
 
-def test_a_trace_of_ones_own_goes_with_the_run(turnout, tmp_path):
+def test_a_custom_trace_is_copied_into_the_run(turnout, tmp_path):
     (tmp_path / "trace.csv").write_text(TRACE)
     law = 'law = "availability"\ntrace = "trace.csv"\nwindow = 4'
     (tmp_path / "plan.toml").write_text(PLAN.replace(CHECK_IN, law))

@@ -51,7 +51,7 @@ def test_account_prints_the_object_it_promises(turnout):
         "--scheme fixed-assignment --window 100 --epochs 4 --probability 0.5",
     ],
 )
-def test_every_scheme_has_an_answer_in_words(turnout, flags):
+def test_every_scheme_has_a_printed_answer(turnout, flags):
     promise = "--noise-multiplier 2 --delta 1e-6 --relation add-remove"
     done = turnout("account", *flags.split(), *promise.split())
     assert done.returncode == 0, done.stderr
@@ -101,7 +101,7 @@ def test_bad_flags_get_one_line(turnout, command, flags, line):
 
 
 @pytest.mark.parametrize("left_out", ["--delta", "--relation", "--noise-multiplier"])
-def test_what_has_no_default_must_be_said(turnout, left_out):
+def test_options_without_default_are_required(turnout, left_out):
     flags = {"--scheme": "none", "--delta": "1e-6", "--relation": "add-remove"}
     flags |= {"--noise-multiplier": "1"}
     del flags[left_out]

@@ -11,7 +11,7 @@ ANSWERS = "--scheme shuffle --epsilon0 1 --clients 100000"
 ROUNDS = "--scheme shuffle --clients 20000 --rounds 100"
 
 
-def test_what_n_shuffled_answers_have(turnout):
+def test_shuffled_answers_print_their_epsilon(turnout):
     done = turnout("account", *ANSWERS.split(), *PROMISE)
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
@@ -25,7 +25,7 @@ def test_what_n_shuffled_answers_have(turnout):
     assert (answer["relation"], answer["trust_model"]) == ("replace-one", "shuffled")
 
 
-def test_the_level_that_calibrate_finds_is_worth_its_target(turnout):
+def test_the_calibrated_level_meets_its_target(turnout):
     law = ROUNDS.split()
     done = turnout("calibrate", *law, "--epsilon", "1", "--solve-for", "epsilon0", *PROMISE)
     assert (done.returncode, done.stderr) == (0, "")
@@ -37,7 +37,7 @@ def test_the_level_that_calibrate_finds_is_worth_its_target(turnout):
         assert (json.loads(done.stdout)["epsilon"] <= 1) == within
 
 
-def test_the_table_says_who_is_trusted_and_what_is_left_without(turnout):
+def test_the_table_states_trust_and_the_local_epsilon(turnout):
     done = turnout("account", *ANSWERS.split(), "--delta", "1e-6")
     assert (done.returncode, done.stderr) == (0, "")
     said = ("replace-one", "client", "shuffled", "no shuffler", "assumes", "ε lower bound", "δ")

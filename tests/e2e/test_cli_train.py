@@ -106,7 +106,7 @@ def test_the_page_stands_alone(trained, name, drawn):
     assert page.count('role="img" aria-label=') == drawn
 
 
-def test_the_page_says_what_is_promised(trained):
+def test_the_report_states_the_guarantee(trained):
     page = (trained.folder / "report.html").read_text()
     text = re.sub(r"<[^>]*>", " ", page)
     for words in (
@@ -122,7 +122,7 @@ def test_the_page_says_what_is_promised(trained):
         assert words in text
 
 
-def test_killed_and_resumed_is_as_if_nothing_had_happened(turnout, tmp_path):
+def test_a_killed_and_resumed_run_equals_a_whole_one(turnout, tmp_path):
     plan = tmp_path / "long.toml"
     plan.write_text(LONG)
     assert turnout("train", plan, "--out", "whole").returncode == 0
@@ -143,7 +143,7 @@ def test_killed_and_resumed_is_as_if_nothing_had_happened(turnout, tmp_path):
         assert rows(tmp_path / "whole" / name) == rows(tmp_path / "killed" / name)
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(turnout, tmp_path):
+def test_ctrl_c_leaves_a_checkpoint_and_prints_the_resume_command(turnout, tmp_path):
     plan = tmp_path / "long.toml"
     plan.write_text(LONG)
     out = tmp_path / "run"
@@ -192,7 +192,7 @@ def test_a_finished_run_is_reported_again(turnout, own_run):
          "participation.trace = 'x.csv': expected a trace at hand, but trace"),
     ],
 )  # fmt: skip
-def test_bad_input_gets_one_line_and_leaves_nothing(turnout, tmp_path, before, after, line):
+def test_bad_input_is_one_error_line_and_leaves_no_files(turnout, tmp_path, before, after, line):
     assert before in PLAN
     (tmp_path / "plan.toml").write_text(PLAN.replace(before, after, 1))
     done = turnout("train", "plan.toml", "--out", "run")
@@ -203,7 +203,7 @@ def test_bad_input_gets_one_line_and_leaves_nothing(turnout, tmp_path, before, a
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
 
 
-def test_a_folder_that_holds_something_is_left_alone(turnout, plan, tmp_path):
+def test_a_folder_with_files_is_not_overwritten(turnout, plan, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("precious")
     done = turnout("train", plan, "--out", "run")

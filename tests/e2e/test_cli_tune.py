@@ -43,7 +43,7 @@ def test_a_search_ends_with_a_plan_to_train_with(plan, tmp_path, capsys):
     assert not (tmp_path / "out/model.safetensors").exists()
 
 
-def test_a_stopped_search_says_how_to_go_on(plan, tmp_path, capsys, monkeypatch):
+def test_a_stopped_search_prints_the_resume_command(plan, tmp_path, capsys, monkeypatch):
     def stopped(*_: object) -> None:
         raise InterruptedRunError(None, 1, 24)
 
@@ -60,6 +60,6 @@ def test_a_stopped_search_says_how_to_go_on(plan, tmp_path, capsys, monkeypatch)
 @pytest.mark.parametrize(
     "arguments", [(), ("plan.toml",), ("--out", "x"), ("plan.toml", "--out", "x", "--resume", "y")]
 )
-def test_what_is_missing_is_said_in_one_line(arguments, capsys):
+def test_missing_settings_are_named_in_one_line(arguments, capsys):
     assert ended("tune", *arguments) == 2
     assert "give PLAN and --out DIR, or --resume DIR" in capsys.readouterr().err

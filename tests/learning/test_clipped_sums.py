@@ -118,14 +118,14 @@ def test_a_clients_examples_are_clipped_together_not_one_by_one():
     assert np.linalg.norm(right - wrong) > 0.1 * np.linalg.norm(right)
 
 
-def test_nobody_gives_zero():
+def test_no_clients_give_a_zero_sum():
     task = case("logistic").task()
     total = task.clipped_sum(np.zeros(task.dimension), np.array([], dtype=np.int64))
     assert total.count == 0
     assert not total.total.any()
 
 
-def test_who_holds_nothing_is_counted_and_adds_zero():
+def test_clients_without_records_count_and_add_zero():
     made = case("tanh-cnn-13k", many=True)
     total = made.task().clipped_sum(made.parameters, np.array([8]))
     assert total.count == 1
@@ -191,7 +191,7 @@ def test_both_paths_evaluate_alike(name):
     assert layered["accuracy"] == pytest.approx(vmapped["accuracy"], abs=0.02)
 
 
-def test_refusals_name_what_is_allowed():
+def test_errors_name_the_allowed_values():
     made = case("logistic")
     task = made.task()
     with pytest.raises(ParameterError, match="below the population, 9"):

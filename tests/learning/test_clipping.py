@@ -130,7 +130,7 @@ def test_updates_that_are_not_finite_add_zero_and_are_counted(name, path, poison
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_everybody_not_finite(path):
+def test_all_updates_not_finite_give_zero(path):
     made = case("tanh-cnn-13k")
     spoilt = with_inputs(made, np.full_like(made.examples.inputs, np.nan)).task(path)
     total = spoilt.clipped_sum(made.parameters, np.arange(9))
@@ -146,13 +146,13 @@ def test_parameters_that_are_not_finite_add_zero(path):
     assert not total.total.any()
 
 
-def test_updates_below_the_clip_norm_are_left_alone():
+def test_updates_below_the_clip_norm_are_unchanged():
     made = case("logistic", clip_norm=1e6)
     total = made.task("layered").clipped_sum(made.parameters, np.array([4]))
     assert np.allclose(total.total, made.update(4), rtol=1e-5, atol=1e-7)
 
 
-def test_a_client_changes_the_sum_by_her_own_contribution():
+def test_a_client_changes_the_sum_by_its_contribution():
     made = case("tanh-cnn-13k", clip_norm=0.1, population=30)
     task = made.task()
     everyone = task.clipped_sum(made.parameters, np.arange(30)).total

@@ -49,7 +49,7 @@ def test_bfloat16_passes_keep_the_clip_norm():
     assert (norms >= CLIP * (1 - 2e-6)).all()
 
 
-def test_bfloat16_is_what_passes_are_computed_in():
+def test_passes_are_computed_in_bfloat16():
     """Negative control: without it the gradients would be the same."""
     exact, half = (contributions(task(compute), 1e6) for compute in (CPU, HALF))
     errors = np.linalg.norm(half - exact, axis=1) / np.linalg.norm(exact, axis=1)
@@ -69,7 +69,7 @@ def test_one_client_at_a_time_agrees_with_all_at_once():
     assert np.linalg.norm(sums[0] - sums[1]) < 0.02 * np.linalg.norm(sums[0])
 
 
-def test_what_is_written_out_layer_by_layer_is_for_float32_on_a_cpu():
+def test_explicit_layers_are_for_float32_on_a_cpu():
     kinds = {type(local_updates(network(), LocalTraining(), compute=c)) for c in (HALF,)}
     assert kinds == {VmappedUpdates}
     assert isinstance(local_updates(network(), LocalTraining()), LayeredUpdates)

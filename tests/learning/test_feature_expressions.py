@@ -65,7 +65,7 @@ def test_expressions_are_read():
 @pytest.mark.parametrize(
     "text", ["", "hog +", "| hog", "hogs", "hog, scattering", "mine:", "a b:c", "mine:f:g"]
 )
-def test_what_is_no_expression_is_refused(text):
+def test_invalid_expressions_are_refused(text):
     with pytest.raises(ParameterError, match="features"):
         feature_stages(text)
 
@@ -85,7 +85,7 @@ def test_functions_side_by_side_weigh_the_same():
     assert both[:, first:] == pytest.approx(scales[1] * other, abs=5e-3)
 
 
-def test_stages_come_one_after_another():
+def test_stages_are_applied_in_order():
     upright = apply_features("deskewed", IMAGES)
     chained = apply_features("deskewed | hog", IMAGES).astype(float)
     assert chained == pytest.approx(apply_features("hog", upright).astype(float), abs=2e-2)

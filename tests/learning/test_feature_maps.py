@@ -108,7 +108,7 @@ def test_standardized_images_have_mean_zero_and_variance_one():
     assert not apply_features("standardized", np.full((1, 4, 4), 9, dtype=np.uint8)).any()
 
 
-def test_pixels_are_left_alone():
+def test_pixels_are_unchanged():
     some = images(2)
     assert apply_features("pixels", some) is some
 

@@ -54,7 +54,7 @@ def test_features_are_the_same_bits_on_more_threads(threads):
     assert np.array_equal(first, apply_features("scattering", images))
 
 
-def test_a_task_changes_nothing_that_it_is_given():
+def test_a_task_does_not_change_its_inputs():
     made = case("tanh-cnn-13k", many=True)
     before = made.parameters.copy(), made.examples.inputs.copy()
     made.task().clipped_sum(made.parameters, np.arange(9))

@@ -28,7 +28,7 @@ def test_a_number_is_a_constant_rate(make, rate):
 
 
 @pytest.mark.parametrize("rate", ["0.1", None, 0.0, -1.0, float("nan"), True])
-def test_a_rate_that_is_none_is_refused(rate):
+def test_an_invalid_learning_rate_is_refused(rate):
     for make in (SGD, Adam, lambda rate: WarmUp(rate, 3)):
         with pytest.raises(ParameterError, match="rate"):
             make(rate)
@@ -65,7 +65,7 @@ def test_examples_that_are_refused(inputs, labels, name):
     assert "\n" not in str(caught.value)
 
 
-def test_labels_beyond_the_models_classes_are_refused_before_anything_is_computed():
+def test_labels_beyond_the_models_classes_are_refused():
     model = build_model("logistic", (4,), 3)
     fits, beyond = (Examples(torch.ones(2, 4).numpy(), [0, top]) for top in (2, 3))
     SupervisedTask(model, fits, fits)

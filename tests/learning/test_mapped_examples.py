@@ -37,7 +37,7 @@ print(anonymous() - before)
 
 
 @pytest.mark.parametrize("target", ["class", "numbers", "tokens"])
-def test_mapped_arrays_are_used_where_they_lie(target, tmp_path):
+def test_mapped_arrays_are_not_copied(target, tmp_path):
     made = examples(target)
     for name, array in (("inputs", made.inputs), ("labels", made.labels)):
         np.save(tmp_path / f"{name}.npy", array)

@@ -38,7 +38,7 @@ def test_a_closed_derivative_is_the_gradient(name):
     assert torch.allclose(loss.total(at, labels), each.sum())
 
 
-def test_tokens_that_are_ignored_count_for_nothing():
+def test_ignored_tokens_do_not_count():
     loss = LOSSES["token cross-entropy"]
     at, labels = outputs(3, 4, 5), torch.tensor([[0, 1, -1, -1], [4, 3, 2, 1], [-1] * 4])
     expected = [
@@ -132,7 +132,7 @@ def test_the_area_under_a_curve_is_the_share_of_pairs_in_order(ties):
     assert np.isnan(area_under_curve(torch.tensor(scores), torch.ones(40, dtype=torch.bool)))
 
 
-def test_functions_of_ones_own():
+def test_custom_objectives_are_accepted():
     def hinge(scores, labels):
         right = scores.gather(1, labels[:, None])
         return (scores - right + 1).clamp(min=0).sum(1)

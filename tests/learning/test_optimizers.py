@@ -92,7 +92,7 @@ def test_trajectories_are_those_of_pytorch(rate, ours, theirs):
 
 
 @pytest.mark.parametrize("name", ["sgd", "nesterov", "adam"])
-def test_updates_change_nothing_they_are_given_and_keep_the_dtype(name):
+def test_optimiser_updates_keep_inputs_and_dtype(name):
     momentum = 0.0 if name == "adam" else 0.9
     optimizer = AveragedOptimizer(
         build_optimizer(name, Constant(0.1), momentum=momentum), ExponentialAverage(0.9)
@@ -109,7 +109,7 @@ def test_updates_change_nothing_they_are_given_and_keep_the_dtype(name):
     assert optimizer.released(after, later).dtype == np.float32
 
 
-def test_a_walk_goes_on_from_its_state_alone():
+def test_an_optimiser_continues_from_its_state_alone():
     optimizer = AveragedOptimizer(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
     whole, state = walk(optimizer)
     parameters = np.linspace(-1, 1, DIMENSION)

@@ -92,7 +92,7 @@ def test_a_module_that_depends_on_values_is_computed_one_client_at_a_time():
 
 
 @pytest.mark.parametrize("name", ["class", "attention", "recurrent"])
-def test_what_another_client_holds_changes_no_bit_of_ones_own_update(name):
+def test_other_clients_records_do_not_change_an_update(name):
     """Client 1 holds NaN or infinities, or sequences of which nothing is to be predicted."""
     _, model, data = made(name)
     held = Holdings.from_owners(np.arange(len(data)) // 3, CLIENTS)
@@ -123,7 +123,7 @@ def test_tokens_after_the_last_one_that_counts_change_no_bit(name):
     assert np.array_equal(*sums)
 
 
-def test_padding_of_a_client_with_fewer_examples_changes_nothing():
+def test_padding_does_not_change_an_update():
     _, model, data = made("recurrent")
     held = Holdings(np.array([0, 1, 5]), np.arange(5))
     task = quiet_task(model, data, holdings=held)
@@ -203,7 +203,7 @@ def test_tokens_that_an_embedding_does_not_know_are_refused():
         quiet_task(build_module(Recurrent), beyond)
 
 
-def test_the_same_seed_is_the_same_start_and_torch_goes_on_as_before():
+def test_initial_parameters_depend_on_the_seed_alone():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -213,7 +213,7 @@ def test_the_same_seed_is_the_same_start_and_torch_goes_on_as_before():
     assert not np.array_equal(first.start, other.start)
 
 
-def test_the_given_module_stays_as_it_was_and_threads_get_copies_of_their_own():
+def test_the_given_module_is_copied_for_each_thread():
     module = Convolutional()
     before = copy.deepcopy(module.state_dict())
     task = SupervisedTask(build_module(module), examples(), examples(), holdings=holdings())

@@ -120,7 +120,7 @@ def test_personal_models_survive_a_resume_and_learn(kind, law, tmp_path):
     assert whole.history.metrics["loss"][-1] < whole.history.metrics["loss"][0]
 
 
-def test_nothing_shared_is_nothing_sent():
+def test_fully_personal_models_send_no_update():
     run = simulated(personal(Alone), LAWS[2], noise=100.0).run()
     assert not run.parameters.any()
     quiet = simulated(personal(Alone), LAWS[2], noise=0.01).run()
@@ -162,7 +162,7 @@ def test_a_distillation_step_is_the_gradient_written_out():
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Alone])
-def test_last_steps_lower_a_clients_own_objective_beside_a_shared_model_that_stays(kind):
+def test_personal_steps_lower_the_clients_objective(kind):
     moving = {"psi": 0.5, "shared_rate": 50.0}
     settings = {AdaPeD: moving, Ridge: {"strength": 2.0}, Alone: {}}[kind]
     algorithm = personal(kind, finish=2, local=LocalTraining(1, 0.25), **settings)
@@ -226,7 +226,7 @@ def test_settings_out_of_range_are_refused(kind, settings, name):
 
 
 @pytest.mark.parametrize("law", [tn.KSubset(4, 2), tn.FixedSize(2, 4, 4)])
-def test_laws_under_which_memory_is_not_covered_are_refused(law):
+def test_participations_that_do_not_cover_memory_are_refused(law):
     with pytest.raises(UnsupportedError, match="remember earlier steps"):
         simulated(personal(AdaPeD), law)
 

@@ -67,7 +67,7 @@ def test_modules_and_functions_are_taken_over(mutate):
     assert len(taken) == 3
 
 
-def test_indices_and_single_images_are_left_to_pytorch():
+def test_indices_and_single_images_use_pytorch():
     taken = images()[0]
     with fast_max_pooling():
         values, indices = functional.max_pool2d(taken, 2, return_indices=True)

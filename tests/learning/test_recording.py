@@ -31,7 +31,7 @@ def same(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
 
 
-def test_a_shape_that_comes_up_often_is_recorded_and_keeps_its_bits():
+def test_a_frequent_shape_is_recorded_with_the_same_bits():
     made = Recorded(function)
     for call in range(CALLS_BEFORE + 4):
         tensors = pair(33, seed=call)
@@ -42,7 +42,7 @@ def test_a_shape_that_comes_up_often_is_recorded_and_keeps_its_bits():
     assert made.shapes == 1
 
 
-def test_only_so_many_shapes_are_kept(monkeypatch):
+def test_the_number_of_recorded_shapes_is_limited(monkeypatch):
     monkeypatch.setattr(local_updates, "LARGEST_COUNT", 2)
     monkeypatch.setattr(local_updates, "CALLS_BEFORE", 1)
     made = Recorded(function)
@@ -51,7 +51,7 @@ def test_only_so_many_shapes_are_kept(monkeypatch):
     assert made.shapes == 2
 
 
-def test_what_cannot_be_recorded_runs_from_python(monkeypatch):
+def test_unrecordable_models_run_in_python(monkeypatch):
     def refused(*_: object, **__: object) -> None:
         raise RuntimeError("not on this Python")
 

@@ -32,7 +32,7 @@ def saved(module, file, **changed):
     return file
 
 
-def test_only_what_is_trained_moves_and_is_clipped():
+def test_only_trained_parameters_move_and_are_clipped():
     module = Convolutional()
     head = build_module(module, trainable=("head.*",))
     assert head.names == ("head.weight", "head.bias")

@@ -34,7 +34,7 @@ def test_the_page_shows_the_example_as_it_is():
     assert f"```toml\n{example_plan('digits').read_text().strip()}\n```" in TRAINING
 
 
-def test_every_command_and_option_is_told():
+def test_every_command_and_option_is_documented():
     context = click.Context(turnout)
     pages = "".join((ROOT / page).read_text() for page in PAGES)
     for name in COMMANDS:
@@ -45,7 +45,7 @@ def test_every_command_and_option_is_told():
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", pages), (name, option)
 
 
-def test_make_does_what_the_readme_says():
+def test_make_targets_match_the_readme():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", README)) <= targets
@@ -111,7 +111,7 @@ def test_papers_that_pages_cite_are_in_the_list_of_references():
     assert cited <= keys
 
 
-def test_environment_variables_are_told_and_read():
+def test_environment_variables_are_documented_and_read():
     variable = re.compile(r"\bTURNOUT_[A-Z_]*[A-Z]\b")
     source, tests = (
         set(variable.findall("".join(path.read_text() for path in ROOT.glob(f"{top}/**/*.py"))))
@@ -126,7 +126,7 @@ def test_environment_variables_are_told_and_read():
 LOCKS = ("dev", "container", "torch")
 
 
-def test_locks_name_exact_versions_and_nothing_of_a_machine():
+def test_lock_files_name_exact_versions_only():
     for name in ("runtime", "dev"):
         lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
         pins = [line for line in lines if not line.startswith("#")]

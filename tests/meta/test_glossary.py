@@ -137,7 +137,7 @@ def test_output(typed):
         ("output", "each client by its own coin"),
     ],
 )
-def test_an_old_word_is_noticed(area, text):
+def test_an_old_word_is_detected(area, text):
     assert len(faults(area, {"here": text})) == 1
 
 

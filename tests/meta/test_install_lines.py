@@ -12,7 +12,7 @@ from turnout.core.installation import WHEEL, install_line
 TEXTS = texts()
 
 
-def test_nothing_asks_an_index_for_the_name():
+def test_install_lines_name_no_package_index():
     assert {path: by_name(path, text) for path, text in TEXTS.items() if by_name(path, text)} == {}
 
 

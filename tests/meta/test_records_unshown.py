@@ -84,7 +84,7 @@ def secret(kind: str):
     [one for one in FOUND if one[2] not in PUBLIC.get(one[0], "").split()],
     ids=lambda value: value,
 )
-def test_what_may_hold_records_shows_their_shape(package, module, name):
+def test_objects_with_records_print_their_shape_only(package, module, name):
     kind = getattr(importlib.import_module(module), name)
     held = object.__new__(kind)
     for field in dataclasses.fields(kind):
@@ -94,7 +94,7 @@ def test_what_may_hold_records_shows_their_shape(package, module, name):
         assert str(SENTINEL) not in text, f"{name} wants @shows_shapes()"
 
 
-def test_what_is_public_is_there():
+def test_public_facts_are_printed():
     names = {(package, name) for package, _, name in FOUND}
     listed = {(package, name) for package, words in PUBLIC.items() for name in words.split()}
     assert listed <= names

@@ -52,13 +52,13 @@ def test_tests_use_public_names_or_mutate(found):
     assert not wrong
 
 
-def test_private_names_are_noticed():
+def test_private_names_are_detected():
     text = "from turnout.core.files import _x\np.setattr(m, '_y', 1)\np.setattr('m._y', 1)\n"
     tree = ast.parse(text + "p.setattr(m._C, 'y', 1)\np.setattr(m, f'_{y}', 1)\n")
     assert (len(private_imports(tree)), len(private_patches(tree))) == (1, 4)
 
 
-def test_a_replacement_that_is_never_reached_is_noticed():
+def test_a_replacement_that_is_never_reached_is_detected():
     from types import SimpleNamespace
 
     from mutants import mutation
@@ -74,7 +74,7 @@ def test_a_replacement_that_is_never_reached_is_noticed():
         mutate(owner, "parts", lambda _: 0)
 
 
-def test_a_constant_that_no_code_reads_is_noticed():
+def test_a_constant_that_no_code_reads_is_detected():
     from mutants import mutation
 
     from turnout.protocol import client

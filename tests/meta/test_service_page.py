@@ -213,7 +213,7 @@ def unit() -> dict[str, list[str]]:
     return found
 
 
-def test_the_unit_starts_what_there_is():
+def test_the_systemd_unit_starts_an_existing_command():
     keys = unit()
     words = shlex.split(keys["ExecStart"][0])
     assert Path(words[0]).name == "turnout"
@@ -244,7 +244,7 @@ def instructions(name: str) -> list[str]:
     return re.findall(rf"^{name} (.*)$", SERVED, re.MULTILINE)
 
 
-def test_docker_is_asked_for_what_the_image_has():
+def test_docker_commands_match_the_image():
     (build, _), (run, _), (inside, _) = commands(root=False, docker=True)
     _, _, _, image, _, file, folder = shlex.split(build)
     assert (ROOT / folder / file).is_file()
@@ -322,7 +322,7 @@ PROMISED = {
 FORWARDED = {"X-Forwarded-Proto $scheme", "X-Forwarded-For $remote_addr", 'Connection ""'}
 
 
-def test_nginx_is_told_what_a_proxy_must_add(tmp_path):
+def test_nginx_adds_the_required_headers(tmp_path):
     text = re.sub(r"#.*", "", settings_of("nginx").text)
     assert text.count("{") == text.count("}")
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -341,7 +341,7 @@ def test_nginx_is_told_what_a_proxy_must_add(tmp_path):
     subprocess.run(tested, check=True, capture_output=True)
 
 
-def test_debians_caddy_is_told_the_same(tmp_path):
+def test_caddy_adds_the_required_headers(tmp_path):
     (tmp_path / "Caddyfile").write_text(settings_of("caddy").text)
     adapt = [program("caddy"), "adapt", "--config", str(tmp_path / "Caddyfile")]
     done = subprocess.run(adapt, capture_output=True, text=True, check=False)
@@ -357,7 +357,7 @@ def test_debians_caddy_is_told_the_same(tmp_path):
     assert proxy["handle"][0]["upstreams"] == [{"dial": "127.0.0.1:8000"}]
 
 
-def test_no_block_of_the_page_is_left_out():
+def test_every_block_of_the_page_is_tested():
     """Python and YAML are run and read by test_transcripts.py."""
     assert RUN_BY[PAGE] == str(Path(__file__).relative_to(ROOT))
     languages = {block.language for block in BLOCKS}

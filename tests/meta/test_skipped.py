@@ -39,7 +39,7 @@ TESTS = {
         ),
     ],
 )
-def test_the_last_line_says_what_was_not_run(tmp_path, chosen, line, code):
+def test_the_last_line_lists_skipped_tests(tmp_path, chosen, line, code):
     shutil.copy(CONFTEST, tmp_path)
     for name in chosen.split():
         (tmp_path / f"test_{name}.py").write_text(TESTS[name])

@@ -101,7 +101,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_a_device_loads_what_it_runs_and_no_more():
+def test_a_device_imports_only_needed_packages():
     """Before it trains: messages, laws, draws and its own state; nothing that prices or learns."""
     script = (
         "import sys, turnout.service.device\n"
@@ -120,7 +120,7 @@ def test_a_device_loads_what_it_runs_and_no_more():
     "name",
     ["core", "schemes", "randomness", "participation", "protocol", "randomizers", "estimation"],
 )
-def test_what_needs_no_network_files_or_clock_imports_none(name):
+def test_pure_modules_import_no_network_files_or_clock(name):
     imports = re.compile(r"^\s*(?:import|from) (os|io|pathlib|socket|time|datetime|urllib)\b", re.M)
     for path in (ROOT / "src" / "turnout" / name).rglob("*.py"):
         found = set(imports.findall(path.read_text()))

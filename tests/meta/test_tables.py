@@ -42,7 +42,7 @@ def differs(shown: str, computed: str) -> str | None:
     return None if len(lines[0]) == len(lines[1]) else "another number of lines"
 
 
-def test_a_wrong_digit_would_be_noticed():
+def test_a_wrong_digit_is_detected():
     table = "| a | 1,230 |\n| b | 5.67 |"
     assert differs(table, table) is None
     assert differs(table.replace("5.67", "5.68"), table) is None  # rounded on another machine
@@ -61,7 +61,7 @@ def test_a_wrong_digit_would_be_noticed():
         ("table-7-1.md", "levels"),
     ],
 )
-def test_a_page_shows_what_is_computed(tables, page, name):
+def test_tables_of_pages_match_computed_values(tables, page, name):
     found = tables.block(name).search((DOCS / page).read_text())
     assert found is not None
     assert differs(found[2], tables.markdown(tables.BLOCKS[page][name]())) is None
@@ -79,7 +79,7 @@ def entropy(law):
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-def test_the_printed_entropies_are_those_of_the_laws(tables, epsilon):
+def test_printed_entropies_match_their_distributions(tables, epsilon):
     size, ratio = tables.SIZE, math.exp(epsilon)
     kary = np.full(size, 1 / (size - 1 + ratio))
     kary[0] *= ratio

@@ -104,7 +104,7 @@ def test_the_printed_orders_hold_with_no_constant():
     assert theorem_3_6_3(20.0, 1, 1) <= errors[2]
 
 
-def test_the_printed_orders_hold_where_the_errata_say_so():
+def test_printed_orders_hold_in_the_range_of_the_errata():
     for epsilon, dimension in itertools.product((0.01, 0.3, 1.0), (1, 2, 50)):
         order = theorem_3_4_3_order_as_printed(epsilon, dimension, 10)
         assert theorem_3_4_3(epsilon, dimension, 10) >= 3 * order * (1 - 1e-9)
@@ -161,6 +161,6 @@ def test_outside_of_its_range_a_bound_refuses(function, arguments):
         function(**arguments)
 
 
-def test_a_large_level_proves_nothing_instead_of_less_than_nothing():
+def test_a_large_level_gives_a_zero_lower_bound():
     assert theorem_3_4_3(50.0, 3, 10) == 0.0
     assert theorem_3_6_3(50.0, 3, 10) == 0.0

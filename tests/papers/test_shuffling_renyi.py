@@ -217,12 +217,12 @@ def test_grows_with_order_and_epsilon_and_falls_with_clients(
     assert np.all(found <= bound(clones_pair(local_epsilon), clients // 2))
 
 
-def test_large_orders_are_worth_the_local_epsilon() -> None:
+def test_large_orders_give_the_local_epsilon() -> None:
     assert bound(clones_pair(2.0), 50, (1e7,))[0] == pytest.approx(2.0, rel=1e-4)
     assert bound(clones_pair(700.0), 50, (2.0,))[0] == pytest.approx(600.0)
 
 
-def test_general_blocks_say_no_less() -> None:
+def test_general_blocks_give_at_most_the_same() -> None:
     orders = (1.5, 2.0, 10.0)
     by_prices = block_renyi(BlanketBlock(clones_pair(1.0), 300), orders, 1e-8).remove
     found = bound(clones_pair(1.0), 300, orders)
@@ -364,7 +364,7 @@ class TestMutants:
         mutate(ratio_groups, "_groups", shifted)
         assert self.missed()
 
-    def test_few_clones_left_out(self, mutate) -> None:
+    def test_few_clones_are_left_out(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def cut(trials: int, chance: float, lowest: float, count: int):
@@ -396,7 +396,7 @@ class TestMutants:
         assert self.missed()
         assert self.missed(clients=7)
 
-    def test_a_walk_without_her_own_step(self, mutate) -> None:
+    def test_a_walk_without_the_clients_step_is_detected(self, mutate) -> None:
         pair, plain = NEUTRALS["trinomial"], ratio_laws.RatioLaw.add
 
         def shorter(self, steps: int, reach: float, parts) -> None:

@@ -57,7 +57,7 @@ def test_the_interval_meets_the_certified_bracket(sigma, window, epsilon, sample
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-def test_wrong_laws_are_caught(direction):
+def test_wrong_distributions_are_detected(direction):
     """Five per cent less noise, half the window, the other direction: none fits the interval."""
     sigma, window, epsilon = 1.0, 64, 0.5
     found = simulated(sigma, window, epsilon, direction, 30_000)
@@ -110,7 +110,7 @@ def test_values_stay_within_the_bound_that_the_interval_rests_on(sigma, window, 
         assert (values == 1.0).sum() == 0
 
 
-def test_cells_are_a_partition_of_the_normal_law():
+def test_cells_partition_the_normal_distribution():
     edges = strata.add_strata(1.0, 10, 2.0)[0].edges
     assert edges[0] == -np.inf
     assert edges[-1] == np.inf

@@ -28,7 +28,7 @@ def test_proposition_3_4_against_every_way_to_check_in():
 
 
 @pytest.mark.parametrize(("population", "window", "chance"), [(10, 7, 1.0), (1000, 50, 0.3)])
-def test_dummy_updates_agree_with_the_participation_law(population, window, chance):
+def test_dummy_updates_agree_with_the_participation(population, window, chance):
     law = CheckIn(window, probability=chance)
     exact = utility.proposition_3_4(population, window, chance)
     assert exact == pytest.approx(expected_empty_steps(law, population))
@@ -71,7 +71,7 @@ def test_theorem_4_2_is_its_proof_at_its_learning_rate():
 
 
 @pytest.mark.parametrize(("population", "window"), [(10, 10), (100, 10), (50, 200)])
-def test_one_over_the_count_is_at_most_what_the_smooth_bound_takes(population, window):
+def test_one_over_the_count_is_below_its_smooth_bound(population, window):
     counts = np.arange(1, population + 1)
     inverse = float(binom.pmf(counts, population, 1 / window) @ (1 / counts))
     assert inverse <= 2 * window / (population + 1)

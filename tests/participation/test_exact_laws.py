@@ -132,7 +132,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
-def test_the_law_of_every_block_is_its_spec(law, population):
+def test_every_block_has_its_stated_distribution(law, population):
     for block in blocks(law):
         enumerated = enumerate_outputs(
             lambda source, block=block: steps_of_each(
@@ -147,7 +147,7 @@ def test_the_law_of_every_block_is_its_spec(law, population):
     [case for case in LAWS if not isinstance(case[0], FixedSize)],
     ids=str,
 )
-def test_a_device_draws_its_own_client_with_the_same_law(law, population):
+def test_a_device_draws_with_the_distribution_of_the_simulation(law, population):
     for block in blocks(law):
         for client in range(population):
             enumerated = enumerate_outputs(
@@ -193,7 +193,7 @@ WRONG_SLOTS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_SLOTS.values(), ids=WRONG_SLOTS)
-def test_wrong_windows_have_another_law(wrong):
+def test_wrong_windows_have_another_distribution(wrong):
     law = CheckIn(window=4)
     spec = of_everybody(law, 1, blocks(law)[0])
     assert enumerate_outputs(lambda source: ((wrong(source),),)) != spec
@@ -209,12 +209,12 @@ def shifted_repeats(source):
 
 
 @pytest.mark.parametrize("wrong", [with_repeats, shifted_repeats])
-def test_wrong_subsets_have_another_law(wrong):
+def test_wrong_subsets_have_another_distribution(wrong):
     law = KSubset(window=4, picks=2)
     assert enumerate_outputs(wrong) != of_one_client(law, blocks(law)[0], 0)
 
 
-def test_drawing_a_slot_first_and_looking_for_availability_after_is_another_law():
+def test_drawing_before_checking_availability_is_another_distribution():
     law = AvailabilityCheckIn(TRACE[:1], 5)
 
     def next_free_slot(source):
@@ -226,7 +226,7 @@ def test_drawing_a_slot_first_and_looking_for_availability_after_is_another_law(
     assert enumerate_outputs(next_free_slot) != of_one_client(law, blocks(law)[0], 0)
 
 
-def test_sliding_windows_without_their_warm_up_are_another_law():
+def test_sliding_windows_without_warm_up_have_another_distribution():
     law = SlidingWindow(2, 3)
     block = blocks(law)[0]
 

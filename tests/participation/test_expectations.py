@@ -64,7 +64,7 @@ def enumerated_moments(law, population):
 
 
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
-def test_expectations_are_those_of_the_enumerated_law(law, population):
+def test_expectations_equal_the_enumerated_distribution(law, population):
     means, empty = enumerated_moments(law, population)
     check_ins = expected_check_ins(law, population)
     assert check_ins.shape == (law.steps,)
@@ -175,7 +175,7 @@ def test_mean_check_ins_of_a_trace_match_their_simulation():
     )
 
 
-def test_what_does_not_fit_is_refused():
+def test_inconsistent_settings_are_refused():
     with pytest.raises(ParameterError, match="population = 0"):
         expected_check_ins(CheckIn(4), 0)
     with pytest.raises(ParameterError, match="expected 5, the clients of"):
@@ -209,7 +209,7 @@ def exact_turns(law, population, clients, steps):
 
 
 @pytest.mark.parametrize(("law", "population"), OWN_DRAWS, ids=str)
-def test_turns_of_some_clients_have_this_mean_and_at_most_this_variance(law, population):
+def test_check_in_counts_have_their_mean_and_variance_bound(law, population):
     clients = range(0, population, 2)
     for steps in range(law.steps + 1):
         mean, bound = expected_turns(law, population, clients, steps)

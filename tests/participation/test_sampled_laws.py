@@ -245,7 +245,7 @@ def test_availability(source):
     )
 
 
-def test_one_device_after_another_draws_the_law_of_the_simulation():
+def test_devices_and_simulation_draw_the_same_distribution():
     law, trials = CheckIn(4, 1, 0.5), 4000
     source = OSRandomness()
     block = blocks(law)[0]

@@ -133,7 +133,7 @@ def test_the_guarantee_of_each_spec(law, streams):
 
 
 @given(law=LAWS, streams=SEEDS, data=st.data())
-def test_a_run_goes_on_at_any_block_as_if_it_had_never_stopped(law, streams, data):
+def test_a_schedule_resumes_at_any_block(law, streams, data):
     n = population_of(law)
     first = data.draw(st.integers(0, len(blocks(law))))
     whole = list(draw_run(law, n, streams))[first:]
@@ -148,7 +148,7 @@ def test_a_run_goes_on_at_any_block_as_if_it_had_never_stopped(law, streams, dat
     steps=st.integers(1, 8),
     pairs=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 50)), max_size=30),
 )
-def test_grouping_sorts_by_step_and_keeps_the_order_within(steps, pairs):
+def test_grouping_sorts_by_step_stably(steps, pairs):
     pairs = [(slot % steps, client) for slot, client in pairs]
     slots = np.array([slot for slot, _ in pairs], dtype=np.int64)
     clients = np.array([client for _, client in pairs], dtype=np.int32)
@@ -242,7 +242,7 @@ def test_a_population_that_does_not_fit_is_refused(law, population, message):
         ScheduleBlock(-1, 4, 4),
     ],
 )
-def test_a_block_of_another_law_is_refused(block):
+def test_a_block_of_another_participation_is_refused(block):
     with pytest.raises(ParameterError, match="one of the 2 blocks of the law"):
         draw(CheckIn(4, 2), 3, block, OSRandomness())
 
@@ -254,7 +254,7 @@ def test_a_client_outside_the_population_is_refused(client):
         draw(law, 3, blocks(law)[0], OSRandomness(), client=client)
 
 
-def test_what_no_sampler_knows_is_refused():
+def test_participations_without_a_sampler_are_refused():
     law = FixedSize(2, 5, 1)
     with pytest.raises(UnsupportedError, match="no client can draw its own steps"):
         draw(law, 5, blocks(law)[0], OSRandomness(), client=0)

@@ -45,7 +45,7 @@ def test_a_time_of_day_without_knowledge_has_no_value():
     assert nothing.never_available == 1
 
 
-def test_the_law_draws_from_what_is_known_to_be_available():
+def test_draws_are_uniform_over_available_steps():
     law = availability_participation(TRACE, window=3, probability=0.5)
     assert law.available.tolist() == (TRACE == 1).tolist()
     assert (law.window, law.probability) == (3, 0.5)
@@ -58,7 +58,7 @@ def test_the_law_draws_from_what_is_known_to_be_available():
     steps=st.integers(1, 12),
     window=st.integers(1, 12),
 )
-def test_nobody_comes_where_she_is_not_known_to_be_available(seed, clients, steps, window):
+def test_no_client_participates_where_it_is_unavailable(seed, clients, steps, window):
     generator = np.random.default_rng(seed)
     trace = generator.choice([1.0, 0.0, U], size=(clients, steps))
     law = availability_participation(trace, min(window, steps))
@@ -86,7 +86,7 @@ def test_participation_over_the_day():
         (np.empty((0, 3)), r"trace = \(0, 3\)"),
     ],
 )
-def test_what_is_no_trace_is_refused(trace, message):
+def test_invalid_traces_are_refused(trace, message):
     with pytest.raises(ParameterError, match=message):
         availability_participation(trace, 1)
     with pytest.raises(ParameterError, match=message):
@@ -97,13 +97,13 @@ def test_what_is_no_trace_is_refused(trace, message):
     ("window", "probability", "message"),
     [(0, 1.0, "window = 0"), (3, 1.0, "steps"), (1, 1.5, "probability = 1.5")],
 )
-def test_parameters_the_law_refuses_are_named(window, probability, message):
+def test_refused_parameters_are_named(window, probability, message):
     with pytest.raises(ParameterError, match=message):
         availability_participation([[1.0, 0.0]], window, probability)
 
 
 @pytest.mark.parametrize(("per_day", "first"), [(0, 0), (4, 4), (4, -1)])
-def test_times_of_day_that_are_none_are_refused(per_day, first):
+def test_invalid_times_of_day_are_refused(per_day, first):
     with pytest.raises(ParameterError):
         day_profile([1, 2], per_day, first)
     with pytest.raises(ParameterError, match="per_step"):

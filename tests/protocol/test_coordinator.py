@@ -32,7 +32,7 @@ def close(machine):
     return machine.close_step(no_noise)
 
 
-def test_a_client_comes_once_a_window_and_again_in_the_next():
+def test_a_client_is_admitted_once_in_each_window():
     machine = coordinator(law=CheckIn(window=2, windows=2))
     verdicts = []
     for _ in range(4):
@@ -53,7 +53,7 @@ def test_one_clients_fault_is_not_anothers():
     assert machine.close_check_ins(source()).clients.tolist() == [2, 5, 7]
 
 
-def test_every_step_law_lets_a_client_come_in_each_step_once():
+def test_every_step_admits_a_client_once_in_each_step():
     for law in (EveryStep(3), PoissonSampling(0.5, 3)):
         machine = coordinator(law=law)
         for _ in range(3):
@@ -72,7 +72,7 @@ def test_k_of_t_allows_k_different_steps_a_window():
     assert verdicts == [ACCEPTED, ACCEPTED, DUPLICATE, DUPLICATE] * 2
 
 
-def test_sliding_windows_admit_a_client_only_while_she_is_awake():
+def test_sliding_windows_admit_a_client_only_inside_its_window():
     # Slots 0…5, windows of 3, two clients wake a slot: step s is slot s + 2, so that in it
     # those who woke in slots s, s + 1, s + 2 may come, which is clients 2s … 2s + 5.
     law = SlidingWindow(window=3, slots=6, clients_per_slot=2)
@@ -89,7 +89,7 @@ def test_sliding_windows_admit_a_client_only_while_she_is_awake():
     assert check_in(machine, 5).verdicts.tolist() == [DUPLICATE]
 
 
-def test_a_phone_is_admitted_only_when_its_trace_says_that_it_was_there():
+def test_a_client_is_admitted_only_where_its_trace_is_available():
     available = np.array([[1, 0, 1], [0, 0, 1]], bool)
     machine = coordinator(law=AvailabilityCheckIn(available, window=2))
     verdicts = []
@@ -124,7 +124,7 @@ def test_an_id_that_was_never_handed_out_refuses_the_whole_message():
 
 @pytest.mark.parametrize("clients", [np.array([-1]), np.array([[1]]), np.array([0.5])])
 @pytest.mark.parametrize("message", [CheckIns, UpdateRequests])
-def test_messages_refuse_ids_that_are_none(message, clients):
+def test_messages_refuse_invalid_ids(message, clients):
     with pytest.raises(ParameterError, match="clients"):
         message(0, clients)
 
@@ -189,7 +189,7 @@ def test_float32_clipping_may_overshoot_by_its_rounding_only():
         machine.receive(updates(0, {4: [0.6001, 0.8]}))
 
 
-def test_updates_may_come_in_any_number_of_messages():
+def test_updates_are_accepted_in_any_number_of_messages():
     vectors = {1: [0.5, 0.25], 4: [0.25, -0.5], 6: [-0.125, 1.0 / 8]}
     whole, parted = collecting(), collecting()
     whole.receive(updates(0, vectors))
@@ -200,7 +200,7 @@ def test_updates_may_come_in_any_number_of_messages():
     assert first.served == second.served == 3
 
 
-def test_goes_on_after_a_stop_with_the_window_it_remembers():
+def test_a_restart_continues_with_the_stored_window():
     before = coordinator(law=CheckIn(window=4))
     run_step(before, {1: [0, 0], 2: [0, 0]})
     remembered = [CheckIns(0, ids(1, 2))]
@@ -211,7 +211,7 @@ def test_goes_on_after_a_stop_with_the_window_it_remembers():
 
 
 @pytest.mark.parametrize("first", [4, 5, 6, 7])
-def test_goes_on_after_a_stop_with_the_turns_that_were_used(first):
+def test_a_restart_continues_with_the_used_check_ins(first):
     """Turns alone say as much as the steps in which they were taken."""
     law = KSubset(window=4, picks=2, windows=2)
     came = {4: [1, 2], 5: [2, 3], 6: [3]}
@@ -235,13 +235,13 @@ def test_goes_on_after_a_stop_with_the_turns_that_were_used(first):
 
 
 @pytest.mark.parametrize("used", [([1], [0]), ([1], [2]), ([99], [1]), ([-1], [1]), ([1, 2], [1])])
-def test_turns_that_the_law_does_not_allow_are_refused(used):
+def test_check_ins_outside_the_participation_are_refused(used):
     turns = tuple(np.array(column, dtype=np.int64) for column in used)
     with pytest.raises(ParameterError, match=r"used|clients"):
         coordinator(law=CheckIn(window=4), first_step=1, used=turns)
 
 
-def test_goes_on_after_a_stop_with_a_minibatch_half_full():
+def test_a_restart_continues_with_a_partial_minibatch():
     rule = ReleaseRule.ONE_CLIENT
     whole = coordinator(rule, minibatch=2)
     run_step(whole, {1: [0.5, 0]})

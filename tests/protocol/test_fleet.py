@@ -98,7 +98,7 @@ def test_a_step_that_is_opened_again_after_a_later_one_is_refused():
         fleet.on_step(StepOpened(FIRST))
 
 
-def test_a_client_checks_in_once_however_often_she_hears_of_her_step():
+def test_a_client_checks_in_once_despite_repeated_announcements():
     fleet = Fleet(schedule_of([[FIRST], [FIRST], [], [], []]))
     assert fleet.on_step(StepOpened(FIRST)).clients.tolist() == [0, 1]
     assert fleet.on_step(StepOpened(FIRST)).clients.tolist() == []
@@ -111,7 +111,7 @@ def test_a_late_start_misses_the_slots_before_it():
     assert fleet.states(FIRST + 2) == [ClientState.CHECKED_IN]
 
 
-def test_a_refused_request_moves_nobody():
+def test_a_refused_request_changes_no_client_state():
     fleet = Fleet(schedule_of([[FIRST], [FIRST], [], [], []]))
     fleet.on_step(StepOpened(FIRST))
     with pytest.raises(RemoteProtocolError, match="client 4 is addressed but did not come"):
@@ -128,7 +128,7 @@ def test_refuses_steps_outside_its_block():
             fleet.on_step(StepOpened(step))
 
 
-def test_a_client_reads_her_slots_from_a_schedule_of_herself():
+def test_a_client_reads_its_slots_from_its_own_schedule():
     schedule = Schedule(FIRST, np.array([0, 0, 1, 1, 2]), np.array([0, 0]))
     client = Client(77, schedule.slots().tolist())
     assert client.slots == {FIRST + 1: ClientState.WAITING, FIRST + 3: ClientState.WAITING}

@@ -75,7 +75,7 @@ def test_float_overshoot_is_taken_back():
     assert Lattice(0.1, 0.5, 3).quantise(np.array([0.3, -0.4, 0.0])).tolist() == [2, -4, 0]
 
 
-def test_quantise_refuses_what_was_not_clipped():
+def test_quantise_refuses_unclipped_updates():
     lattice = Lattice(1 / 64, 1.0, 2)
     with pytest.raises(LocalProtocolError, match="shape"):
         lattice.quantise(np.zeros(3))
@@ -192,7 +192,7 @@ def test_a_lattice_for_noise(noise_multiplier, clip_norm, dimension):
 
 
 @given(st.floats(1e-3, 100), POSITIVE, st.floats(1, 2.0**30))
-def test_noise_is_never_below_what_the_accounting_says(noise_multiplier, clip_norm, radius):
+def test_lattice_noise_is_at_least_the_priced_noise(noise_multiplier, clip_norm, radius):
     lattice = Lattice(clip_norm / (radius + 1), clip_norm, 3)
     sensitivity = Fraction(clip_norm) / Fraction(lattice.step)
     deviation = Fraction(lattice.noise_deviation(noise_multiplier))

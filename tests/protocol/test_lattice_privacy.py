@@ -48,7 +48,7 @@ def test_the_release_is_dominated_by_the_gaussian_pair(s, shift):
     assert np.all(released >= 0)
 
 
-def test_on_a_fine_lattice_nothing_is_given_away():
+def test_a_fine_lattice_costs_no_extra_epsilon():
     released, accounted = released_delta(1024.0, (1024,)), gaussian_delta(1024.0, (1024,))
     assert np.all(released > accounted * (1 - 1e-5))
 

@@ -54,7 +54,7 @@ def test_aggregated_divisor_does_not_follow_the_count():
     assert alone.direction.tolist() == three.direction.tolist() == [0.25, 0]
 
 
-def test_aggregated_releases_noise_when_nobody_came():
+def test_aggregated_releases_noise_without_check_ins():
     release = run_step(coordinator(AGGREGATED, sigma=2.0, clip_norm=3.0), {})
     assert release.direction.tolist() == [3.0, 3.0]
     assert (release.checked_in, release.served, release.dummy, release.skipped) == (
@@ -93,7 +93,7 @@ def test_one_client_leaves_an_unfinished_minibatch_unused():
     assert moved == [False, True, False]
 
 
-def test_one_client_asks_one_of_many_and_lets_the_others_go():
+def test_one_client_selects_one_of_many_check_ins():
     machine = coordinator(ONE_CLIENT)
     machine.open_step()
     check_in(machine, 1, 4, 6, 8)
@@ -124,7 +124,7 @@ def test_averaged_gives_every_update_its_own_noise_and_divides_by_the_count():
     assert (release.checked_in, release.served) == (4, 4)
 
 
-def test_averaged_skips_a_step_to_which_nobody_came():
+def test_averaged_skips_a_step_without_check_ins():
     release = run_step(coordinator(AVERAGED), {}, unexpected_noise)
     assert (release.direction, release.skipped, release.dummy) == (None, True, False)
 
@@ -134,7 +134,7 @@ def bounds():
 
 
 @pytest.mark.parametrize("bound", bounds(), ids=lambda bound: type(bound).__name__)
-def test_the_clip_norm_bounds_what_a_client_sends(bound):
+def test_the_clip_norm_bounds_each_update(bound):
     built = mechanism_for(scheme(AGGREGATED), bound, expected_check_ins=4.0)
     assert built.clip_norm == 3.0
     message = built.encode(np.array([1.5, -2.0]), source())
@@ -175,7 +175,7 @@ def test_only_gaussian_noise_is_executed():
 
 
 @pytest.mark.parametrize("rule", [ONE_CLIENT, AVERAGED])
-def test_a_client_who_adds_her_own_noise_gets_no_more(rule):
+def test_a_client_with_local_noise_gets_no_further_noise(rule):
     machine = coordinator(rule)
     machine.open_step()
     check_in(machine, 1)
@@ -184,7 +184,7 @@ def test_a_client_who_adds_her_own_noise_gets_no_more(rule):
     assert machine.close_step(unexpected_noise).direction.tolist() == [9.0, -9.0]
 
 
-def test_the_choice_of_one_does_not_depend_on_who_came_first():
+def test_the_selected_client_does_not_depend_on_order():
     for orders in [((1, 4, 6), (6, 1, 4))]:
         asked = []
         for order in orders:
@@ -221,7 +221,7 @@ def test_the_one_client_is_uniform():
     ],
     ids=["the first", "never the last", "modulo bias"],
 )
-def test_a_choice_that_is_not_uniform_is_noticed(wrong):
+def test_a_choice_that_is_not_uniform_is_detected(wrong):
     assert not uniform(chosen_counts(wrong))
 
 

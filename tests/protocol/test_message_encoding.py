@@ -31,7 +31,7 @@ def bodies_of(randomizer, count, seed=1):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_client_sends_is_read_and_summed_as_it_is(kind, mutate):
+def test_encoded_messages_are_decoded_and_summed_unchanged(kind, mutate):
     randomizer = KINDS[kind]
     encoding, bodies = MessageEncoding(randomizer), bodies_of(randomizer, 10)
     assert {len(body) for body in bodies} == {encoding.encoded_size}
@@ -85,7 +85,7 @@ def test_an_update_of_another_shape_is_not_sent():
             encoding.packed(wrong, OSRandomness())
 
 
-def test_randomness_that_goes_by_the_client_s_number_has_no_bytes():
+def test_public_randomness_by_client_number_takes_no_bytes():
     with pytest.raises(ParameterError, match="public randomness"):
         MessageEncoding(SphericalCode(300, 2.0, 0.5))
 
@@ -98,7 +98,7 @@ BEYOND = np.array([2.0, 0.3])
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_the_exact_law_of_the_bytes_has_the_level_of_the_scheme(dimension):
+def test_the_exact_byte_distribution_has_the_schemes_epsilon(dimension):
     """Every draw replayed: the largest ratio of two records' bytes is e^ε₀ as an equality."""
     randomizer = LInfRandomizer(dimension, 1.0, 0.5)
     encoding = MessageEncoding(randomizer)
@@ -142,7 +142,7 @@ def counts(encoding):
     return [found[message] for message in range(4)]
 
 
-def test_what_leaves_a_device_has_the_law_of_the_clipped_update_and_no_other():
+def test_sent_bytes_depend_on_the_clipped_update_alone():
     expected = SMALL.probabilities(SMALL.constrained(BEYOND[None])[0])
 
     def keeps_law(seen):

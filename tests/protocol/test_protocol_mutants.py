@@ -297,7 +297,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_noticed(name, mutate):
+def test_each_mutant_is_detected(name, mutate):
     guarantee, mutant = MUTANTS[name]
     mutant(mutate)
     with pytest.raises((AssertionError, pytest.fail.Exception)):

@@ -156,7 +156,7 @@ def many_worlds(count):
 
 @given(st.integers(0, 2**32), st.sampled_from(ReleaseRule), st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_no_link_makes_anybody_count_twice_or_unasked(seed, release_rule, crashes):
+def test_no_link_makes_a_client_count_twice_or_unasked(seed, release_rule, crashes):
     counts_nobody_twice_or_unasked(seed, release_rule, crashes)
 
 
@@ -177,7 +177,7 @@ def any_step_will_do(self, step, what):
     ("method", "mutant"),
     [("_places", takes_every_update), ("_refuse_other_steps", any_step_will_do)],
 )
-def test_a_coordinator_that_takes_what_comes_is_noticed(method, mutant, mutate):
+def test_a_coordinator_that_accepts_every_update_is_detected(method, mutant, mutate):
     mutate(Coordinator, method, mutant)
     with pytest.raises(AssertionError):
         many_worlds(200)

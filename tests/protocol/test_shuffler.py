@@ -23,7 +23,7 @@ RANDOMIZER = LInfRandomizer(1, 2.0)
 ENCODING = MessageEncoding(RANDOMIZER)
 
 
-def test_what_leaves_says_nothing_of_the_order_of_arrival():
+def test_shuffled_output_does_not_depend_on_arrival_order():
     bodies = [b"\x01", b"\x00", b"\x01", b"\x00"]
     left = set()
     for order in permutations(range(4)):
@@ -34,7 +34,7 @@ def test_what_leaves_says_nothing_of_the_order_of_arrival():
     assert left == {(b"\x00", b"\x00", b"\x01", b"\x01")}
 
 
-def test_what_is_no_message_or_a_second_one_is_refused_and_not_counted():
+def test_malformed_and_second_messages_are_refused_uncounted():
     shuffler = Shuffler(ENCODING)
     shuffler.receive(7, b"\x01")
     shuffler.receive(7, b"\x01")  # a copy
@@ -157,7 +157,7 @@ def keeps_its_price(seen):
     assert epsilon_below(seen) <= PRICE
 
 
-def test_a_shuffled_round_shows_no_more_than_its_price_and_without_a_shuffle_it_does():
+def test_a_round_stays_within_epsilon_only_if_shuffled():
     keeps_its_price(transcripts())
     assert_rejects(
         keeps_its_price,
@@ -172,6 +172,6 @@ def test_a_shuffled_round_shows_no_more_than_its_price_and_without_a_shuffle_it_
     )
 
 
-def test_what_is_not_shuffled_is_within_the_price_of_local_trust():
+def test_unshuffled_messages_stay_within_local_epsilon():
     """The audit is no more than an audit: ε₀ is what each message costs by itself."""
     assert PRICE < epsilon_below(transcripts(KeepsArrivals)) <= RANDOMIZER.epsilon0

@@ -50,7 +50,7 @@ def test_every_state_can_be_reached_and_final_ones_are_never_left():
         assert {c for c in CLIENT_TABLE[state].values() if c not in ERRORS} == {state}
 
 
-def test_only_who_is_checked_in_ever_answers():
+def test_only_checked_in_clients_answer():
     """The guarantee "at most one answer", read off the table."""
     leads_to_answer = [
         (state, event)
@@ -94,7 +94,7 @@ def push_to_coordinator(machine, event):
 
 
 @pytest.mark.parametrize(("state", "event"), COORDINATOR_CELLS)
-def test_coordinator_does_what_its_cell_says(state, event):
+def test_the_coordinator_follows_its_state_table(state, event):
     machine = coordinator_in(state, last=event is E.CLOSE_LAST_STEP)
     cell = COORDINATOR_TABLE[state][event]
     if isinstance(cell, Fault):
@@ -142,7 +142,7 @@ def push_to_fleet(fleet, event):
 
 
 @pytest.mark.parametrize(("state", "event"), CLIENT_CELLS)
-def test_client_and_fleet_do_what_their_cell_says(state, event):
+def test_client_and_fleet_follow_their_state_tables(state, event):
     client = Client(9, [SLOT])
     # Steps 2, 3 and 4; client 9 alone, in step 3.
     fleet = Fleet(Schedule(SLOT - 1, np.array([0, 0, 1, 1]), ids(9)))
@@ -164,7 +164,7 @@ def test_client_and_fleet_do_what_their_cell_says(state, event):
 
 
 @pytest.mark.parametrize(("state", "event"), CLIENT_CELLS)
-def test_a_client_speaks_only_when_she_checks_in(state, event):
+def test_a_client_sends_only_at_its_check_in(state, event):
     client = Client(9, [SLOT])
     for earlier in ROUTES[state]:
         push_to_client(client, earlier)

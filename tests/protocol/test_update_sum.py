@@ -43,14 +43,14 @@ def test_is_a_commutative_monoid(values):
     assert parts((a + b) + c) == parts(a + (b + c))
 
 
-def test_adds_in_float64_whatever_comes_in():
+def test_sums_are_float64_for_every_input_type():
     tiny = UpdateSum(np.full(1, 2.0**-30, np.float32), 1)
     one = UpdateSum(np.ones(1, np.float32), 1)
     assert (one + tiny).total[0] == 1 + 2.0**-30
     assert (one + tiny).total.dtype == np.float64
 
 
-def test_whole_numbers_stay_exact_and_nothing_else_is_added_to_them():
+def test_integer_sums_stay_exact():
     large = IntegerSum([2**53], 1) + IntegerSum(np.ones(1, np.int32), 1)
     assert large.total.tolist() == [2**53 + 1]
     assert (large.total.dtype, large.count) == (np.int64, 2)
@@ -62,14 +62,14 @@ def test_whole_numbers_stay_exact_and_nothing_else_is_added_to_them():
         large.with_noise(1.0, std_itself)
 
 
-def test_noise_is_that_of_every_client_who_has_none_yet():
+def test_noise_is_drawn_for_every_client_without_it():
     noisy = UpdateSum([1.0, 2.0], 5, noised=1).with_noise(3.0, std_itself)
     assert noisy.total.tolist() == [7.0, 8.0]
     assert (noisy.count, noisy.noised) == (5, 5)
 
 
 @pytest.mark.parametrize("value", [UpdateSum([1.0], 2, 2), UpdateSum.zero(1)])
-def test_no_noise_is_drawn_where_none_is_due(value):
+def test_no_noise_is_drawn_without_need(value):
     assert parts(value.with_noise(3.0, unexpected_noise)) == parts(value)
 
 
@@ -88,7 +88,7 @@ def test_does_not_let_its_total_be_written():
         (([1.0], 1, -1), "noised"),
     ],
 )
-def test_refuses_what_no_group_has(arguments, name):
+def test_updates_of_unknown_groups_are_refused(arguments, name):
     with pytest.raises(ParameterError, match=name):
         UpdateSum(*arguments)
 

@@ -67,7 +67,7 @@ def assert_participation(drawn: np.ndarray, s: float) -> None:
 
 
 @pytest.mark.parametrize("s", DEVIATIONS)
-def test_draws_fit_their_law_and_wrong_laws_do_not(s):
+def test_draws_fit_their_distribution_and_no_wrong_one(s):
     drawn = rounded_gaussian(s, DRAWS)
     assert drawn.dtype == np.int64
     assert_participation(drawn, s)
@@ -156,7 +156,7 @@ def test_the_enclosure_holds_and_half_of_it_does_not():
     assert lattice_noise.ENCLOSURE / 2 < worst < lattice_noise.ENCLOSURE
 
 
-def test_the_interpolation_error_is_below_what_the_proof_says():
+def test_the_interpolation_error_is_below_its_proved_bound():
     # (7z + 6z³) grows and Mills' ratio falls, so each cell of this grid is bounded by its ends.
     z = np.linspace(0, 4.4, 20_001)
     mills = np.sqrt(np.pi / 2) * special.erfcx(z / np.sqrt(2))
@@ -166,7 +166,7 @@ def test_the_interpolation_error_is_below_what_the_proof_says():
     assert lattice_noise._enclosed(np.array([2.0**47]))[0] < 4.4
 
 
-def test_off_the_table_nothing_is_claimed():
+def test_no_bound_is_given_outside_the_table():
     values = np.array([0, 1, 2**46, 2**47 - 1, 2**63 - 1], dtype=np.int64).astype(np.float64)
     assert np.isnan(lattice_noise._enclosed(values)).all()
     assert rounded_gaussian(1e9, 1, Script(2**64 - 2)).tolist() == [0]

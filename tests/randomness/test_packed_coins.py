@@ -27,7 +27,7 @@ def test_the_limits_are_those_of_eight_coins(threshold, bits):
 
 
 @pytest.mark.parametrize("threshold", [1, 2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 1])
-def test_a_table_that_tells_a_byte_tells_the_right_one(threshold):
+def test_the_coin_table_gives_the_right_byte(threshold):
     law = packed_coins.byte_law(threshold, 62)
     stated = law.table.astype(np.int64)
     for first in np.unique([0, 1, 2**16 - 1, *np.flatnonzero(np.diff(stated)), 31_000]):

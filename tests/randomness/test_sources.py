@@ -46,7 +46,7 @@ def every_word_once(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("n", [100, 600, 7000])
-def test_below_is_exactly_uniform_over_the_words_of_the_system(monkeypatch, n):
+def test_below_is_exactly_uniform(monkeypatch, n):
     monkeypatch.setattr(os, "urandom", every_word_once)
     usable = 65_536 - 65_536 % n
     drawn = OSRandomness().below(n, 65_536)[:usable]
@@ -81,7 +81,7 @@ def test_below_each_is_uniform_below_every_limit(source):
     assert source.below_each(np.empty(0, dtype=np.int64)).shape == (0,)
 
 
-def test_below_each_has_its_exact_law():
+def test_below_each_has_its_exact_distribution():
     law = enumerate_outputs(lambda source: source.below_each(np.array([2, 1, 3])))
     assert law == {(a, 0, c): Fraction(1, 6) for a in range(2) for c in range(3)}
 

@@ -66,12 +66,12 @@ def test_streams_keep_their_values_from_version_to_version():
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, None])
-def test_seeds_that_are_none_are_refused(seed):
+def test_invalid_seeds_are_refused(seed):
     with pytest.raises(ParameterError, match="seed"):
         SimulationStreams(seed)
 
 
 @pytest.mark.parametrize("part", [1.5, True, None, b"noise"])
-def test_names_that_are_none_are_refused(part):
+def test_invalid_stream_names_are_refused(part):
     with pytest.raises(ParameterError, match="strings and whole numbers"):
         SimulationStreams(1).generator("noise", part)

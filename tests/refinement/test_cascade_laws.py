@@ -85,7 +85,7 @@ def enumerated(request):
     return levels, [law_of(levels, value) for value in range(levels.size)]
 
 
-def test_public_and_key_have_exactly_the_law_of_their_level(enumerated):
+def test_public_value_and_key_have_their_levels_distribution(enumerated):
     levels, joints = enumerated
     group = levels.design.group
     for value, joint in enumerate(joints):
@@ -110,13 +110,13 @@ def test_epsilon_is_an_equality_on_every_level(enumerated):
             assert level.epsilon == pytest.approx(math.log(found), rel=1e-14)
 
 
-def test_pooled_keys_show_what_the_largest_level_shows(enumerated):
+def test_pooled_keys_reveal_only_the_largest_level(enumerated):
     levels, joints = enumerated
     everything = list(range(len(levels.epsilons) - 1))
     assert worst_ratio([view(joint, everything) for joint in joints]) == levels.levels[0].ratio
 
 
-def test_keys_alone_say_nothing(enumerated):
+def test_keys_alone_are_independent_of_the_data(enumerated):
     _, joints = enumerated
     laws = []
     for joint in joints:
@@ -157,7 +157,7 @@ class SamePart(Cascade):
 
 
 @pytest.mark.parametrize(("wrong", "level"), [(RoundedDown, 0), (SamePart, 1)])
-def test_wrong_cascades_are_told_apart(wrong, level):
+def test_wrong_cascades_are_detected(wrong, level):
     right = Cascade(EPSILONS, bits=5)
     mutant = wrong(EPSILONS, bits=5)
     assert mutant.levels[level].ratio != right.levels[level].ratio
@@ -176,7 +176,7 @@ class OwnStep(MultiLevel):
         return messages, self.at_level(keys.ravel(), below.ravel()).reshape(keys.shape)
 
 
-def test_a_key_of_one_step_gives_another_law():
+def test_a_one_step_key_gives_another_distribution():
     levels = build("one-bit", OwnStep)
     joints = [law_of(levels, value) for value in range(3)]
     assert worst_ratio([seen(levels, joint, 0) for joint in joints]) != levels.levels[0].ratio

@@ -34,7 +34,7 @@ class Fixed(Source):
 
 @pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
 @pytest.mark.parametrize(("epsilon", "bits"), GRID)
-def test_level_and_entropy_are_kept(epsilon, bits, kind):
+def test_limited_answers_have_the_stated_level_and_entropy(epsilon, bits, kind):
     answers = kind(4, epsilon, bits, SEED)
     laws = [(answers.yes, 1 - answers.yes), (answers.no, 1 - answers.no)]
     ratios = [p / q for p, q in zip(*laws, strict=True)]
@@ -109,7 +109,7 @@ def test_default_mechanism_is_unbiased_with_the_stated_variance():
     assert answers.variance(SHARES, 1) == pytest.approx(second - mean**2, rel=1e-9)
 
 
-def test_the_public_coin_asks_the_stated_share():
+def test_the_public_coin_selects_the_stated_share():
     answers = LimitedAnswers(4, 1.0, 0.3, SEED)
     assert answers.share == pytest.approx(0.3 / enough_randomness(1.0))
     asked = answers.asked(0, 200_000)
@@ -141,7 +141,7 @@ def test_asking_fewer_beats_rare_answers_at_every_budget():
             assert error < printed.variance(uniform, 1).sum()
 
 
-def test_the_printed_lower_bound_is_none():
+def test_the_printed_lower_bound_is_not_valid():
     # Theorem 7.3.1 at k = 1024, ε = 1, p_R = 0.002: k e^ε/(16 p_R² (e^ε − 1)²) a client.
     p = 0.002
     printed = PrintedAnswers(1024, 1.0, binary_entropy(p), SEED)
@@ -182,7 +182,7 @@ def test_the_inverse_of_the_binary_entropy_is_not_above_it(bits):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(make, match):
+def test_invalid_arguments_are_refused(make, match):
     with pytest.raises(ParameterError, match=match):
         make()
 

@@ -34,7 +34,7 @@ def test_s_is_the_best_of_all(size, epsilon):
     assert least_key_bits(size, epsilon) == pytest.approx(float(exact), rel=1e-12)
 
 
-def test_no_other_law_of_as_many_keys_has_less_entropy():
+def test_no_other_key_distribution_has_less_entropy():
     # Vertices of the polytope are what the theorem says; interior points are no better.
     generator = np.random.default_rng(4)
     for size, epsilon in ((3, 1.0), (6, 0.7), (6, 2.5)):
@@ -83,7 +83,7 @@ def test_every_value_is_recovered(family):
     assert np.mean(levels.at_level(messages, others[0]) == values) < 0.2
 
 
-def test_one_key_for_two_values_hides_nothing_of_their_difference():
+def test_one_key_for_two_values_reveals_their_difference():
     # Lemma 7.5.1 with the key reused: the law of both messages, exactly.
     level = recoverable(3, 1.0, "k-ary").levels[1]
     noise = [level.heavy, level.light, level.light]
@@ -222,6 +222,6 @@ def test_spread_sets_are_the_same_everywhere():
         (lambda: AbelianGroup(2**25), "2\\*\\*24"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make, match):
+def test_invalid_arguments_are_refused(make, match):
     with pytest.raises(ParameterError, match=match):
         make()

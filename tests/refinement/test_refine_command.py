@@ -163,7 +163,7 @@ def test_frequencies_from_few_random_bits(data, randomness):
         ),
     ],
 )
-def test_what_is_wrong_is_said(data, tmp_path, monkeypatch, words, kind, match):
+def test_errors_name_their_cause(data, tmp_path, monkeypatch, words, kind, match):
     monkeypatch.chdir(tmp_path)
     for folder in ("A", "B"):
         run("encode", data, "--size", 4, "--epsilon", "0.5", "1", "--out", folder)

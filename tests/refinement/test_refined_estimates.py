@@ -134,7 +134,7 @@ def test_as_printed_needs_an_answer_to_every_question():
 
 
 @pytest.mark.parametrize("mechanism", ["one-bit", "k-ary", "hadamard", "projective"])
-def test_drawn_messages_have_their_level_law(mechanism):
+def test_drawn_messages_have_the_distribution_of_their_level(mechanism):
     source = SimulationStreams(11).source("levels")
     levels = multi_level(4, EPSILONS, mechanism, source=source)
     clients = 40_000
@@ -310,7 +310,7 @@ def test_heavy_noise_that_hides_everything_is_refused():
         spread(1000, 300),
     ],
 )
-def test_what_designs_are_chosen_by_is_about_their_variance(design):
+def test_the_choice_of_a_design_follows_its_variance(design):
     levels = MultiLevel(design, (4.0, 1.0, 0.25))
     uniform = np.full(1000, 1e-3)
     for level in levels.levels:

@@ -34,7 +34,7 @@ def released(mechanism="k-ary", epsilons=(1.0, 0.5), values=VALUES, seed=1, labe
         ("projective", (math.inf, 2.0, 0.3)),
     ],
 )
-def test_files_give_back_what_was_written(mechanism, epsilons):
+def test_release_files_round_trip(mechanism, epsilons):
     release, keys = released(mechanism, epsilons, labels=LABELS)
     again = LayeredRelease.from_bytes(release.data)
     assert again.levels == release.levels
@@ -63,7 +63,7 @@ def test_bits_are_as_stated(mechanism):
     assert len(release.data) == start + 8 + header + payload + 32
 
 
-def test_every_changed_byte_is_noticed():
+def test_every_changed_byte_is_detected():
     release, keys = released()
     for kind, data in ((LayeredRelease, release.data), (Key, keys[0].data)):
         for place in range(len(data)):
@@ -92,7 +92,7 @@ def test_no_bytes_are_taken_for_a_file(noise, cut):
         (lambda data: b"", "not a release"),
     ],
 )
-def test_errors_say_what_is_wrong(change, match):
+def test_errors_name_file_and_cause(change, match):
     release, _ = released()
     with pytest.raises(StorageError, match=match):
         LayeredRelease.from_bytes(change(release.data), "public")
@@ -194,7 +194,7 @@ def test_a_folder_holds_a_public_file_and_secret_keys(tmp_path):
         )
 
 
-def test_nothing_is_overwritten_and_no_stray_key_stays(tmp_path):
+def test_no_file_is_overwritten_and_no_partial_key_remains(tmp_path):
     release, keys = released(epsilons=(4.0, 1.0, 0.5))
     (tmp_path / "key-1").write_text("mine")
     with pytest.raises(StorageError, match="never overwritten"):

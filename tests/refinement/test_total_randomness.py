@@ -33,7 +33,7 @@ def program(first, second, slack=0.0):
 
 
 @pytest.mark.parametrize(("first", "second"), [(1.0, 0.5), (3.0, 0.2), (0.4, 0.3)])
-def test_the_joint_law_of_two_best_levels_is_the_cascade(first, second):
+def test_the_joint_distribution_of_two_levels_is_the_cascade(first, second):
     cascade = Cascade((first, second))
     one, two = (step.light / step.total for step in cascade.steps)
     expected = [

@@ -52,7 +52,7 @@ def setting(**changes) -> Setting:
 
 @pytest.mark.parametrize("windows", [1, 4])
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
-def test_exact_methods_are_prices_of_schemes(windows, relation):
+def test_exact_methods_equal_the_price_of_the_scheme(windows, relation):
     at = setting(windows=windows, relation=relation)
     laws = {
         "check-in": CheckIn(100, windows),
@@ -107,7 +107,7 @@ def test_the_check_in_papers_branch_for_gaussians_is_vacuous_until_noise_is_huge
         ("check-ins 3.2", {"windows": 2}, "is about one window"),
     ],
 )
-def test_what_a_method_does_not_cover_it_refuses(name, changes, reason):
+def test_a_method_refuses_schemes_outside_its_range(name, changes, reason):
     with pytest.raises(UnsupportedError, match=reason):
         NAMED[name].quote(setting(**changes))
 
@@ -226,7 +226,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, mutate, capsys, terminal, sh
     assert printed.out == ""
 
 
-def test_nothing_is_shown_of_what_is_quick(monkeypatch, mutate, capsys):
+def test_quick_answers_show_no_progress(monkeypatch, mutate, capsys):
     assert 0 < progress._PATIENCE_SECONDS < 60
     mutate(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -235,7 +235,7 @@ def test_nothing_is_shown_of_what_is_quick(monkeypatch, mutate, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, mutate, capsys):
+def test_a_terminal_shows_progress_of_pricing(monkeypatch, mutate, capsys):
     started = threading.Event()
     mutate(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -257,7 +257,7 @@ def test_a_mistake_of_ours_is_no_blank(monkeypatch):
         Comparison.of(sweep(FLAGS))
 
 
-def test_the_picture_shows_who_has_numbers(compared, tmp_path):
+def test_the_picture_shows_methods_with_numbers_only(compared, tmp_path):
     picture = comparison_picture(compared)
     svg = picture.svg()
     notes = {"check-in": "", "shuffling": ", replace-one", "RDP 4.6": ", remove only"}

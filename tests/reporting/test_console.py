@@ -12,7 +12,7 @@ from turnout.simulation import Progress
 
 
 @pytest.mark.parametrize(("terminal", "asked"), [(True, [0, 1, 2]), (False, [])])
-def test_steps_are_priced_before_the_bar_and_only_where_it_is_shown(terminal, asked):
+def test_epsilon_of_steps_is_computed_only_for_a_shown_bar(terminal, asked):
     console, screen, priced = Console(), io.StringIO(), []
     console._status = rich.console.Console(file=screen, force_terminal=terminal, width=200)
 

@@ -84,7 +84,7 @@ def test_directions_keep_their_names(checked_in):
     assert guess["most_certain_of_presence"] > guess["most_certain_of_absence"]
 
 
-def test_in_words(checked_in):
+def test_explanations_are_full_sentences(checked_in):
     rows = explanation_rows(checked_in)
     assert list(rows) == [
         "membership inference",
@@ -111,12 +111,12 @@ def test_percentages_are_rounded_outwards(checked_in):
     assert float(shown[2]) <= 100 * advantage.lower
 
 
-def test_a_gain_too_small_for_a_percentage_is_told_apart():
+def test_a_tiny_gain_is_not_printed_as_zero():
     tiny = explained(CheckIn(1000), prior=0.01)
     assert "99 % of the time; looking adds at most" in explanation_rows(tiny)["prior 1 %"]
 
 
-def test_replacing_her_record_has_one_direction():
+def test_a_replaced_record_has_one_direction():
     replaced = explained(EveryStep(3), relation=Relation.REPLACE_ONE, sigma=2.0)
     record = explanation_record(replaced)
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
@@ -125,7 +125,7 @@ def test_replacing_her_record_has_one_direction():
     assert "the client's data are these" in explanation_rows(replaced)["prior 50 %"]
 
 
-def test_where_nothing_is_proved_about_a_gaussian_it_says_so():
+def test_a_missing_gaussian_bound_is_reported():
     """Two hops at small σ prove no more than δ ≤ 1 at ε = 0."""
     one_client = {"relation": Relation.ZERO_OUT, "release": ReleaseRule.ONE_CLIENT}
     loose = explained(CheckIn(100), sigma=0.45, **one_client)
@@ -156,7 +156,7 @@ def test_a_prior_out_of_range_is_refused(prior):
         explained(EveryStep(1), prior=prior)
 
 
-def test_a_prior_of_one_half_is_not_told_twice():
+def test_a_prior_of_one_half_is_printed_once():
     assert explained(EveryStep(1), prior=0.5).priors == (0.5,)
 
 
@@ -170,7 +170,7 @@ def test_the_picture_in_every_format(checked_in, tmp_path, ending, start):
     assert len(path.read_bytes()) > 10_000
 
 
-def test_the_picture_says_what_it_shows(checked_in):
+def test_the_picture_has_a_title_and_labels(checked_in):
     picture = trade_off_picture(checked_in)
     svg = picture.svg()
     assert svg == picture.svg()

@@ -83,7 +83,7 @@ def others():
     yield convex.picture([convex.Measured(name, steps, 1.0) for name in convex.LAWS])
 
 
-def test_every_figure_is_drawn_by_the_rules_and_the_committed_one_says_the_same(figures, capsys):
+def test_every_figure_follows_the_rules_and_matches_the_committed_one(figures, capsys):
     for drawn in (*(draw() for draw in figures.values()), *others()):
         assert faults(drawn) == [], drawn.name
         committed = html.unescape((DRAWN / f"{drawn.name}.svg").read_text())

@@ -47,7 +47,7 @@ def test_the_page_of_a_trace(traced_summary):
         assert phrase in text
 
 
-def test_the_page_of_counts_says_whose_they_are(traced_summary):
+def test_the_counts_page_names_their_source(traced_summary):
     text = words(counts_page(traced_summary, count_pictures(traced_summary)))
     for phrase in (
         "Not for release.",
@@ -60,7 +60,7 @@ def test_the_page_of_counts_says_whose_they_are(traced_summary):
         assert phrase in text.replace("&#39;", "'")
 
 
-def test_how_sure_anybody_becomes_is_what_the_profile_proves(summary, traced_summary):
+def test_certainties_on_the_page_equal_the_profile(summary, traced_summary):
     for given in (summary, traced_summary):
         prepared = given.outcome.prepared
         found = scheme_certainty(prepared.scheme, prepared.guarantee.delta)
@@ -69,7 +69,7 @@ def test_how_sure_anybody_becomes_is_what_the_profile_proves(summary, traced_sum
         assert f"at most {sure(found.absence.upper)} sure that the client was never there" in text
 
 
-def test_what_cannot_be_certified_is_not_said(summary, monkeypatch):
+def test_uncertified_values_are_not_printed(summary, monkeypatch):
     def refuses(*_given, **_named):
         raise NumericalError("nothing can be certified")
 

@@ -50,7 +50,7 @@ def explained(law, relation) -> Picture:
 @pytest.mark.parametrize(
     ("flags", "methods"), [(CHECK_INS, METHODS), (SHUFFLES, SHUFFLE_METHODS)], ids=["came", "sent"]
 )
-def test_a_comparison_tells_every_method_apart(flags, methods):
+def test_a_comparison_has_one_look_for_each_method(flags, methods):
     drawn = compared(flags, methods)
     assert faults(drawn) == []
     assert len(legends(drawn)) == len(methods)

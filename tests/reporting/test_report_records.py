@@ -83,7 +83,7 @@ def test_a_baseline_is_the_simulator_s_view(summary):
     assert "0.97" not in json.dumps(replace(summary, baseline=free).record())
 
 
-def test_a_record_says_how_far_another_test_set_may_lead(summary):
+def test_a_record_has_the_margin_of_its_accuracy(summary):
     record = summary.record()
     assert (record["test_records"], record["chance_level"]) == (100, 0.25)
     found = binomtest(90, 100).proportion_ci(method="wilson")
@@ -144,7 +144,7 @@ def test_the_folder_of_a_trace(traced_summary, tmp_path):
     assert counts == {"check-ins", "day", "updates"}
 
 
-def test_nothing_that_may_be_shared_depends_on_who_came(traced_summary, tmp_path, monkeypatch):
+def test_public_report_parts_do_not_depend_on_participation(traced_summary, tmp_path, monkeypatch):
     """Two runs that differ in nothing but counts: every file beside the simulator's is the same."""
     monkeypatch.setattr(Picture, "png", lambda self: self.text.encode())  # drawn as SVG too
     few = np.array([1, 1, 0, 0, 1, 2])

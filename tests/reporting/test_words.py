@@ -52,7 +52,7 @@ def test_every_word_of_a_guarantee_is_explained():
 @pytest.mark.parametrize(
     ("posterior", "percent"), [(0.5, "50 %"), (0.972201, "97.23 %"), (1.0, "100 %")]
 )
-def test_how_sure_somebody_becomes(posterior, percent):
+def test_certainty_of_an_adversary_is_phrased_by_its_bound(posterior, percent):
     assert sure(posterior) == percent
     words = certainty_in_words((posterior, 0.6), 1e-5, Relation.ZERO_OUT)
     assert f"{percent} sure that the client took part with its data" in words
@@ -62,7 +62,7 @@ def test_how_sure_somebody_becomes(posterior, percent):
     assert "Somebody who sees every released model and knows" in words
 
 
-def test_who_sees_what_goes_by_the_trust():
+def test_the_view_of_an_adversary_follows_the_trust_model():
     said = {
         trust: certainty_in_words((0.9, 0.9), 1e-5, Relation.REPLACE_ONE, trust=trust)
         for trust in TrustModel

@@ -85,7 +85,7 @@ def test_a_stopped_run_ends_in_the_same_bits(tmp_path, stop):
     assert report(tmp_path / "part") == report(tmp_path / "whole")
 
 
-def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_exits_with_130_and_prints_the_resume_command(tmp_path, monkeypatch, capsys):
     def interrupted(*_):
         raise InterruptedRunError(tmp_path, 1, 4, unit="run", command="bandit")
 
@@ -143,7 +143,7 @@ def test_another_plans_checkpoint_is_refused(tmp_path, capsys):
         ('name = "elimination"', 'name = "private-linucb"', "privacy.delta = (missing)"),
     ],
 )
-def test_bad_plans_are_one_line_and_nothing_is_written(tmp_path, capsys, old, new, said):
+def test_bad_plans_are_one_error_line_and_write_no_files(tmp_path, capsys, old, new, said):
     assert old in PLAN
     plan, out = written(tmp_path, PLAN.replace(old, new)), tmp_path / "out"
     assert end_of(["bandit", str(plan), "--out", str(out)]) == 2
@@ -189,7 +189,7 @@ def test_a_log_is_replayed_and_belongs_to_its_checkpoint(tmp_path, capsys):
         assert not (tmp_path / "other").exists()
 
 
-def test_a_folder_that_holds_something_is_left_alone(tmp_path):
+def test_a_folder_with_files_is_not_overwritten(tmp_path):
     plan = written(tmp_path)
     with pytest.raises(ParameterError, match="out"):
         run_bandit(plan, tmp_path, quiet)

@@ -28,7 +28,7 @@ def trained(tmp_path_factory):
     return tn.train(PLAN, folder, baseline=True), folder
 
 
-def test_the_same_clients_come_and_nothing_is_clipped(trained):
+def test_the_baseline_has_the_same_clients_without_clipping(trained):
     run, _ = trained
     assert run.baseline is not None
     assert np.array_equal(run.baseline.check_ins, run.history.check_ins)
@@ -39,7 +39,7 @@ def test_the_same_clients_come_and_nothing_is_clipped(trained):
     assert low < run.accuracy < high
 
 
-def test_it_changes_nothing_of_the_run_itself(trained):
+def test_the_baseline_does_not_change_the_run(trained):
     run, _ = trained
     plain = tn.train(PLAN)
     assert plain == run

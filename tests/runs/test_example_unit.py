@@ -48,7 +48,7 @@ def held_by_a_few(tmp_path_factory):
     return run, folder
 
 
-def test_who_holds_a_record_changes_nothing(held_by_a_few):
+def test_example_privacy_does_not_depend_on_the_holder(held_by_a_few):
     run, _ = held_by_a_few
     alone = tn.train(plan_with(unit="client"), data=data(np.arange(RECORDS)))
     assert np.array_equal(run.parameters, alone.parameters)
@@ -57,7 +57,7 @@ def test_who_holds_a_record_changes_nothing(held_by_a_few):
     assert (run.guarantee.unit.value, alone.guarantee.unit.value) == ("example", "client")
 
 
-def test_as_clients_they_draw_together(held_by_a_few):
+def test_records_of_one_client_participate_together(held_by_a_few):
     """The negative control: with unit = "client" one draw stands for five records."""
     run, _ = held_by_a_few
     together = tn.train(plan_with(unit="client"), data=data(np.arange(RECORDS) // HELD))
@@ -89,7 +89,7 @@ def test_reports_speak_of_records(held_by_a_few):
         ({"privacy": {**PLAN["privacy"], "unit": "user"}}, "privacy.unit"),
     ],
 )
-def test_what_says_clients_is_refused(tables, name):
+def test_client_settings_are_refused_for_example_privacy(tables, name):
     given = {**PLAN, "data": {"name": "digits"}, **tables}
     with pytest.raises(ParameterError) as refused:
         tn.train(given)

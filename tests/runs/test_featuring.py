@@ -52,7 +52,7 @@ def forbid_writing(mutate) -> None:
     mutate(layout.Shelf, "_allocate", fail, reached=False)
 
 
-def test_what_is_kept_is_what_is_computed(notes, mutate, tmp_path):
+def test_cached_features_equal_computed_ones(notes, mutate, tmp_path):
     found = kept("hog", notes)
     assert np.array_equal(found, apply_features("hog", INPUTS))
     folder = tmp_path / "cache" / "turnout" / "features"
@@ -80,7 +80,7 @@ def test_another_input_function_or_version_is_made_anew(change, notes, monkeypat
     assert len(notes.lines) == 2
 
 
-def test_code_that_depends_on_more_than_its_file_is_noticed(notes, monkeypatch, tmp_path):
+def test_changed_dependencies_of_features_are_detected(notes, monkeypatch, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "factor.txt").write_text("1")
     first = np.array(kept("own:scaled", notes, folder=tmp_path))
@@ -91,7 +91,7 @@ def test_code_that_depends_on_more_than_its_file_is_noticed(notes, monkeypatch, 
     assert np.array_equal(again, 2 * first)
 
 
-def test_small_features_are_not_kept(notes, monkeypatch, tmp_path):
+def test_small_features_are_not_cached(notes, monkeypatch, tmp_path):
     monkeypatch.setattr(workload, "KEPT_BYTES", 10**9)
     assert np.array_equal(kept("hog", notes), apply_features("hog", INPUTS))
     assert not notes.lines

@@ -50,7 +50,7 @@ def test_a_plan_and_python_run_the_same_messages(run, tmp_path):
     assert not np.array_equal(another.parameters, run.parameters)
 
 
-def test_the_report_says_what_is_sent_and_what_it_costs(run):
+def test_the_report_states_messages_and_epsilon(run):
     record = json.loads((run.folder / "report.json").read_text())
     assert record["trust_model"] == "shuffled"
     assert record["relation"] == "replace-one"
@@ -67,7 +67,7 @@ def test_the_report_says_what_is_sent_and_what_it_costs(run):
         assert said in (run.folder / "MODEL_CARD.md").read_text("utf-8") or "alone" not in said
 
 
-def test_the_baseline_sends_updates_as_they_are(run):
+def test_the_baseline_sends_unclipped_updates(run):
     assert run.baseline is not None
     assert np.array_equal(run.baseline.check_ins, run.history.check_ins)
     assert run.baseline.metrics["loss"][-1] < run.loss

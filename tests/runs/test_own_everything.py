@@ -49,7 +49,7 @@ def run(data, tmp_path_factory):
     return tn.train(PLAN, tmp_path_factory.mktemp("runs") / "run", data=data, module=Net)
 
 
-def test_a_class_trains_and_its_model_comes_back(run, data):
+def test_a_custom_class_trains_and_its_model_loads(run, data):
     assert run.accuracy > 0.6
     assert run.guarantee.epsilon.upper <= 3.0
     model = tn.load(run.folder, module=Net)
@@ -69,7 +69,7 @@ def test_an_instance_is_copied_and_starts_as_it_is(data):
     assert found.parameters.shape == (sum(each.numel() for each in before),)
 
 
-def test_a_run_is_resumed_with_what_was_beside_it(run, data):
+def test_a_run_is_resumed_with_its_local_files(run, data):
     again = tn.train(resume=run.folder, data=data, module=Net)
     assert np.array_equal(again.parameters, run.parameters)
 
@@ -93,13 +93,13 @@ def test_another_module_is_not_loaded(run, data):
         ({}, 7, "model.module"),
     ],
 )
-def test_what_is_no_one_model_is_refused(data, model, module, said):
+def test_ambiguous_models_are_refused(data, model, module, said):
     with pytest.raises(tn.ParameterError) as refusal:
         tn.train(PLAN | {"model": model}, data=data, module=module)
     assert said in str(refusal.value)
 
 
-def test_a_regression_says_its_own_metric_everywhere(tmp_path):
+def test_a_regression_reports_its_own_metric(tmp_path):
     numbers = held("numbers", np.random.default_rng(2))
     run = tn.train(PLAN, tmp_path / "run", data=numbers, module=Net(1))
     assert list(run.metrics) == ["rmse", "mae", "loss"]
@@ -148,7 +148,7 @@ def make():
 """
 
 
-def test_files_of_ones_own_from_plan_to_prediction(tmp_path):
+def test_own_files_work_from_plan_to_prediction(tmp_path):
     place = tmp_path / "mine"
     place.mkdir()
     (place / "visits.csv").write_text("\n".join(["who,x,kind,y", *ROWS]))

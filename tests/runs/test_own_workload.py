@@ -55,7 +55,7 @@ def ran(capsys, *arguments) -> tuple[int, str, str]:
     return ended.value.code, *capsys.readouterr()  # pyright: ignore[reportReturnType]
 
 
-def test_a_run_says_what_is_public_and_is_resumed_from_anywhere(folder, capsys, monkeypatch):
+def test_a_run_states_public_data_and_resumes_from_any_folder(folder, capsys, monkeypatch):
     code, said, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")
     assert code == 0
     assert "logistic on visits.npz" in said
@@ -106,7 +106,7 @@ def test_each_client_holds_its_own_records(folder):
         ("classes = 2", "", "data.target = None: expected 'class' (with classes), 'tags'"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(old, new, line, folder, capsys):
+def test_bad_input_is_one_error_line_and_writes_no_files(old, new, line, folder, capsys):
     (folder / "plan.toml").write_text(PLAN.replace(old, new))
     if line == "data.label":
         with np.load(folder / "visits.npz") as arrays:

@@ -90,9 +90,7 @@ def test_personal_models_survive_a_resume_and_are_in_no_file_that_is_handed_out(
         ("model", {"metrics": ("accuracy",)}, "model.metrics"),
     ],
 )
-def test_wrong_settings_are_refused_in_one_line_and_nothing_is_written(
-    section, keys, named, tmp_path
-):
+def test_wrong_settings_are_one_error_line_and_write_no_files(section, keys, named, tmp_path):
     with pytest.raises(ParameterError) as refused:
         tn.train(plan_with(section, **keys), data=data(), out=tmp_path / "run")
     assert named in str(refused.value)

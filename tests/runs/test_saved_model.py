@@ -35,7 +35,7 @@ def test_a_loaded_model_is_the_one_that_was_trained(run):
     assert not np.array_equal(model.saved.parameters[LAST], model.saved.parameters[AVERAGED])
 
 
-def test_facts_and_card_say_the_guarantee(run):
+def test_facts_and_card_state_the_guarantee(run):
     model = tn.load(run.folder)
     assert model.guarantee["epsilon"] == run.guarantee.epsilon.upper
     assert model.guarantee["epsilon_lower"] == run.guarantee.epsilon.lower
@@ -72,7 +72,7 @@ def test_a_damaged_or_foreign_file_is_refused(run, tmp_path, change, said):
         tn.load(tmp_path)
 
 
-def test_a_folder_without_a_model_says_how_to_get_one(tmp_path):
+def test_a_folder_without_a_model_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(StorageError, match="no run"):
         tn.load(tmp_path)
     (tmp_path / "plan.toml").write_text("")

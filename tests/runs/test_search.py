@@ -103,7 +103,7 @@ def test_a_client_moves_the_mean_accuracy_by_one_part_in_the_clients():
     assert held.mean_accuracy(lambda: best) == pytest.approx(3 / 4)
 
 
-def test_a_search_on_public_data_reads_nothing_of_the_plans_own(free):
+def test_a_search_on_public_data_reads_no_private_data(free):
     record = free.to_dict()
     assert record["price"] == "none: nothing of the plan's own clients was read"
     assert free.guarantee is None
@@ -116,7 +116,7 @@ def test_a_search_on_public_data_reads_nothing_of_the_plans_own(free):
     assert free.plan.tune is None
 
 
-def test_own_data_that_are_said_to_be_public_are_not_said_to_be_unread():
+def test_declared_public_data_are_reported_as_read():
     found = tune(without(PUBLIC, "tune", candidates=1))
     assert found.to_dict()["price"] == "none, by the plan's word that its own data are public"
 
@@ -128,7 +128,7 @@ def test_the_test_set_is_never_read(free):
     assert tune({**TABLES, "data": {}}, public_data=blind).candidates == free.candidates
 
 
-def test_a_private_search_meets_the_target_and_says_what_it_covers(private):
+def test_a_private_search_meets_the_target_and_states_its_scope(private):
     guarantee, record = private.guarantee, private.to_dict()
     assert 2.9 < guarantee.epsilon.upper <= 3.0
     assert record["one_run_epsilon"] < 0.9 * guarantee.epsilon.upper
@@ -145,7 +145,7 @@ def test_a_private_search_meets_the_target_and_says_what_it_covers(private):
     assert "The search is in ε" in model.card
 
 
-def test_a_private_search_keeps_the_best_run_alone(private):
+def test_a_private_search_stores_the_best_run_only(private):
     assert private.candidates == []
     assert "candidates" not in private.to_dict()
     files = {str(path.relative_to(private.folder)) for path in private.folder.rglob("*.*")}
@@ -168,7 +168,7 @@ def test_the_best_of_several_private_runs_has_the_largest_noisy_score(mutate, pr
 
 
 @pytest.mark.parametrize("tables", [PUBLIC, TABLES], ids=["public", "private"])
-def test_a_stopped_search_goes_on_to_the_same_end(tables, tmp_path, monkeypatch, mutate):
+def test_a_resumed_search_gives_the_same_result(tables, tmp_path, monkeypatch, mutate):
     mutate(Search, "_count", lambda self: 3)
     whole = tune(tables)
     carried_out, calls = ReadyRun.carried_out, []
@@ -258,7 +258,7 @@ def test_folders_are_checked(tmp_path):
         tune(TABLES, resume=tmp_path)
 
 
-def test_features_are_computed_once_and_change_nothing(monkeypatch):
+def test_precomputed_features_give_the_same_model(monkeypatch):
     tables = without(PUBLIC, "model", features="standardized")
     plan = Plan.from_mapping(tables)
     search = Search.of(plan, Path(), Unwatched())
@@ -279,7 +279,7 @@ def test_features_are_computed_once_and_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["client", "example"])
-def test_the_price_says_whose_it_is(unit):
+def test_the_guarantee_names_its_scope(unit):
     plan = Plan.from_mapping(without(TABLES, "privacy", unit=unit))
     price = Search.of(plan, Path(), Unwatched()).price
     assert price is not None

@@ -37,7 +37,7 @@ def traced(**fields) -> dict:
     return {"law": "availability", "trace": "trace.csv", "window": 3, **fields}
 
 
-def test_each_record_is_a_client_unless_told_otherwise(tmp_path):
+def test_each_record_is_a_client_by_default(tmp_path):
     workload = gather(plan(), tmp_path)
     assert workload.population == 1437
     assert workload.participation == CheckIn(5, 4)
@@ -46,7 +46,7 @@ def test_each_record_is_a_client_unless_told_otherwise(tmp_path):
     assert few.population == build_task(few).population == 100
 
 
-def test_who_holds_what_depends_on_the_seed_alone(tmp_path):
+def test_the_assignment_of_records_depends_on_the_seed_alone(tmp_path):
     data = {"name": "digits", "clients": 100, "dealing": "by-label"}
     sums = [
         build_task(gather(plan(data=data, run={"seed": seed}), tmp_path))
@@ -102,7 +102,7 @@ def test_a_trace_brings_its_clients_and_unknown_is_not_available(folder):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(folder, tables, line):
+def test_inconsistent_settings_are_refused(folder, tables, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         gather(plan(**tables), folder)
 

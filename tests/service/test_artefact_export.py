@@ -89,7 +89,7 @@ def by_torch(model, inputs, labels, parameters):
     return (gradient * min(1.0, bound / float(gradient.norm()))).numpy()
 
 
-def test_a_graph_gives_what_pytorch_gives():
+def test_a_graph_equals_pytorch():
     """A model and features of a user's own; several local steps are in test_artefact_task.py."""
     model, inputs = convolutional(), SOURCE.random((4, 12, 12)).astype(np.float32)
     labels = np.array([1, 0, 4, 4])
@@ -104,7 +104,7 @@ def test_a_graph_gives_what_pytorch_gives():
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-def test_what_is_fixed_is_in_the_graph():
+def test_fixed_parameters_are_in_the_graph():
     """Of what is trained, fixed layers are below and above; test_artefact_labels.py has a head."""
     model = build_module(Base, adapters=Adapters(2, 8.0, ("middle",)), trainable=("body.1.*",))
     inputs = SOURCE.random((4, 5, 5)).astype(np.float32)
@@ -116,7 +116,7 @@ def test_what_is_fixed_is_in_the_graph():
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-def test_a_layer_that_no_graph_can_say_is_named():
+def test_an_unsupported_layer_is_named():
     from turnout.service.graphs.exporting import update_graph
 
     grouped = ModuleModel(

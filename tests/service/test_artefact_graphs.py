@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_read(name):
+def test_unsupported_graph_parts_are_refused(name):
     data, reason = REFUSED[name]
     with pytest.raises(RemoteProtocolError, match=reason) as refusal:
         read_graph(data)
@@ -195,7 +195,7 @@ def test_features_are_a_function_of_one_record():
         require_features_signature(of([taken], given), (2, 3))
 
 
-def test_no_single_changed_byte_brings_in_what_is_not_listed():
+def test_no_changed_byte_adds_an_unlisted_operator():
     """Whatever one byte is changed to: refused, or still a flat graph of listed operators."""
     source = np.random.default_rng(5)
     read = 0

@@ -119,7 +119,7 @@ def computed(made, records, parameters):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_device_computes_what_the_simulation_does(folder, case):
+def test_a_device_matches_the_simulation(folder, case):
     pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     words, labels = CASES[case]
@@ -175,7 +175,7 @@ def test_labels_are_given_in_the_type_of_the_graph(labels, form, dtype):
     assert np.array_equal(made, labels)
 
 
-def test_a_charter_says_what_labels_are():
+def test_a_charter_describes_its_labels():
     labels = Labels("tokens", 7)
     assert Labels.from_document(labels.document()) == labels
     for kind, count in (("class", 1), ("tokens", 0), ("tags", 1 << 21), ("tags", 1.5)):

@@ -65,7 +65,7 @@ def records_of(workload, algorithm, client):
     return workload.data.train.inputs[held], workload.data.train.labels[held]
 
 
-def test_a_device_gets_it_over_http_and_computes_what_the_simulation_does(new, simulated, tmp_path):
+def test_a_device_downloads_the_graph_and_matches_the_simulation(new, simulated, tmp_path):
     storage = open_storage(tmp_path / "task.sqlite", serving=True)
     new.create_task(storage)
     workload, algorithm = simulated
@@ -113,7 +113,7 @@ def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
         )
 
 
-def test_features_of_ones_own_are_a_graph_too(tmp_path, simulated):
+def test_custom_features_are_exported_as_a_graph(tmp_path, simulated):
     (tmp_path / "own_features.py").write_text(
         "def halves(inputs):\n    return 2 * inputs.flatten(1)[:, ::2] - 1\n"
     )
@@ -161,7 +161,7 @@ def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
         new_task(PLAN, tmp_path, TIMING, graph=True)
 
 
-def test_a_file_of_records_is_what_a_device_trains_on(new, tmp_path):
+def test_a_device_trains_on_a_file_of_records(new, tmp_path):
     np.savez(tmp_path / "mine.npz", inputs=np.zeros((2, 8, 8), np.uint8), labels=np.array([1, 10]))
     with pytest.raises(ParameterError, match="classes 0 to 9"):
         trainer_on(npz_records(tmp_path / "mine.npz"), 7)(new.charter)

@@ -92,7 +92,7 @@ def test_the_update_is_the_gradient_by_hand():
 @pytest.mark.parametrize(
     "inputs", [np.full((1, *SHAPE), np.nan, np.float32), np.full((1, *SHAPE), 3e38, np.float32)]
 )
-def test_what_is_not_finite_becomes_the_zero_vector(inputs):
+def test_updates_that_are_not_finite_become_zero(inputs):
     updates = ready(inputs, np.array([1]))
     try:
         large = np.full(DIMENSION, 3e38, np.float32)
@@ -154,7 +154,7 @@ def other_vectors():
         ),
     ],
 )
-def test_a_graph_that_is_not_what_it_says(contents, reason):
+def test_a_graph_with_a_wrong_signature_is_refused(contents, reason):
     with pytest.raises(RemoteProtocolError, match=reason) as refusal:
         ready(**contents)
     assert "\n" not in str(refusal.value)
@@ -176,7 +176,7 @@ def test_a_graph_is_stopped_when_its_time_is_over():
         sandbox.run(arrays, 4 * DIMENSION)
 
 
-def test_a_failure_in_a_turn_gives_no_update_and_the_next_turn_goes_on():
+def test_a_failed_step_sends_zeros_and_the_next_step_works():
     updates = ready()
     try:
         working = updates.update(AT, 3)
@@ -222,7 +222,7 @@ def table_features(size):
 
 
 @pytest.mark.parametrize("largest", [3, 4])
-def test_features_run_on_the_client_s_records_in_its_turns_alone(largest):
+def test_features_run_only_in_the_client_s_steps(largest):
     inputs = np.full((1, *SHAPE), 1, np.float32)
     inputs[0, 0, 0] = largest
     updates = ready(inputs, np.array([1]), feature_map=table_features(4))
@@ -258,7 +258,7 @@ def test_records_that_do_not_fit(inputs, labels, reason):
         GraphUpdates(charter(), inputs, labels, 3)
 
 
-def test_an_artefact_is_what_its_digest_says():
+def test_a_graph_matches_its_digest():
     with pytest.raises(RemoteProtocolError, match="not the one"):
         Artefact.of(GRAPH).checked(GRAPH + b"\n")
     assert Artefact.of(GRAPH).checked(GRAPH) == GRAPH
@@ -301,7 +301,7 @@ def test_a_device_fetches_the_graph_and_takes_part(tmp_path):
     assert np.frombuffer(body, "<i4").any()
 
 
-def test_a_device_that_gets_another_graph_sends_nothing(tmp_path):
+def test_a_device_with_another_graph_sends_nothing(tmp_path):
     def other(coordinator):
         digest = COMPUTATION.update.digest.hex()
         coordinator.artefacts[digest] = model([IDENTITY]).ljust(len(GRAPH), b"\0")

@@ -31,12 +31,12 @@ def settled(found: Certainties, steps: int) -> tuple[float, float] | None:
     return found.after(steps)
 
 
-def test_the_whole_run_has_what_explain_says():
+def test_certainties_of_the_whole_run_equal_explain():
     scheme = Scheme(GaussianNoise(1.5), CheckIn(4, windows=3), Relation.ADD_REMOVE)
     assert settled(certainties(), 12) == membership.scheme_certainty(scheme, DELTA).sides
 
 
-def test_more_releases_never_make_anybody_less_sure():
+def test_certainty_never_falls_with_more_releases():
     found = certainties()
     assert found.after(0) == EVEN
     sides = [settled(found, steps) for steps in (1, 4, 5, 12)]
@@ -45,7 +45,7 @@ def test_more_releases_never_make_anybody_less_sure():
     assert 0.5 < presence[0] < presence[2] < presence[3] < 1
 
 
-def test_nobody_waits_for_a_profile(monkeypatch):
+def test_requests_do_not_wait_for_a_profile(monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
     true = membership.scheme_certainty
 
@@ -67,7 +67,7 @@ def test_nobody_waits_for_a_profile(monkeypatch):
     assert part[0] < whole[0]
 
 
-def test_what_cannot_be_certified_is_certainty(monkeypatch):
+def test_uncertified_profiles_count_as_certainty(monkeypatch):
     def refuses(*_given, **_named):
         raise NumericalError("nothing can be certified")
 

@@ -60,7 +60,7 @@ def test_averaged_check_ins_are_not_served():
         replace(CHARTER, scheme=scheme)
 
 
-def test_what_is_spent_is_that_of_the_next_priced_step():
+def test_spent_epsilon_is_that_of_the_next_priced_step():
     charter = replace(CHARTER, charged_steps=(2, 4, 6), charged=(0.5, 1.0, 1.5))
     assert [charter.spent(s) for s in range(7)] == [0, 0.5, 0.5, 1.0, 1.0, 1.5, 1.5]
     with pytest.raises(ParameterError):
@@ -109,7 +109,7 @@ def test_every_number_of_a_charter_is_one(field, wrong):
         ('"format":', '"extra":1,"format":'),
     ],
 )
-def test_a_charter_in_other_words_is_refused_by_its_reader_and_the_verifier(said, instead):
+def test_a_charter_with_other_bytes_is_refused(said, instead):
     text = CHARTER.canonical().decode()
     assert said in text
     changed = text.replace(said, instead).encode()
@@ -157,7 +157,7 @@ def test_a_format_that_is_not_known_is_refused_by_its_name(place, known):
     assert ".".join(place) in str(refused.value)
 
 
-def test_nothing_in_a_charter_is_passed_over():
+def test_unknown_charter_fields_are_refused():
     """A field or a message that is not known might change what a device must do."""
     for place in ((), ("model",), ("model", "features"), ("client",), ("messages", "update")):
         document = json.loads(CHARTER.canonical())
@@ -309,7 +309,7 @@ def test_receipts_read_back(answer, step, digest, asked):
     assert WireReceipt.decoded(receipt.encoded()) == receipt
 
 
-def test_who_is_not_known_learns_nothing():
+def test_unauthenticated_requests_reveal_nothing():
     one = WireReceipt(WireAnswer.UNKNOWN, CHARTER.task, 1, 2, bytes(32), "why")
     assert one.encoded() == WireReceipt(WireAnswer.UNKNOWN).encoded()
     assert json.loads(one.encoded()) == {"answer": "unknown"}

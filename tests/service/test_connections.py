@@ -40,7 +40,7 @@ class World:
         return [name for _, name in self.log]
 
 
-def test_who_was_waited_for_longest_makes_room_and_nobody_is_turned_away():
+def test_the_longest_idle_connection_makes_room():
     w = World()
     for name in "abcdefg":
         assert w.came(name) is not None
@@ -48,7 +48,7 @@ def test_who_was_waited_for_longest_makes_room_and_nobody_is_turned_away():
     assert len(w.table) == 4
 
 
-def test_a_stranger_makes_room_before_anybody_who_signed():
+def test_unauthenticated_connections_make_room_first():
     w = World()
     w.came("known", awaits=Awaits.NEXT, signed=True)
     for name in "abc":
@@ -79,7 +79,7 @@ def test_an_unsigned_body_makes_room():
     assert w.log == [("aborted", "slow")]
 
 
-def test_one_address_makes_room_for_itself_and_another_is_not_asked_to():
+def test_an_address_makes_room_for_its_own_connections():
     w = World(most=6, most_of_peer=3)
     w.came("other", peer="10.0.0.2")
     for name in "abcde":
@@ -90,7 +90,7 @@ def test_one_address_makes_room_for_itself_and_another_is_not_asked_to():
     assert len(w.log) == 2
 
 
-def test_what_comes_through_a_proxy_has_no_bound_of_its_own():
+def test_proxied_connections_share_no_address_limit():
     w = World(most=8, most_of_peer=2, exempt=proxies("10.0.0.0/24"))
     for name in "abcdefgh":
         w.came(name)
@@ -127,7 +127,7 @@ def test_a_body_gets_time_by_how_much_of_it_came():
     assert w.swept(2.0) == ["body"]
 
 
-def test_an_answer_that_goes_on_being_read_is_waited_for():
+def test_a_slowly_read_answer_is_not_cut_off():
     w = World()
     entry = w.came("reader", awaits=Awaits.NEXT, unsent=1000)
     assert w.swept(31.0) == []
@@ -136,7 +136,7 @@ def test_an_answer_that_goes_on_being_read_is_waited_for():
     assert w.swept(31.0) == ["reader"]  # it took nothing meanwhile
 
 
-def test_who_left_leaves_room():
+def test_closed_connections_free_their_place():
     w = World(most=1)
     entry = w.came("a", awaits=Awaits.ANSWER)
     assert w.came("b") is None

@@ -200,7 +200,7 @@ def test_the_public_page_is_drawn_and_quiet(chromium: Any, tmp_path: Path) -> No
     assert views.asked_for_operator == 0
 
 
-def test_the_page_refreshes_itself_and_keeps_what_is_open(chromium: Any) -> None:
+def test_the_page_refreshes_and_keeps_open_sections(chromium: Any) -> None:
     views = sample.FakeViews(
         sample.operator_view(40, public=sample.public_view(40, step_seconds=4))
     )
@@ -259,7 +259,7 @@ def test_a_session_that_ended_leads_to_the_login(chromium: Any) -> None:
         assert seen.page.locator("figure").count() == 0
 
 
-def test_a_coordinator_that_is_gone_is_said(chromium: Any) -> None:
+def test_an_unreachable_coordinator_is_shown(chromium: Any) -> None:
     public = sample.public_view(step_seconds=4)
     views = sample.FakeViews(sample.operator_view(public=public))
     with looking(chromium) as seen:
@@ -358,7 +358,7 @@ def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
         seen.require_quiet(address)
 
 
-def test_an_inline_script_would_have_been_noticed(chromium: Any) -> None:
+def test_an_inline_script_is_detected(chromium: Any) -> None:
     """The listener for violations hears one, so its silence elsewhere means something."""
     with served(application(sample.FakeViews())) as address, looking(chromium) as seen:
         seen.page.goto(address)

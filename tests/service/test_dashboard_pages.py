@@ -63,7 +63,7 @@ def all_pages(view: OperatorView) -> list[str]:
 # -- what is there -------------------------------------------------------------------------------
 
 
-def test_the_public_page_says_what_a_visitor_came_for() -> None:
+def test_the_public_page_shows_task_and_guarantee() -> None:
     view = sample.public_view()
     text = Seen(pages.public_page(view)).text
     for fact in (
@@ -85,7 +85,7 @@ def test_the_public_page_says_what_a_visitor_came_for() -> None:
         assert fact in text, fact
 
 
-def test_under_local_trust_nothing_is_said_of_noise_that_a_coordinator_adds() -> None:
+def test_under_local_trust_no_coordinator_noise_is_shown() -> None:
     view = sample.public_view(trust_model="local", relation="replace-one", sure_in_all=(0.9, 0.9))
     page = pages.public_page(view)
     assert "all messages, each randomized on its device" in page
@@ -109,7 +109,7 @@ def test_every_epsilon_stands_beside_its_relation_unit_and_trust_model() -> None
         (sample.public_view(phase="failed"), "stopped", "Stopped: it reports “failed”."),
     ],
 )
-def test_the_state_is_told_apart(view: object, state: str, said: str) -> None:
+def test_each_state_has_its_own_text(view: object, state: str, said: str) -> None:
     page = Seen(pages.public_page(view))  # type: ignore[arg-type]
     assert ("span", {"class": f"pill {state}", "id": "state"}) in page.elements
     assert said in page.text
@@ -129,7 +129,7 @@ def test_a_task_that_just_began_has_no_model_yet() -> None:
     assert "No data yet" in text
 
 
-def test_what_is_not_a_number_is_said_and_not_drawn() -> None:
+def test_missing_values_are_stated_and_not_drawn() -> None:
     view = sample.public_view()
     broken = replace(view.curve[-1], accuracy=None, loss=None)
     view = replace(view, curve=(*view.curve[:-1], broken))
@@ -219,7 +219,7 @@ def test_many_visitors_cost_one_rendering(monkeypatch: pytest.MonkeyPatch) -> No
     assert len({*old, *parts}) == 2
 
 
-def test_nobody_but_the_operator_gets_the_operators_page() -> None:
+def test_only_the_operator_gets_the_operators_page() -> None:
     views = sample.FakeViews()
     client = Visitor(views)
     whole = client.get("/operator")
@@ -266,7 +266,7 @@ def test_every_answer_has_the_security_headers() -> None:
     assert "cookie" in answers[0].headers["vary"].lower()
 
 
-def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere() -> None:
+def test_the_content_policy_forbids_inline_and_remote_code() -> None:
     rules = dict(rule.split(" ", 1) for rule in mounting.POLICY.split("; "))
     assert rules["default-src"] == rules["base-uri"] == rules["frame-ancestors"] == "'none'"
     assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
@@ -346,7 +346,7 @@ def test_long_runs_keep_their_ends() -> None:
     assert "The last 400 steps; 600 earlier ones are not shown." in chart.text
 
 
-def test_the_script_knows_every_kind_of_column() -> None:
+def test_the_script_handles_every_kind_of_column() -> None:
     script = (STATIC / "dashboard.js").read_text()
     known = set(re.findall(r"^    (\w+): \{ width", script, re.M)) | {"x", "hidden"}
     view = sample.operator_view()
@@ -373,7 +373,7 @@ def test_the_files_of_others_are_the_ones_that_are_named() -> None:
     assert {path.name for path in folder.iterdir()} == named
 
 
-def test_our_own_files_ask_nobody_else() -> None:
+def test_pages_load_no_remote_files() -> None:
     for name in ("dashboard.js", "dashboard.css"):
         text = (STATIC / name).read_text()
         assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|\beval\b|innerHTML", text), name

@@ -70,7 +70,7 @@ def test_the_public_answers_have_these_fields_and_no_counts(address: str) -> Non
         assert word not in page
 
 
-def test_the_page_says_what_the_service_published(address: str) -> None:
+def test_the_page_shows_published_values(address: str) -> None:
     page = httpx.get(f"{address}/")
     digest = re.search(r'id="head">([0-9a-f]{64})<', page.text)
     released = re.search(r'class="big">(\d+) ', page.text)
@@ -106,7 +106,7 @@ def test_a_form_needs_its_token_and_the_password(address: str) -> None:
         assert client.get("/operator/summary.json").status_code == 401
 
 
-def test_the_operator_sees_who_came_until_he_logs_out(address: str) -> None:
+def test_the_operator_sees_participants_until_logout(address: str) -> None:
     with httpx.Client(base_url=address) as client:
         log_in(client)
         (cookie,) = client.cookies.jar

@@ -30,7 +30,7 @@ def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:
     assert band(500.0, 500).high == 500.0  # everybody, always
 
 
-def test_the_band_is_never_narrower_than_the_laws() -> None:
+def test_the_band_is_at_least_as_wide_as_the_participations() -> None:
     sliding = SlidingWindow(window=8, slots=30, clients_per_slot=3)
     mean = float(expected_check_ins(sliding, 90)[0])
     assert band(mean, 90).high - mean >= DEVIATIONS * math.sqrt(24 * (1 / 8) * (7 / 8))
@@ -46,7 +46,7 @@ def test_the_band_is_never_narrower_than_the_laws() -> None:
 
 
 @pytest.mark.parametrize("expected", [-1.0, math.nan, 11.0, math.inf])
-def test_no_band_around_what_cannot_be(expected: float) -> None:
+def test_impossible_counts_have_no_band(expected: float) -> None:
     with pytest.raises(ParameterError, match="expected"):
         band(expected, 10)
 
@@ -84,13 +84,13 @@ def counted(*last: tuple[int, int]) -> OperatorView:
         ),
     ],
 )
-def test_what_is_out_of_order_is_said(view: OperatorView, said: str) -> None:
+def test_events_out_of_order_are_reported(view: OperatorView, said: str) -> None:
     warnings = operator_facts(view).warnings
     assert said in " ".join(warnings)
     assert said in Seen(pages.operator_page(view, "")).text
 
 
-def test_a_device_that_was_asked_in_vain_is_said_under_that_rule_only() -> None:
+def test_unanswered_requests_are_reported_under_one_client_only() -> None:
     view = counted((144, 0))
     assert operator_facts(view).warnings == ()
     asks_one = replace(view, public=replace(view.public, release="one-client"))
@@ -104,7 +104,7 @@ def test_counts_just_inside_the_band_are_ordinary() -> None:
 @pytest.mark.parametrize(
     ("came", "warned"), [(0, True), (100, True), (121, True), (123, False), (144, False)]
 )
-def test_turnout_far_below_its_expectation_is_said(came: int, warned: bool) -> None:
+def test_participation_far_below_expectation_is_reported(came: int, warned: bool) -> None:
     """144 expected a step, 10 of them in a block: σ is about 36, 6 of them 15 %."""
     few = counted(*[(came, came)] * 10)
     mean = sample.EXPECTED

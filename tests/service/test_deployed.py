@@ -207,7 +207,7 @@ def require_verified(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("text", [ONE_CLIENT, SLIDING], ids=["one-client", "sliding"])
-def test_other_ways_of_turning_up(tmp_path, text):
+def test_other_participations_are_served(tmp_path, text):
     trial = Trial(tmp_path, text, str(tmp_path / "task.sqlite"))
     trial.run(trial.invitations(90))
     outcome = trial.outcome()

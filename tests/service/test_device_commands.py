@@ -101,7 +101,7 @@ def test_a_fleet_takes_part(tmp_path, capsys, tokens, processes):
     assert len(served.drawn()) == 4
 
 
-def test_a_fleet_says_how_many_devices_failed_and_why(tmp_path, capsys, tokens):
+def test_a_fleet_reports_failed_devices_with_reasons(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 3, tmp_path / "states", {1}) as served:
         served.coordinator.keys[1] = bytes(32)
         arguments = ("--tokens", tokens, "--devices", 3, "--folder", tmp_path / "states")
@@ -129,7 +129,7 @@ class Ending(ServedFake):
 
 
 @pytest.mark.parametrize("path", ["/v1/charter", "/v1/enrolments", "/v1/status"])
-def test_a_fleet_ends_when_the_coordinator_is_gone(tmp_path, capsys, tokens, path):
+def test_a_fleet_ends_after_the_coordinator_ended(tmp_path, capsys, tokens, path):
     folder = tmp_path / "states"
     arguments = ["--tokens", tokens, "--folder", folder]
     with Ending(CHARTER, 6, folder, ends=lambda asked: asked == path) as served:
@@ -142,7 +142,7 @@ def test_a_fleet_ends_when_the_coordinator_is_gone(tmp_path, capsys, tokens, pat
     )
 
 
-def test_a_fleet_that_slept_through_the_end_says_so_and_ends(tmp_path, capsys, tokens):
+def test_a_fleet_that_missed_the_end_reports_it(tmp_path, capsys, tokens):
     folder = tmp_path / "states"
     slow = charter_of(
         CheckIn(2),
@@ -168,7 +168,7 @@ def test_a_fleet_that_slept_through_the_end_says_so_and_ends(tmp_path, capsys, t
     assert err.startswith("turnout: warning: 0 of 6 expected turns were taken; ")
 
 
-def test_a_fleet_is_warned_where_its_turns_come_late(tmp_path, capsys, tokens):
+def test_a_fleet_is_warned_of_late_steps(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 6, tmp_path / "states") as served:
         served.coordinator._wrong_time = lambda client, step, phase: WireReceipt(
             WireAnswer.LATE, CHARTER.task, client, step
@@ -208,7 +208,7 @@ def test_tokens_are_counted(tmp_path, tokens):
         tokens_from(tmp_path / "none", 1)
 
 
-def test_a_missing_package_says_how_to_get_it(capsys, monkeypatch, records, tmp_path):
+def test_a_missing_package_error_names_the_install_command(capsys, monkeypatch, records, tmp_path):
     import sys
 
     monkeypatch.setitem(sys.modules, "httpx", None)
@@ -247,7 +247,7 @@ def test_join_sends_messages_under_local_trust(tmp_path, capsys, records):
     assert LOCAL.encoding.decode(body) < MESSAGES.radices
 
 
-def test_join_refuses_messages_that_cost_more_than_the_charter_says(tmp_path, capsys, records):
+def test_join_refuses_messages_above_the_charters_epsilon(tmp_path, capsys, records):
     liar = replace(LOCAL, charged=(2.0,))
     state, token = tmp_path / "state.json", invitation(liar).encoded()
     with ServedFake(liar, 1, tmp_path) as served:

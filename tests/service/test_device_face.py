@@ -90,6 +90,6 @@ def test_an_update_is_clipped(update, norm):
 
 
 @pytest.mark.parametrize("update", [np.zeros(4), np.zeros((3, 1)), np.array(["a"] * 3), None, 1j])
-def test_what_is_no_update(update):
+def test_malformed_updates_are_refused(update):
     with pytest.raises(ParameterError, match="3 real numbers"):
         clip_update(update, 3, 2.0)

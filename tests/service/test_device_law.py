@@ -53,7 +53,7 @@ def test_a_slot_of_each_window_uniform_and_independent():
     )
 
 
-def test_who_stays_away_draws_no_slot():
+def test_a_device_that_abstains_draws_no_slot():
     def keeps_law(slots):
         counts = Counter(slots)
         cells = [(), (0,), (1,), (2,)]
@@ -71,7 +71,7 @@ def test_who_stays_away_draws_no_slot():
         (SlidingWindow(4, 20), 8, [(i,) for i in range(5, 9)]),
     ],
 )
-def test_other_laws_of_one_device(law, client, cells):
+def test_other_participations_of_one_device(law, client, cells):
     keeps_law = frequencies(cells)
     slots = drawn(charter_of(law), client=client)
     keeps_law(slots)
@@ -79,7 +79,7 @@ def test_other_laws_of_one_device(law, client, cells):
     assert_rejects(keeps_law, {"the first one a sixth too often": skewed})
 
 
-def test_what_is_stored_is_what_was_drawn():
+def test_stored_slots_equal_the_draw():
     invited = invitation(charter_of(CheckIn(3)))
     stored = []
     for _ in range(1500):
@@ -90,7 +90,7 @@ def test_what_is_stored_is_what_was_drawn():
     frequencies([(0,), (1,), (2,)])(stored)
 
 
-def test_steps_in_which_devices_come_follow_the_law(tmp_path):
+def test_steps_of_devices_follow_the_participation(tmp_path):
     """Whole devices against a coordinator: what arrives, not what was meant to."""
 
     def arrived(name, source):

@@ -134,7 +134,7 @@ def test_cover_is_as_long_as_a_message(tmp_path):
     assert covered == [charter.encoding.encoded_size] * 3
 
 
-def test_an_invitation_says_nothing_of_messages_and_holds_for_the_charter(tmp_path):
+def test_an_invitation_is_independent_of_messages(tmp_path):
     drawn = Memory.drawn(invitation(of()), Repeatable(World(tmp_path).dice))
     assert drawn.messages == {}
     assert drawn.task == of().task != charter_of(dimension=DIMENSION).task

@@ -159,7 +159,7 @@ def test_a_slow_device_does_not_delay_others_of_its_process(tmp_path):
     assert seen(tmp_path / "slow", slow_for_one, clients=clients)[0] == due
 
 
-def test_moments_are_spread_over_what_the_phase_leaves():
+def test_sending_moments_are_uniform_over_the_rest_of_the_phase():
     pace, charter = Pace(), replace(charter_of(), timing=TIMING)
     pace.follow(charter)
 
@@ -190,9 +190,7 @@ def killed_while_it_computes(folder, law):
 
 
 @pytest.mark.parametrize("down_seconds", [0.0, 15.0])
-def test_who_is_killed_while_it_computes_sends_zeros_and_computes_nothing_again(
-    tmp_path, down_seconds
-):
+def test_a_device_killed_while_computing_sends_zeros_after_restart(tmp_path, down_seconds):
     """At the stored moment; where that has passed meanwhile, at one in what is left."""
     world, calls, left = killed_while_it_computes(tmp_path, CheckIn(2)), [], []
     stored = world.memory().moments[1]
@@ -216,7 +214,7 @@ def test_who_is_killed_while_it_computes_sends_zeros_and_computes_nothing_again(
         assert 30 / 8 <= left[0] < stored
 
 
-def test_what_was_prepared_of_the_records_takes_a_time_that_nobody_sees(tmp_path):
+def test_preparing_records_does_not_change_sending_moments(tmp_path):
     def enrolled_at(name, seconds):
         world = World(tmp_path / name, replace(charter_of(CheckIn(2)), timing=TIMING))
 
@@ -250,7 +248,7 @@ def computed(work, seconds=HANGS_SECONDS):
     return asyncio.run(in_a_process(work, seconds))
 
 
-def test_what_is_computed_in_a_process_of_its_own():
+def test_updates_are_computed_in_a_child_process():
     held = []
     update = computed(lambda: held.append(1) or np.arange(3, dtype=np.float32))
     assert update.tolist() == [0, 1, 2]
@@ -271,7 +269,7 @@ def raises():
         (object, "Object arrays"),
     ],
 )
-def test_whatever_ends_a_computation_is_told(work, reason):
+def test_every_failed_computation_is_reported(work, reason):
     with pytest.raises(UnfinishedError, match=reason) as failure:
         computed(work)
     assert not failure.value.late
@@ -329,7 +327,7 @@ def runs_a_graph(tell):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs Linux")
 @pytest.mark.parametrize("device", [computes_for_ever, runs_a_graph])
-def test_what_computes_ends_with_its_device(device):
+def test_the_child_process_ends_with_its_device(device):
     """Killed with SIGKILL it can end nothing itself, and what is stopped does not see it go."""
     read, write = os.pipe()
     parent = os.fork()

@@ -100,9 +100,7 @@ def a_kill_while_storing_leaves_it_whole(tmp_path, monkeypatch):
 
 
 def only_the_model_of_the_ledger_counts(tmp_path):
-    refusals.test_a_model_with_another_digest_is_refused_and_nothing_is_sent(
-        tmp_path, ReleaseRule.AGGREGATED, 2
-    )
+    refusals.test_a_model_with_another_digest_is_refused(tmp_path, ReleaseRule.AGGREGATED, 2)
 
 
 def draws_come_from_the_system(tmp_path):
@@ -160,7 +158,7 @@ MUTANTS = {
          "\n            self.memory = Memory.drawn(invitation, source)"),
     ),
     "takes another task's state": (
-        states.test_a_file_of_another_task_client_or_law_is_refused,
+        states.test_a_file_of_another_task_client_or_participation_is_refused,
         (memory.Memory, "require", "if _BEGUN(self)", "if not _BEGUN(self) and _BEGUN(self)"),
     ),
     "draws from a seed": (
@@ -189,7 +187,7 @@ MUTANTS = {
         she_counts_as_having_answered_before_a_byte_leaves, (StepActions, "_move", KEEP, "pass"),
     ),
     "comes late all the same": (
-        turning.test_who_comes_after_her_slot_missed_it,
+        turning.test_a_device_after_its_slot_has_missed_it,
         (StepActions, "_move", "on_step(StepOpened(step))", "on_step(StepOpened(min(before)))"),
     ),
     "sleeps by an old status": (
@@ -232,7 +230,7 @@ MUTANTS = {
         (remote.Remote, "model", "hashlib.sha256(data).digest() != digest", "False"),
     ),
     "believes any charter": (
-        refusals.test_another_charter_than_the_invitation_names_is_refused_before_anything_is_said,
+        refusals.test_a_charter_of_another_task_is_refused_before_contact,
         (remote, "charter_of", "hashlib.sha256(data).hexdigest() != memory.task", "False"),
     ),
     "uses a nonce again": (
@@ -294,7 +292,7 @@ def test_a_device_keeps_its_guarantee(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_device_is_noticed(tmp_path, monkeypatch, mutate, mutant):
+def test_a_broken_device_is_detected(tmp_path, monkeypatch, mutate, mutant):
     guarantee, *changes = MUTANTS[mutant]
     for owner, name, old, new in changes:
         broken = mutated(getattr(owner, name), old, new)

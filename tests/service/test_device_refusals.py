@@ -86,7 +86,7 @@ def unreachable():
         (unreachable, 4),
     ],
 )
-def test_whatever_becomes_of_the_message_the_reason_stays(tmp_path, answer, messages):
+def test_the_reason_survives_a_failed_message(tmp_path, answer, messages):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     world._elapsed = 1.2 * STEP
@@ -131,7 +131,7 @@ def test_a_coordinator_that_opens_an_earlier_step_is_refused(tmp_path):
         world.start()
 
 
-def test_a_ledger_that_goes_on_is_followed_over_many_pages(tmp_path):
+def test_a_growing_ledger_is_read_over_many_pages(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(30, 2)))
     world.start(source=Chosen(2, 29))
     pages = sum(path == "/v1/records" for _, path, _, _ in world.coordinator.requests)
@@ -168,7 +168,7 @@ def test_a_ledger_that_does_not_begin_with_the_charter_is_refused(tmp_path):
         world.start()
 
 
-def test_a_status_between_two_steps_is_asked_again(tmp_path):
+def test_a_status_between_two_steps_is_requested_again(tmp_path):
     """Step and ledger that do not fit each other: it waits until they do."""
     world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     asked = []
@@ -185,7 +185,7 @@ def test_a_status_between_two_steps_is_asked_again(tmp_path):
 # -- charter, model, records -----------------------------------------------------------------
 
 
-def test_another_charter_than_the_invitation_names_is_refused_before_anything_is_said(tmp_path):
+def test_a_charter_of_another_task_is_refused_before_contact(tmp_path):
     world = World(tmp_path)
     other = charter_of(CheckIn(3, 3))
     world.coordinator.charter_bytes = other.canonical()
@@ -211,7 +211,7 @@ def test_an_invitation_that_contradicts_its_charter_is_refused(tmp_path, change,
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
 @pytest.mark.parametrize("step", [0, 2])
-def test_a_model_with_another_digest_is_refused_and_nothing_is_sent(tmp_path, rule, step):
+def test_a_model_with_another_digest_is_refused(tmp_path, rule, step):
     world = World(tmp_path, charter_of(CheckIn(3), rule))
     world.coordinator.wrong_model = True
     with pytest.raises(RemoteProtocolError, match="not the one in the ledger"):
@@ -280,14 +280,14 @@ GOOD = {
 
 
 @given(st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_what_is_no_status_and_no_record_is_refused(data):
+def test_malformed_status_and_records_are_refused(data):
     for read in (lambda: CoordinatorStatus.parsed(data, "ab", 5), lambda: records_of(data)):
         with suppress(RemoteProtocolError):
             assert read() == []
 
 
 @given(st.sampled_from(FIELDS), JSON | st.just(10**400) | st.sampled_from([-1, 6, True, "1"]))
-def test_a_status_with_one_wrong_field_is_refused_or_means_what_it_says(field, value):
+def test_a_status_with_one_wrong_field_is_refused_or_consistent(field, value):
     data = json.dumps(GOOD | {field: value}).encode()
     try:
         status = CoordinatorStatus.parsed(data, "ab", 5)
@@ -340,7 +340,7 @@ def asked(answer, world):
 @pytest.mark.parametrize(
     ("status", "why"), [(404, "has no /v1/charter"), (301, "HTTP 301"), (403, "HTTP 403")]
 )
-def test_an_answer_that_is_none_ends_her(tmp_path, status, why):
+def test_a_malformed_answer_ends_the_device(tmp_path, status, why):
     async def answer(request):
         return httpx.Response(status, request=request)
 
@@ -365,7 +365,7 @@ def test_a_body_without_end_is_cut_off(tmp_path):
     assert Endless.given <= 65
 
 
-def test_a_certificate_that_is_not_accepted_ends_her_at_once(tmp_path):
+def test_a_rejected_certificate_ends_the_device_at_once(tmp_path):
     async def answer(request):
         raise httpx.ConnectError("no") from ssl.SSLCertVerificationError("self-signed")
 
@@ -382,7 +382,7 @@ def test_a_compressed_answer_is_refused(tmp_path):
         asked(answer, World(tmp_path))
 
 
-def test_certificates_that_are_none_are_refused(tmp_path):
+def test_malformed_certificates_are_refused(tmp_path):
     for content in (None, "nothing"):
         path = tmp_path / "ca.pem"
         if content is not None:

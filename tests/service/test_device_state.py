@@ -129,7 +129,7 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
     assert calls[3:] == ["replace"]
 
 
-def test_what_a_power_cut_left_half_written_is_ignored(tmp_path):
+def test_half_written_files_are_ignored(tmp_path):
     world = World(tmp_path, WIDE)
     memory = opened(world.path(), invitation(WIDE))
     partial = world.path().with_name(world.path().name + ".partial")
@@ -164,7 +164,7 @@ def test_a_damaged_file_is_refused_and_never_drawn_anew(tmp_path):
     opened(path, invited)
 
 
-def test_a_device_with_a_damaged_file_says_nothing(tmp_path):
+def test_a_device_with_a_damaged_file_sends_nothing(tmp_path):
     world = World(tmp_path)
     world.path().write_text("{")
     with pytest.raises(StorageError, match="damaged"):
@@ -172,7 +172,7 @@ def test_a_device_with_a_damaged_file_says_nothing(tmp_path):
     assert world.coordinator.requests == []
 
 
-def test_a_file_of_another_task_client_or_law_is_refused(tmp_path):
+def test_a_file_of_another_task_client_or_participation_is_refused(tmp_path):
     path = tmp_path / "state.json"
     opened(path, invitation(WIDE))
     others = [
@@ -209,7 +209,7 @@ def test_only_the_owner_reads_it(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_that_cannot_be_written_ends_her_before_she_speaks(tmp_path, monkeypatch):
+def test_an_unwritable_file_ends_the_device_before_contact(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
@@ -247,7 +247,7 @@ def test_a_memory_reads_back_with_every_state():
     assert "private" not in repr(again.key)
 
 
-def test_draws_that_can_be_foretold_are_refused():
+def test_predictable_randomness_is_refused():
     with pytest.raises(ParameterError, match="an unpredictable source"):
         drawn_slots(invitation(WIDE), SimulationStreams(1).source("x"))
     assert drawn_slots(invitation(charter_of(CheckIn(5, 2))), Chosen(3, 1)) == [3, 6]
@@ -264,7 +264,7 @@ def test_an_invitation_that_no_draw_fits_is_refused(tmp_path):
         assert not (tmp_path / "state.json").exists()
 
 
-def test_a_restored_old_state_draws_nothing_and_takes_no_second_part(tmp_path):
+def test_a_restored_old_state_does_not_participate_twice(tmp_path):
     world = World(tmp_path, charter_of(KSubset(4, 2)))
     opened(world.path(), invitation(world.charter))
     old = world.path().read_bytes()
@@ -277,7 +277,7 @@ def test_a_restored_old_state_draws_nothing_and_takes_no_second_part(tmp_path):
     assert world.coordinator.rows == rows
 
 
-def test_a_lost_state_cannot_come_back_with_another_draw(tmp_path):
+def test_a_lost_state_cannot_draw_again(tmp_path):
     world = World(tmp_path)
     world.start()
     rows = dict(world.coordinator.rows)

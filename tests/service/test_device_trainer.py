@@ -76,7 +76,7 @@ def records(simulated, client):
 
 
 @pytest.mark.parametrize("client", [0, 7, 39])
-def test_a_fleet_s_client_and_one_device_compute_what_the_simulation_does(simulated, client):
+def test_a_fleet_and_a_device_match_the_simulation(simulated, client):
     expected = simulated.clipped_sum(PARAMETERS, np.array([client])).total
     dealt = trainer_on_dealt("digits")(charter())
     assert np.array_equal(dealt.update(PARAMETERS, client), expected)
@@ -85,7 +85,7 @@ def test_a_fleet_s_client_and_one_device_compute_what_the_simulation_does(simula
     assert np.linalg.norm(expected) > 0.1
 
 
-def test_what_she_computes_is_one_that_she_may_send(simulated):
+def test_computed_updates_are_valid_messages(simulated):
     lattice = Lattice.for_noise(1.0, 0.5, DIMENSION)
     trainer = trainer_on_dealt()(charter())
     for client in range(10):
@@ -177,7 +177,7 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
         ("[client]", '[protocol]\nrelease = "one-client"\n[client]', "protocol.release"),
     ],
 )
-def test_a_charter_whose_plan_says_another_thing_than_its_terms_is_refused(said, instead, name):
+def test_a_charter_that_contradicts_its_plan_is_refused(said, instead, name):
     assert said in PLAN
     with pytest.raises(ParameterError) as refused:
         trainer_on_dealt()(charter(PLAN.replace(said, instead)))
@@ -211,7 +211,7 @@ def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeyp
         build_algorithm(gather(Plan.from_toml(text), tmp_path))
 
 
-def test_a_table_is_read_as_the_plan_says(tmp_path):
+def test_a_table_is_read_by_the_plans_columns(tmp_path):
     own = tmp_path / "mine.csv"
     own.write_text("who,x,y\nme,1,0\nme,3,1\n")
     table = '[data]\npath = "all.csv"\nclient = "who"\ninputs = ["x"]\nlabel = "y"\n'

@@ -25,7 +25,7 @@ ONE = ReleaseRule.ONE_CLIENT
 STEP = 8.0
 
 
-def test_a_device_comes_in_her_slots_and_leaves_after_the_last(tmp_path):
+def test_a_device_participates_in_its_slots_and_ends(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     tally = world.start(source=Chosen(2, 1))
     assert tally == {"accepted": 2}
@@ -37,7 +37,7 @@ def test_a_device_comes_in_her_slots_and_leaves_after_the_last(tmp_path):
     ]
 
 
-def test_she_sleeps_until_her_slot_and_asks_again_now_and_then(tmp_path):
+def test_a_device_sleeps_until_its_slot_with_rare_polls(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(400), step_seconds=60.0))
     world.start(source=Chosen(399))
     asked = sum(path == "/v1/status" for _, path, _, _ in world.coordinator.requests)
@@ -46,7 +46,7 @@ def test_she_sleeps_until_her_slot_and_asks_again_now_and_then(tmp_path):
     assert (3, 399) in world.coordinator.rows
 
 
-def test_devices_of_one_slot_do_not_come_at_once(tmp_path):
+def test_devices_of_one_slot_spread_their_requests(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2)))
     times = []
     world.coordinator.on_request = lambda method, path, headers, body: (
@@ -72,7 +72,7 @@ def test_every_update_is_one_that_a_client_may_send(tmp_path):
 
 
 @pytest.mark.parametrize("law", [CheckIn(4, 2, 0.5), SlidingWindow(2, 20), EveryStep(3)])
-def test_other_laws(tmp_path, law):
+def test_every_participation_is_served(tmp_path, law):
     world = World(tmp_path, charter_of(law))
     world.start(*range(5))
     for client in range(5):
@@ -80,7 +80,7 @@ def test_other_laws(tmp_path, law):
         assert {row for row in world.coordinator.rows if row[0] == client} == expected
 
 
-def test_one_client_is_asked_and_the_others_are_passed_over(tmp_path):
+def test_one_client_is_selected_and_the_others_are_released(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2), ONE))
     tallies = world.start(*range(6))
     for step, came in world.coordinator.checked_in.items():
@@ -92,7 +92,7 @@ def test_one_client_is_asked_and_the_others_are_passed_over(tmp_path):
 # -- late, early, off line -------------------------------------------------------------------
 
 
-def test_who_comes_after_her_slot_missed_it(tmp_path):
+def test_a_device_after_its_slot_has_missed_it(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4)))
     world._elapsed = 2 * STEP + 0.1
     tally = world.start(source=Chosen(1))
@@ -102,7 +102,7 @@ def test_who_comes_after_her_slot_missed_it(tmp_path):
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
 @pytest.mark.parametrize("phase", [StepPhase.ANSWERS, StepPhase.CLOSED])
-def test_who_comes_when_her_slot_takes_nothing_any_more_missed_it(tmp_path, rule, phase):
+def test_a_device_in_a_closed_slot_has_missed_it(tmp_path, rule, phase):
     world = World(tmp_path, charter_of(CheckIn(4), rule))
     world._elapsed = STEP + (0.75 * STEP if phase is StepPhase.ANSWERS else 0.95 * STEP)
     assert world.start(source=Chosen(1)) == {"missed": 1}
@@ -110,7 +110,7 @@ def test_who_comes_when_her_slot_takes_nothing_any_more_missed_it(tmp_path, rule
     assert not world.coordinator.checked_in
 
 
-def test_who_comes_after_the_run_missed_all(tmp_path):
+def test_a_device_after_the_run_has_missed_all_slots(tmp_path):
     world = World(tmp_path)
     world._elapsed = 100 * STEP
     assert world.start() == {"missed": 2}
@@ -126,7 +126,7 @@ def test_an_update_that_arrives_late_is_lost_and_that_is_all(tmp_path):
     assert world.memory().answers == {1: "late", 5: "accepted"}
 
 
-def test_too_early_is_asked_again(tmp_path):
+def test_an_early_device_polls_again(tmp_path):
     """A coordinator whose status runs ahead of its step."""
     world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     early = []
@@ -197,7 +197,7 @@ def test_pauses_grow_and_keep_to_retry_after(tmp_path):
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_the_link_does_nobody_comes_twice(tmp_path, rule, seed):
+def test_no_link_failure_makes_a_device_participate_twice(tmp_path, rule, seed):
     dice = random.Random(seed)
 
     def bad(request):
@@ -217,7 +217,7 @@ def test_whatever_the_link_does_nobody_comes_twice(tmp_path, rule, seed):
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
 @pytest.mark.parametrize("heard", [False, True])
-def test_who_is_killed_while_she_sends_sends_the_same_bytes_again(tmp_path, rule, heard):
+def test_a_device_killed_while_sending_resends_the_same_bytes(tmp_path, rule, heard):
     def killing(request):
         if request.url.path.endswith("/updates") and not killed:
             killed.append(request.content)
@@ -241,7 +241,7 @@ def test_who_is_killed_while_she_sends_sends_the_same_bytes_again(tmp_path, rule
     assert list(world.coordinator.rows.values()) == [killed[0]]
 
 
-def test_who_has_other_records_after_a_kill_sends_what_is_stored(tmp_path):
+def test_a_restarted_device_sends_its_stored_message(tmp_path):
     """The update may have arrived; another one for the same slot would be a second answer."""
     world, tried = World(tmp_path, charter_of(CheckIn(2))), []
 
@@ -300,7 +300,7 @@ def test_a_clone_with_other_records_is_refused(tmp_path):
     assert world.coordinator.rows == rows
 
 
-def test_a_clone_that_comes_a_step_later_has_missed_it(tmp_path):
+def test_a_cloned_device_one_step_later_has_missed_it(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(3)))
     world.start(source=Chosen(0))
     shutil.copy(world.path(), world.path(name="-copy"))
@@ -367,14 +367,14 @@ def test_with_cover_every_step_looks_alike(tmp_path):
     assert sum(map(bool, shapes(plain.coordinator, 8))) == 2
 
 
-def test_cover_is_not_promised_where_it_hides_nothing(tmp_path):
+def test_useless_dummy_traffic_is_refused(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4), ONE))
     with pytest.raises(UnsupportedError, match="would still reveal"):
         world.start(cover=True)
     assert [path for _, path, _, _ in world.coordinator.requests] == ["/v1/charter"]
 
 
-def test_every_signed_request_says_how_far_she_saw_the_ledger(tmp_path):
+def test_signed_requests_hold_the_last_seen_ledger_head(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     world.start(source=Chosen(1, 3))
     heads = [SignedHead.parsed(text).head.steps for text in world.coordinator.heads[1:]]

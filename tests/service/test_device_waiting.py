@@ -12,7 +12,7 @@ from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
 
 
-def test_it_says_once_what_it_waits_for_and_that_it_goes_on(tmp_path):
+def test_a_wait_is_reported_once_with_its_end(tmp_path):
     asked = []
 
     def away(request):
@@ -29,7 +29,7 @@ def test_it_says_once_what_it_waits_for_and_that_it_goes_on(tmp_path):
     assert len(world.told) == 3
 
 
-def test_it_says_that_nothing_comes_back(tmp_path):
+def test_an_unreachable_coordinator_is_reported(tmp_path):
     """Long before a request is given up: within five seconds."""
     world, times = World(tmp_path), []
     world.wire.fault = lambda request: 19.0 if not world.coordinator.requests else None
@@ -58,7 +58,7 @@ class SaidAt:
         ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "TLS to this address failed"),
     ],
 )
-def test_what_is_no_coordinator_is_said(scheme, answer, reason):
+def test_an_address_without_a_coordinator_is_reported(scheme, answer, reason):
     def speak(server):
         connection, _ = server.accept()
         with connection:

@@ -69,7 +69,7 @@ def test_a_repeated_update_gets_the_same_receipt_until_the_next_release(storage)
     assert update(engine, storage, 1, 0).answer is WireAnswer.LATE  # so does the next release
 
 
-def test_nothing_stored_joins_a_client_to_a_released_step(storage):
+def test_stored_rows_do_not_link_clients_to_released_steps(storage):
     engine = opened(storage)
     for client in (1, 4):
         update(engine, storage, client, 0)
@@ -94,7 +94,7 @@ def test_another_update_in_the_same_window_is_a_conflict(storage):
     assert update(opened(storage), storage, 1, 1).answer is WireAnswer.CONFLICT
 
 
-def test_the_steps_counter_decides_what_is_early_and_late(storage):
+def test_the_step_counter_decides_early_and_late(storage):
     engine = opened(storage)
     assert update(engine, storage, 1, 1).answer is WireAnswer.EARLY
     assert update(engine, storage, 1, 10**9).answer is WireAnswer.EARLY
@@ -106,7 +106,7 @@ def test_the_steps_counter_decides_what_is_early_and_late(storage):
     assert update(engine, storage, 2, 1).answer is WireAnswer.LATE
 
 
-def test_a_restart_in_the_middle_of_a_step_changes_nothing(storage):
+def test_a_restart_within_a_step_keeps_its_state(storage):
     engine = opened(storage)
     update(engine, storage, 1, 0, (5, 5))
     again = opened(storage)
@@ -118,7 +118,7 @@ def test_a_restart_in_the_middle_of_a_step_changes_nothing(storage):
     assert (release.checked_in, release.served) == (2, 2)
 
 
-def test_what_is_released_is_charged_and_chained(storage):
+def test_each_release_is_charged_and_chained(storage):
     engine = opened(storage)
     head = engine.published.head
     for step in range(LAW.steps):
@@ -133,7 +133,7 @@ def test_what_is_released_is_charged_and_chained(storage):
     assert opened(storage).published.head == head
 
 
-def test_beyond_the_target_nothing_is_drawn():
+def test_no_release_exceeds_the_target():
     draws = []
 
     def noise(deviation, size):
@@ -180,7 +180,7 @@ def test_an_invitation_is_for_one_key(storage):
         assert tx.invitation(0).public_key == b"k" * 32
 
 
-def test_an_old_copy_is_noticed_by_the_first_device(storage):
+def test_an_old_copy_is_detected_by_the_first_device(storage):
     engine = opened(storage)
     old = storage.committed
     head = close(engine, storage).head
@@ -226,7 +226,7 @@ class TestOneClient:
     def storage(self):
         return stored(charter_of(LAW, ReleaseRule.ONE_CLIENT, 1))
 
-    def test_after_the_release_memory_answers_and_then_nobody_does(self, storage):
+    def test_after_a_release_answers_are_repeated_for_a_while(self, storage):
         engine = opened(storage)
         with storage.transaction() as tx:
             first = engine.check_in(tx, 0, 0)
@@ -241,7 +241,7 @@ class TestOneClient:
             assert again.check_in(tx, 0, 0).answer is WireAnswer.LATE
             assert again.requested(tx, 0, 0).answer is WireAnswer.LATE
 
-    def test_one_of_those_who_came_is_asked_and_only_she_is_heard(self, storage):
+    def test_only_the_selected_client_is_accepted(self, storage):
         engine = opened(storage)
         with storage.transaction() as tx:
             for client in (0, 2, 5):
@@ -260,7 +260,7 @@ class TestOneClient:
         with storage.snapshot(whole=True) as view:
             assert (view.release_at(0).checked_in, view.release_at(0).served) == (3, 1)
 
-    def test_who_is_asked_is_uniform(self, storage):
+    def test_the_selected_client_is_uniform(self, storage):
         """Chi-square at 1e-9; choosing the first who came is noticed."""
         chosen = []
         clean = storage.committed
@@ -277,7 +277,7 @@ class TestOneClient:
         assert statistic(chosen) < 41.4  # chi-square with two degrees of freedom
         assert statistic([4] * len(chosen)) > 41.4
 
-    def test_a_check_in_with_an_update_is_not_how_this_rule_goes(self, storage):
+    def test_one_client_refuses_check_ins_with_an_update(self, storage):
         engine = opened(storage)
         assert update(engine, storage, 0, 0).answer is WireAnswer.EARLY
         with storage.transaction() as tx:

@@ -35,7 +35,7 @@ def metric(running):
     [ParameterError("data.name", "digits", "TURNOUT_DATA"), ImportError("no torch"), OSError()],
     ids=["no data", "no PyTorch", "no descriptor"],
 )
-def test_the_operator_is_told_that_models_are_not_evaluated(tmp_path, error):
+def test_the_operator_sees_that_models_are_not_evaluated(tmp_path, error):
     def prepare():
         raise error
 
@@ -55,7 +55,7 @@ def test_the_operator_is_told_that_models_are_not_evaluated(tmp_path, error):
 
 
 @pytest.mark.parametrize("where", ["prepare", "evaluate", "snapshot"])
-def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, mutate, where):
+def test_a_failed_evaluation_is_repeated(tmp_path, monkeypatch, mutate, where):
     failures = [OSError(errno.EMFILE, "too many open files"), MemoryError()]
     monkeypatch.setattr(conductor, "FIRST_PAUSE_SECONDS", 0.001)
 

@@ -92,7 +92,7 @@ def run(main):
 
 
 @pytest.mark.parametrize("said", [b"", b"P", b"POST /v1/steps/0/updates HTTP/1.1\r\nHo"])
-def test_a_head_that_does_not_come_is_not_waited_for(tmp_path, said):
+def test_an_incomplete_request_head_times_out(tmp_path, said):
     async def main():
         async with served(tmp_path) as s:
             slow = [await s.opened(said) for _ in range(20)]
@@ -105,7 +105,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(tmp_path, said):
     run(main)
 
 
-def test_a_stranger_is_answered_before_the_body_and_nothing_of_it_is_kept(tmp_path):
+def test_unauthenticated_bodies_are_not_read(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             head = s.head(1, s.world.body(), signature="00" * 64)
@@ -153,7 +153,7 @@ def test_a_client_has_one_body_on_its_way_and_the_newest_counts(tmp_path):
     run(main)
 
 
-def test_bodies_that_hardly_come_keep_no_update_out(tmp_path):
+def test_slow_bodies_do_not_block_updates(tmp_path):
     """Bytes that came count, not lengths that were told; the body waited for longest gives way."""
 
     async def main():
@@ -216,7 +216,7 @@ def test_who_takes_no_answer_holds_no_place(tmp_path):
     run(main)
 
 
-def test_all_who_wait_are_accepted_in_a_few_turns_of_the_loop(tmp_path):
+def test_waiting_connections_are_accepted_quickly(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             before = len(s.server.table)
@@ -241,7 +241,7 @@ def test_a_head_without_an_end_is_refused(tmp_path):
     run(main)
 
 
-def test_connections_are_kept_between_requests_and_requests_may_come_at_once(tmp_path):
+def test_connections_are_reused_and_pipelined(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
@@ -323,7 +323,7 @@ async def assert_little_is_logged(server, port, app, caplog, later):
     assert not any(record.exc_info for record in caplog.records)
 
 
-def test_strangers_write_a_line_a_minute_into_the_log_whatever_they_send(tmp_path, caplog):
+def test_unauthenticated_requests_log_one_line_a_minute(tmp_path, caplog):
     async def main():
         async with served(tmp_path) as s:
             await assert_little_is_logged(
@@ -394,13 +394,13 @@ def test_the_limit_of_open_files_is_raised_as_far_as_needed(limits, hard, wanted
     assert limits == [soft, hard]
 
 
-def test_what_is_high_enough_stays(limits):
+def test_a_sufficient_file_limit_is_kept(limits):
     limits[:] = [5000, 10_000]
     assert descriptors.room(500) == 500
     assert limits == [5000, 10_000]
 
 
-def test_hardly_any_connections_are_none(limits):
+def test_too_few_connections_are_refused(limits):
     limits[1] = descriptors.KEPT + descriptors.FEWEST - 1
     with pytest.raises(ParameterError, match="room for 64 beside 256 other files"):
         descriptors.room(500)
@@ -423,7 +423,7 @@ def test_a_process_that_may_open_too_little_does_not_start(tmp_path):
     assert "ulimit -n" in (tmp_path / "log").read_text()
 
 
-def test_one_that_may_open_less_says_how_many_it_holds(tmp_path):
+def test_a_low_file_limit_is_reported(tmp_path):
     (tmp_path / "plan.toml").write_text(charter_of().plan)
     task_storage(tmp_path / "db", charter_of()).close()
     arguments = ("serve", "plan.toml", "--db", "db", "--port", 0)

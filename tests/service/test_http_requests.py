@@ -174,7 +174,7 @@ asked = st.one_of(
     st.lists(asked, min_size=1, max_size=6),
     st.lists(st.floats(0, 1) | st.integers(1, 40), max_size=8),
 )
-def test_requests_are_answered_alone_and_in_turn_however_they_are_cut(several, cuts):
+def test_requests_are_answered_in_order_for_any_chunks(several, cuts):
     stream = b"".join(sent for sent, *_ in several)
     places = sorted(int(cut * len(stream)) if isinstance(cut, float) else cut for cut in cuts)
     edges = [0, *(min(place, len(stream)) for place in places), len(stream)]
@@ -212,7 +212,7 @@ def test_behind_a_request_that_is_being_answered_little_is_read():
     asyncio.run(main())
 
 
-def test_of_a_body_that_nobody_asks_for_little_is_read():
+def test_an_unwanted_body_is_hardly_read():
     async def main():
         peer = Peer()
         peer.application.go_on.clear()
@@ -284,7 +284,7 @@ def test_an_answer_without_a_length_ends_with_the_connection():
     asyncio.run(main())
 
 
-def test_a_body_is_asked_for_where_its_sender_waits_for_that():
+def test_a_waiting_sender_gets_100_continue():
     async def main():
         peer = Peer()
         head = request("/read", b"12345", b"Expect: 100-continue")
@@ -319,7 +319,7 @@ def test_a_body_is_asked_for_where_its_sender_waits_for_that():
         [b"GET / HTTP/1.1", b"X: \0"],
     ],
 )
-def test_what_is_no_head_or_tells_no_length_is_refused(lines):
+def test_malformed_heads_and_missing_lengths_are_refused(lines):
     with pytest.raises(MalformedError):
         request_of(b"\r\n".join(lines) + b"\r\n\r\n")
 

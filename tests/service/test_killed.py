@@ -203,7 +203,7 @@ def require_counted_once(run, view, records, models):
         assert view.participation_at(client, step) is not None
 
 
-def test_killed_again_and_again_it_keeps_every_promise(killed):
+def test_a_repeatedly_killed_coordinator_keeps_all_guarantees(killed):
     assert not [error for diary in killed.diaries for error in diary.errors]
     with closing(open_storage(str(killed.database), serving=True)) as storage:
         with storage.snapshot(whole=True) as view:

@@ -179,7 +179,7 @@ def test_no_headers_are_an_error_of_the_server(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_openapi_document_says_what_is_answered(tmp_path):
+def test_the_openapi_document_matches_the_answers(tmp_path):
     """schemathesis makes requests from the document, and holds the answers against it."""
     checks = [not_a_server_error, status_code_conformance, content_type_conformance]
     checks.append(response_schema_conformance)

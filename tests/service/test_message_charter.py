@@ -47,7 +47,7 @@ def test_a_charter_of_messages_reads_back_as_it_was_written(name):
     assert (terms.dimension, terms.scheme.trust) == (DIMENSION, TrustModel.LOCAL)
 
 
-def test_it_says_the_exact_probability_of_a_draw():
+def test_the_charter_states_the_exact_probability_of_a_draw():
     """So that no client needs an exponential that is rounded as it is here."""
     code = KINDS["seeded-code-1"]
     update = json.loads(of().canonical())["messages"]["update"]

@@ -48,7 +48,7 @@ def without_flips(vector, drawn):
     return message_of(vector, changed)[1]
 
 
-def test_messages_that_are_made_otherwise_are_noticed():
+def test_messages_with_another_encoding_are_detected():
     """Negative controls: nothing turned over, another norm, another public seed."""
     turned = clipped = seeded = False
     for vector in VECTORS.values():

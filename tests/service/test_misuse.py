@@ -88,7 +88,7 @@ def forgeries(w, path, other_path, client, body):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, route):
+def test_unauthenticated_clients_get_the_same_bytes(tmp_path, route):
     """Nothing, wrong, stale, replayed elsewhere, for another task: the same answer about anyone."""
 
     async def main():
@@ -109,7 +109,7 @@ def test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, rout
     asyncio.run(main())
 
 
-def test_the_oracle_test_notices_an_answer_that_tells(tmp_path, mutate):
+def test_the_oracle_test_detects_a_revealing_answer(tmp_path, mutate):
     """A negative control: the receipt before the signature is the leak that is looked for."""
     from turnout.service.web.signed import SignedRoute
 
@@ -118,10 +118,10 @@ def test_the_oracle_test_notices_an_answer_that_tells(tmp_path, mutate):
 
     mutate(SignedRoute, "_known", trusting)
     with pytest.raises(AssertionError):
-        test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, "updates")
+        test_unauthenticated_clients_get_the_same_bytes(tmp_path, "updates")
 
 
-def test_headers_that_come_twice_identify_nobody(tmp_path):
+def test_repeated_headers_authenticate_no_client(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             path = updates_path(0)
@@ -133,7 +133,7 @@ def test_headers_that_come_twice_identify_nobody(tmp_path):
     asyncio.run(main())
 
 
-def test_the_same_work_is_done_for_nobody(monkeypatch):
+def test_unknown_clients_cost_the_same_work(monkeypatch):
     """A signature is verified whoever it is said to be from."""
     from turnout.service.contract import ledger
 
@@ -194,7 +194,7 @@ def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
     asyncio.run(main())
 
 
-def test_early_and_late_are_the_coordinators_to_say(tmp_path):
+def test_early_and_late_are_decided_by_the_coordinator(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             assert (await w.update(1, 1)).status_code == 425
@@ -218,7 +218,7 @@ def test_early_and_late_are_the_coordinators_to_say(tmp_path):
     ],
     ids=["empty", "short", "huge", "nan", "infinite", "least"],
 )
-def test_what_is_no_update_is_refused_and_not_repaired(tmp_path, body):
+def test_malformed_updates_are_refused_and_not_repaired(tmp_path, body):
     async def main():
         async with world(tmp_path) as w:
             answer = await w.post(updates_path(0), 1, body)

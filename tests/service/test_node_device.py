@@ -150,7 +150,7 @@ def test_it_takes_part_in_a_task_beside_devices_in_python(tmp_path):
     assert len({bodies[0] for bodies in recorder.updates.values()}) == 12
 
 
-def test_where_one_is_asked_it_answers_when_it_is(tmp_path):
+def test_under_one_client_it_answers_when_selected(tmp_path):
     task = Task(tmp_path, PLAN.format(windows=1, release="one-client"))
     recorder, ends = task.run(in_javascript=6)
     _, counts = task.stored()
@@ -182,7 +182,7 @@ def started(fake, folder, **environment):
     return device(fake.url, token, records, state, **environment)
 
 
-def test_killed_at_every_write_it_sends_nothing_else_and_draws_never_again(tmp_path):
+def test_killed_at_any_write_it_keeps_its_draw_and_message(tmp_path):
     at, killed, charter = 0, True, charter_of(CheckIn(2), dimension=4, step_seconds=3600)
     while killed:
         at += 1
@@ -225,7 +225,7 @@ class SetBack(Fake):
         return self._answer(method, path, query, headers, body)
 
 
-def test_it_tells_a_coordinator_that_was_set_back(tmp_path):
+def test_it_detects_a_restored_coordinator(tmp_path):
     charter = charter_of(CheckIn(1, 3), dimension=4, step_seconds=3600)
     with SetBack(charter, 1, tmp_path) as fake:
         code, _, error = ended(started(fake, tmp_path))
@@ -235,7 +235,7 @@ def test_it_tells_a_coordinator_that_was_set_back(tmp_path):
     assert {step for _, step in fake.coordinator.posts} == {0, 1}
 
 
-def test_it_refuses_what_it_does_not_know_before_it_enrols(tmp_path):
+def test_it_refuses_unknown_terms_before_enrolment(tmp_path):
     computation = Computation(features="scattering-1", input_shape=(8, 8))
     with Fake(charter_of(dimension=4, computation=computation), 1, tmp_path) as fake:
         code, _, error = ended(started(fake, tmp_path))
@@ -264,7 +264,7 @@ def test_a_memory_is_one_process_s_and_whole(tmp_path):
         assert ended(started(fake, tmp_path))[:2] == (0, "turns: 2 accepted\n")
 
 
-def test_what_is_not_computed_in_time_is_the_zero_vector_and_leaves_at_its_moment(tmp_path):
+def test_a_late_computation_sends_zeros_at_its_moment(tmp_path):
     charter = replace(CHARTER, timing=Timing(8.0, 6.0, 1.0, 0.001))
     with Fake(charter, 1, tmp_path) as fake:
         noted = MomentsNoted(fake.coordinator, tmp_path / "state.json")

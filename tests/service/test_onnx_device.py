@@ -144,7 +144,7 @@ def test_it_never_draws_again(tmp_path):
     assert len(before["slots"]) == len(before["answers"]) == 2
 
 
-def test_what_is_not_computed_in_time_is_the_zero_vector_and_leaves_at_its_moment(tmp_path):
+def test_a_late_computation_sends_zeros_at_its_moment(tmp_path):
     terms = replace(charter(), timing=Timing(8.0, 6.0, 1.0, 0.001))
     with Fake(terms, 1, tmp_path) as fake:
         fake.coordinator.artefacts = named()[1]

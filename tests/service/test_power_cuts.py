@@ -24,7 +24,7 @@ def cut(seeds: range, wrongs: Wrongs | None = None) -> tuple[int, dict[int, list
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_power_cuts_lose_nothing_acknowledged_and_tear_nothing(block):
+def test_power_cuts_lose_no_acknowledged_update(block):
     seeds = range(block, SEEDS, BLOCKS)
     cuts, faults = cut(seeds)
     assert faults == {}
@@ -66,7 +66,7 @@ def test_another_release_of_a_published_step_is_found_out(tmp_path):
     storage.close()
 
 
-def test_a_disk_keeps_what_was_synced_and_any_part_of_the_rest():
+def test_the_simulated_disk_keeps_synced_data():
     seen = set()
     for seed in range(400):
         disk = Disk({"a": b"old" + bytes(5)})

@@ -40,7 +40,7 @@ def test_answers_of_one_commit_wake_the_loop_once():
     asyncio.run(main())
 
 
-def test_a_job_that_nobody_waits_for_does_not_run_and_one_that_ran_harms_nobody():
+def test_a_cancelled_job_does_not_run():
     async def main():
         early, late = JobFuture(AnswerQueue()), JobFuture(AnswerQueue())
         early.answer.cancel()

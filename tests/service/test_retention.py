@@ -88,7 +88,7 @@ def finished(folder: Path) -> tuple[Task, Finding, Finding]:
     return task, asyncio.run(main()), task.attack()
 
 
-def test_files_of_a_finished_task_identify_nobody(tmp_path):
+def test_files_of_a_finished_task_identify_no_client(tmp_path):
     with folder_of(tmp_path) as folder:
         task, running, afterwards = finished(folder)
         names = sorted(file.name for file in folder.iterdir())
@@ -103,7 +103,7 @@ def test_files_of_a_finished_task_identify_nobody(tmp_path):
     database.close()
 
 
-def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, mutate):
+def test_a_storage_with_kept_rows_identifies_clients(tmp_path, mutate):
     """The negative control: rows as they were kept before, (step, client, digest)."""
     forget = Transaction._delete_participants
 
@@ -189,7 +189,7 @@ def test_no_byte_of_a_released_step_is_left_in_any_file(tmp_path, clients):
     assert not any(name in bytes_of(tmp_path) for name in (*digests, key_of_step))
 
 
-def test_turns_do_not_tell_in_which_step_a_client_came(tmp_path):
+def test_stored_check_ins_do_not_reveal_the_step(tmp_path):
     """The same clients in two orders leave the same bytes."""
     left = []
     for number, order in enumerate(([[1, 2], [3], [0, 7]], [[7], [0, 3, 2], [1]])):
@@ -213,7 +213,7 @@ def test_turns_do_not_tell_in_which_step_a_client_came(tmp_path):
     assert any(left[0])
 
 
-def test_postgres_leaves_no_number_of_a_transaction_that_tells_the_step(postgres_url):
+def test_postgres_transaction_ids_do_not_reveal_the_step(postgres_url):
     """Neither in the clients' rows, nor in the turns."""
     storage, head = served(postgres_url), START
     with storage.transaction() as tx:

@@ -90,7 +90,7 @@ async def outcomes(folder, *, witnessed):
 
 
 @pytest.mark.parametrize("witnessed", [True, False])
-def test_any_subset_of_the_files_put_back_releases_nothing_twice(tmp_path, witnessed):
+def test_no_subset_of_restored_files_releases_twice(tmp_path, witnessed):
     cells = asyncio.run(outcomes(tmp_path, witnessed=witnessed))
     table = {
         names: [" or ".join(sorted(cells[names, when])) for when in WHEN] for names, _ in cells
@@ -174,7 +174,7 @@ def test_a_coordinator_without_the_checks_releases_twice(tmp_path):
     asyncio.run(main())
 
 
-def test_all_of_it_put_back_is_noticed_by_nobody_who_saw_less(tmp_path):
+def test_a_full_restore_is_detected_only_by_later_readers(tmp_path):
     """What is not claimed: without a device that saw more, a whole snapshot goes on."""
 
     async def main():
@@ -256,7 +256,7 @@ def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
     asyncio.run(main())
 
 
-def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
+def test_a_missing_head_file_needs_an_option(tmp_path):
     async def main():
         task = Task(Files(tmp_path / "task"), witnessed=False)
         task.create_task()
@@ -309,7 +309,7 @@ def test_an_emptied_database_is_known_by_its_address(tmp_path):
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"\xff", b"0:" + b"0" * 64, b"1" * 257])
-def test_whoever_tells_nothing_stops_nobody(tmp_path, body):
+def test_a_device_without_a_head_stops_no_coordinator(tmp_path, body):
     async def main():
         async with world(tmp_path) as w:
             forged = heads.signed_head(w.task, Head(9, bytes(32)), SigningKey.new())
@@ -324,7 +324,7 @@ def test_whoever_tells_nothing_stops_nobody(tmp_path, body):
     asyncio.run(main())
 
 
-def test_a_head_that_is_newer_ends_the_process_with_71_whoever_brings_it(tmp_path):
+def test_a_newer_head_from_any_source_exits_with_71(tmp_path):
     """Nobody is enrolled here, and so no signed request gets as far as its head."""
     (tmp_path / "plan.toml").write_text(PLAN)
     task_storage(tmp_path / "db", charter_of(), enrolled=0).close()

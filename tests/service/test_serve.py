@@ -58,7 +58,7 @@ def refused(*arguments, capsys, code):
     return capsys.readouterr().err
 
 
-def test_a_signal_ends_it_well_and_nothing_acknowledged_is_lost(folder):
+def test_a_signal_ends_the_server_without_losing_updates(folder):
     charter = charter_of()
     body = charter.encoding.encode(charter.encoding.zero().total.astype("int32"))
     path = updates_path(0)

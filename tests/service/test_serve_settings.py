@@ -46,7 +46,7 @@ def test_the_nearest_source_wins(tmp_path):
         ({}, {"port": 70000}, "port = 70000: expected less than or equal to 65535"),
     ],
 )
-def test_what_is_unknown_or_wrong_is_refused(environment, given, reason):
+def test_unknown_and_invalid_settings_are_refused(environment, given, reason):
     with pytest.raises(ParameterError, match=reason):
         gathered(None, environment, **given)
 

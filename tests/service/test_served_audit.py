@@ -45,7 +45,7 @@ def played(game, stated, trials=3000, seed=1):
     return play([game], "", stated, trials=trials, confidence=0.999, seed=seed)
 
 
-def test_a_served_task_keeps_its_promise(charter, stated):
+def test_a_served_task_passes_its_audit(charter, stated):
     found = played(ServedGame(charter), stated)
     assert found.consistent
     assert found.epsilon_lower > 0.5 * stated.epsilon.upper
@@ -81,7 +81,7 @@ def test_updates_that_count_twice_after_a_restart_are_found(charter, stated, mon
     assert not played(ServedGame(charter, engine=Restarted), stated, trials=6000).consistent
 
 
-def test_the_python_verb_tells_its_progress(tmp_path):
+def test_audit_reports_its_progress(tmp_path):
     told = []
     found = tn.audit(PLAN, served=True, trials=200, tell=lambda *done: told.append(done))
     assert told[-1] == (400, 400)
@@ -97,7 +97,7 @@ def test_other_relations_have_worlds_of_their_own(relation):
     assert all(counted.epsilon > 0 for counted in found.found.also[0].found.values())
 
 
-def test_what_is_no_plan_or_has_another_game_is_refused(charter):
+def test_invalid_plans_and_games_are_refused(charter):
     with pytest.raises(ParameterError, match="served"):
         tn.audit(charter.scheme, delta=1e-4, served=True)
     with pytest.raises(ParameterError, match="served"):

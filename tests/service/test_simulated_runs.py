@@ -13,7 +13,7 @@ RUNS, A_PART = int(os.environ.get("TURNOUT_WORLDS", "1500")), 500
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, A_PART))
-def test_every_world_keeps_its_promises(first):
+def test_every_simulated_world_keeps_all_guarantees(first):
     for seed in range(first, first + A_PART):
         try:
             World(seed).run()

@@ -47,7 +47,7 @@ def refused(name, capsys):
         ("locked:{right}", "postgres", "permission denied: the user may not use any schema"),
     ],
 )
-def test_postgres_says_what_failed_and_no_password(locked, capsys, user, database, said):
+def test_postgres_errors_name_the_cause_without_password(locked, capsys, user, database, said):
     where, password = locked
     user = user.format(right=quote(password, safe=""), wrong=quote(f"not-{password}", safe=""))
     line = refused(f"postgresql://{user}@/{database}?{where}", capsys)
@@ -55,7 +55,7 @@ def test_postgres_says_what_failed_and_no_password(locked, capsys, user, databas
     assert "s3cret" not in line
 
 
-def test_postgres_says_what_a_user_may_not_do(locked, postgres_url):
+def test_postgres_errors_name_missing_rights(locked, postgres_url):
     where, password = locked
     address = f"postgresql://locked:{quote(password, safe='')}@/postgres?{where}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -91,7 +91,7 @@ def test_an_address_is_refused_without_its_password(address, said, capsys):
     assert "cret" not in line
 
 
-def test_a_password_comes_from_a_file_or_the_environment(locked, tmp_path, monkeypatch):
+def test_a_password_is_read_from_a_file_or_the_environment(locked, tmp_path, monkeypatch):
     where, password = locked
     with psycopg.connect(f"postgresql://turnout@/postgres?{where}") as connection:
         connection.execute("GRANT ALL ON SCHEMA public TO locked")
@@ -110,7 +110,7 @@ def test_a_password_comes_from_a_file_or_the_environment(locked, tmp_path, monke
     served("postgresql:///?service=mine").close()
 
 
-def test_what_is_shown_of_an_address_has_no_password():
+def test_shown_addresses_have_no_password():
     for address in (
         "postgresql://me:s3cret@db:5432/turnout",
         "postgres://me:s3#c?ret@db:5432/turnout",

@@ -53,7 +53,7 @@ def test_an_empty_storage_has_no_task(empty):
             reads.signing_key()
 
 
-def test_a_task_is_founded_once(storage):
+def test_a_task_is_created_once(storage):
     with storage.transaction() as tx:
         with pytest.raises(ConflictError):
             tx.create_task(b"{}", bytes(32), b"")
@@ -125,7 +125,7 @@ def test_a_conflict_leaves_the_transaction_as_it_was(storage):
         assert dict(reads.bodies(0)) == {client: body(client, 0) for client in (1, 2)}
 
 
-def test_only_who_enrolled_checks_in(storage):
+def test_only_enrolled_clients_check_in(storage):
     with storage.transaction() as tx:
         tx.invite([digest(b"another")])
     for client in (8, 9):
@@ -135,7 +135,7 @@ def test_only_who_enrolled_checks_in(storage):
         assert reads.arrived(0).tolist() == []
 
 
-def test_an_update_and_its_digest_come_together(storage):
+def test_an_update_is_stored_with_its_digest(storage):
     for participation, update in [
         (with_update(1, 0), None),
         (ParticipationRow(1, 0, None), b""),
@@ -144,7 +144,7 @@ def test_an_update_and_its_digest_come_together(storage):
             tx.check_in(participation, update, 1)
 
 
-def test_an_answer_is_stored_once_and_only_of_who_checked_in(storage):
+def test_an_answer_is_stored_once_after_a_check_in(storage):
     with storage.transaction() as tx:
         for client in (1, 2):
             tx.check_in(ParticipationRow(client, 0, None), None, 1)
@@ -158,7 +158,7 @@ def test_an_answer_is_stored_once_and_only_of_who_checked_in(storage):
         assert dict(tx.bodies(0)) == {1: b"mine", 3: body(3, 0)}
 
 
-def test_who_is_asked_is_stored_once_and_ascends(storage):
+def test_selected_clients_are_stored_once_in_order(storage):
     with storage.transaction() as tx:
         assert tx.asked(0) is None
         tx.request(0, np.array([], dtype=np.int64))
@@ -195,7 +195,7 @@ def test_who_came_is_by_client(storage, monkeypatch):
         assert list(tx.participations(1)) == tx.arrived(1).tolist() == []
 
 
-def test_turns_of_a_block_outlive_its_steps_and_not_the_block(storage):
+def test_check_ins_of_a_block_are_kept_until_its_end(storage):
     with storage.transaction() as tx:
         tx.invite([digest(b"%d" % n) for n in range(2 * SHARD_CLIENTS)])
         far = 2 * SHARD_CLIENTS + 3
@@ -212,7 +212,7 @@ def test_turns_of_a_block_outlive_its_steps_and_not_the_block(storage):
             assert dict(zip(found.tolist(), used.tolist(), strict=True)) == expected[step]
 
 
-def test_a_block_of_one_step_leaves_no_turns(storage):
+def test_a_one_step_block_leaves_no_check_ins(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         released(tx, 1, block_steps=1)
@@ -237,7 +237,7 @@ def test_a_quota_that_cannot_be_counted_is_refused(storage, quota):
         check_in(tx, 1, 0, quota=quota)
 
 
-def test_bodies_come_by_client_whatever_their_number(storage, monkeypatch):
+def test_bodies_are_read_in_order_of_clients(storage, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.reads.BODIES", 3)
     with storage.transaction() as tx:
         for client in (5, 3, 7, 0, 1, 2, 6):
@@ -274,7 +274,7 @@ def test_a_step_is_released_once(storage):
         assert same(reads.release_at(0), release(START))
 
 
-def test_what_does_not_belong_into_the_ledger_is_refused(storage):
+def test_foreign_ledger_records_are_refused(storage):
     with storage.transaction() as tx:
         before = released(tx, 2)
     right = release(before)
@@ -297,7 +297,7 @@ def test_what_does_not_belong_into_the_ledger_is_refused(storage):
         assert len(list(reads.records())) == 2
 
 
-def test_nothing_is_added_to_a_released_step(storage):
+def test_a_released_step_accepts_no_updates(storage):
     with storage.transaction() as tx:
         tx.check_in(ParticipationRow(1, 0, None), None, 1)
         released(tx, 1)
@@ -356,7 +356,7 @@ def test_the_log_gives_its_last_lines(storage):
         assert tx.events(99) == lines
 
 
-def test_receipts_of_witnesses_are_kept_and_never_changed(storage):
+def test_witness_receipts_are_immutable(storage):
     first, second = (WitnessReceipt(digest(b"witness"), steps, bytes(64)) for steps in (3, 4))
     other = WitnessReceipt(digest(b"another"), 1, bytes([1] * 64))
     with storage.snapshot() as reads:
@@ -396,7 +396,7 @@ def test_a_release_is_read_once_it_is_published(storage, url):
     other.close()
 
 
-def test_nothing_is_published_that_is_not_released_or_not_signed_for(storage):
+def test_only_released_and_signed_steps_are_published(storage):
     wrong = WitnessReceipt(digest(b"witness"), 2, bytes(64))
     with storage.transaction() as tx:
         released(tx, 1)

@@ -33,7 +33,7 @@ def refusal(name: object) -> str:
     return told.stdout
 
 
-def test_one_file_has_one_coordinator_whatever_it_is_called(path):
+def test_one_file_has_one_coordinator_under_any_path(path):
     storage = served(path)
     with storage.transaction() as tx:
         create_task(tx)

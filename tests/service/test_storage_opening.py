@@ -99,7 +99,7 @@ def test_no_row_is_ever_changed(url):
     storage.close()
 
 
-def test_what_is_of_an_open_step_or_block_is_not_changed_or_deleted(url):
+def test_rows_of_open_steps_are_immutable(url):
     filled(url).close()
     zeros = "decode(repeat('00', 2048), 'hex')" if url.startswith("postgres") else "zeroblob(2048)"
     wrongs = {f"DELETE FROM {table} WHERE step = 1": "not released" for table in OPEN_STEP}
@@ -161,7 +161,7 @@ def test_a_damaged_update_is_not_handed_out(url):
     storage.close()
 
 
-def test_the_database_itself_refuses_costs_that_are_none(url):
+def test_the_database_refuses_invalid_costs(url):
     filled(url).close()
     if url.startswith("postgres"):
         costs, other = ["'NaN'::float8", "'Infinity'::float8", "-1"], "sha256('x')"
@@ -193,7 +193,7 @@ def test_an_old_database_is_migrated(url):
         open_storage(url, serving=False)
 
 
-def test_an_enroller_migrates_unless_somebody_serves(url):
+def test_enrolment_migrates_unless_a_coordinator_serves(url):
     storage = filled(url)
     two = (*first(url), SECOND)
     with pytest.raises(StorageError, match=r"serves"):
@@ -212,7 +212,7 @@ def test_versions_are_whole_and_known():
         migrations("oracle")
 
 
-def test_other_peoples_databases_are_refused_and_left_alone(url):
+def test_foreign_databases_are_refused_unchanged(url):
     run(url, "CREATE TABLE theirs (x INTEGER)")
     before = None if url.startswith("postgres") else Path(url).read_bytes()
     for serving in (True, False):
@@ -222,7 +222,7 @@ def test_other_peoples_databases_are_refused_and_left_alone(url):
     run(url, "INSERT INTO theirs VALUES (1)")
 
 
-def test_what_is_no_database_is_refused_and_left_alone(path):
+def test_other_files_are_refused_unchanged(path):
     path.write_bytes(b"a letter to somebody " * 100)
     with pytest.raises(StorageError, match="not a database"):
         served(path)
@@ -327,7 +327,7 @@ def test_a_postgres_that_forgets_is_refused(postgres_url, mutate, name):
         served(postgres_url)
 
 
-def test_a_postgres_that_rolls_back_at_commit_is_noticed(postgres_url):
+def test_a_postgres_rollback_at_commit_is_detected(postgres_url):
     storage = filled(postgres_url)
 
     def careless() -> None:

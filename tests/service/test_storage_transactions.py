@@ -114,7 +114,7 @@ def test_snapshots_are_read_from_many_threads(storage):
     assert len(storage._idle) <= 8
 
 
-def test_what_was_committed_is_there_after_opening_again(storage, url):
+def test_committed_rows_survive_reopening(storage, url):
     with storage.transaction() as tx:
         released(tx, 3)
         check_in(tx, 1, 3)
@@ -191,7 +191,7 @@ def test_a_second_coordinator_is_refused_but_not_an_enroller(storage, url, monke
     served(url).close()
 
 
-def test_coordinator_and_enrollers_take_turns(storage, url):
+def test_coordinator_and_enrolments_share_the_database(storage, url):
     def invite(other: Storage) -> list[int]:
         firsts = []
         for _ in range(20):

@@ -51,7 +51,7 @@ def version(url: str) -> object:
 
 
 @pytest.mark.parametrize("serving", [False, True])
-def test_a_migrated_database_keeps_its_ledger_and_purges_deleted_rows(url, serving, tmp_path):
+def test_a_migrated_database_keeps_its_ledger(url, serving, tmp_path):
     with_notes(url)
     assert version(url) == 1
     is_file = not url.startswith("postgres")

@@ -73,7 +73,7 @@ def test_the_network_s_update_is_the_derivative_of_the_page_s_loss():
     assert np.abs(q - vector["quantised"]).max() <= 1
 
 
-def test_a_wrong_order_of_coordinates_is_noticed():
+def test_a_wrong_order_of_coordinates_is_detected():
     """A negative control: biases first, or columns before rows, is not what the vectors say."""
     vector = VECTORS[LOGISTIC[0]]
     rows = [np.array(row) for row in vector["features"]]

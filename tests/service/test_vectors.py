@@ -324,7 +324,7 @@ def test_a_token_is_json_in_base64():
     assert fields["law"]["window"] == charter["scheme"]["participation"]["window"]
 
 
-def test_draws_are_what_the_document_says():
+def test_draws_match_the_documented_vectors():
     for case in VECTORS["draws"]:
         law, drawn = case["law"], [draw["gives"] for draw in case["drawn"]]
         if law["is"] == "CheckIn":
@@ -401,7 +401,7 @@ def test_a_format_that_is_not_known_is_refused():
             Charter.from_canonical(changed)
 
 
-def test_the_head_that_is_told_is_a_signed_one():
+def test_a_reported_head_is_signed():
     assert VECTORS["telling"]["body"] == VECTORS["heads"][-1]["text"]
     assert VECTORS["telling"]["path"] in PAGE.read_text()
     assert VECTORS["telling"]["answer"] in PAGE.read_text()

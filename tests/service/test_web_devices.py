@@ -33,7 +33,7 @@ def enrolment(client, secret=None, key=None):
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
-def test_what_everybody_may_read(tmp_path):
+def test_public_resources_need_no_authentication(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             charter = await w.http.get("/v1/charter")
@@ -110,7 +110,7 @@ def test_enrolment_uses_an_invitation_once(tmp_path):
 
 
 @pytest.mark.parametrize("state", ["enrolled", "invited", "nobody"])
-def test_a_wrong_secret_says_nothing_about_whom_it_is_for(tmp_path, state):
+def test_a_wrong_secret_reveals_no_client(tmp_path, state):
     client = {"enrolled": 1, "invited": 25, "nobody": 35}[state]
 
     async def main():
@@ -175,7 +175,7 @@ def test_cover_looks_like_an_update_and_counts_nowhere(tmp_path):
     asyncio.run(main())
 
 
-def test_one_client_is_asked_and_answers(tmp_path):
+def test_the_selected_client_answers(tmp_path):
     async def main():
         async with world(tmp_path, rule=ReleaseRule.ONE_CLIENT) as w:
             conducting = asyncio.create_task(w.conductor._step())
@@ -225,7 +225,7 @@ def test_a_body_that_is_too_long_is_not_read(tmp_path):
     asyncio.run(main())
 
 
-def test_no_body_is_read_for_a_stranger_or_of_an_unknown_format(tmp_path):
+def test_bodies_of_unknown_clients_or_formats_are_not_read(tmp_path):
     """The signature is over the headers alone; so is whatever else refuses before the body."""
     read = []
 
@@ -253,7 +253,7 @@ def test_no_body_is_read_for_a_stranger_or_of_an_unknown_format(tmp_path):
     asyncio.run(main())
 
 
-def test_a_body_that_was_not_signed_is_nobodys(tmp_path):
+def test_an_unsigned_body_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             path, key = enrolments_path(), key_of(25)
@@ -273,7 +273,7 @@ def test_a_body_that_was_not_signed_is_nobodys(tmp_path):
     asyncio.run(main())
 
 
-def test_too_much_at_once_is_asked_to_come_again(tmp_path):
+def test_overload_is_answered_with_retry_later(tmp_path):
     async def main():
         async with world(tmp_path, most_jobs=4) as w:
             answers = await asyncio.gather(*(w.update(client, 0) for client in range(20)))
@@ -307,7 +307,7 @@ def test_only_the_exact_path_and_method_are_served(tmp_path):
     asyncio.run(main())
 
 
-def test_a_head_that_was_never_signed_here_is_refused_and_changes_nothing(tmp_path):
+def test_an_unsigned_head_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             forged = str(SignedHead(Head(5, bytes(32)), bytes(64)))

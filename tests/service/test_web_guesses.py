@@ -89,7 +89,7 @@ async def waits_in_line(w, door):
     assert codes.count(after_waiting(door)) == MOST_WAITING
 
 
-def test_wrong_passwords_wait_in_line_and_the_line_is_short(tmp_path):
+def test_password_guesses_are_queued_with_a_short_queue(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for door in DOORS:
@@ -174,7 +174,7 @@ def test_who_knew_the_password_is_not_locked_out_by_guesses_from_the_same_source
     asyncio.run(main())
 
 
-def test_nobody_guesses_without_a_limit_through_a_proxy_on_this_machine(tmp_path, monkeypatch):
+def test_guesses_through_a_local_proxy_are_limited(tmp_path, monkeypatch):
     """A proxy that forwards no addresses makes the whole network this machine."""
     monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)
     monkeypatch.setattr(operators, "MOST_WRONG_TRUSTED", 40)
@@ -249,7 +249,7 @@ async def log_out(w, cookie, **more):
     return await w.http.post("/operator/logout", data=form, headers=headers), form["token"]
 
 
-def test_a_copied_cookie_is_worth_nothing_after_logout(tmp_path):
+def test_a_copied_cookie_is_invalid_after_logout(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             stolen, other = await logged_in(w), await logged_in(w)
@@ -291,7 +291,7 @@ def test_a_session_ends_after_half_a_day_and_when_there_are_too_many(tmp_path):
     asyncio.run(main())
 
 
-def test_nobody_logs_out_without_a_session(tmp_path):
+def test_logout_needs_a_session(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             form = {"token": token_in(await w.http.get("/operator/login"))}

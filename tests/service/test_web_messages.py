@@ -68,7 +68,7 @@ def test_messages_are_taken_refused_and_summed(tmp_path):
     asyncio.run(main())
 
 
-def test_the_document_says_the_length_and_the_format_of_a_message():
+def test_the_document_states_length_and_format_of_messages():
     path = document(CHARTER)["paths"]["/v1/steps/{step}/updates"]["post"]
     (schema,) = (each["schema"] for each in path["requestBody"]["content"].values())
     assert (schema["minLength"], schema["maxLength"]) == (1, 1)

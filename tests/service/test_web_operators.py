@@ -56,7 +56,7 @@ async def login(w, password=PASSWORD):
     ],
     ids=str,
 )
-def test_nobody_else_sees_what_is_for_the_operator(tmp_path, path, headers):
+def test_operator_data_needs_authentication(tmp_path, path, headers):
     async def main():
         async with world(tmp_path) as w:
             answer = await answered(w, w.http.get(path, headers=headers))

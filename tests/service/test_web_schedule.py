@@ -61,7 +61,7 @@ def test_updates_of_released_steps_are_forgotten(tmp_path):
     asyncio.run(main())
 
 
-def test_deleted_rows_that_cannot_be_tidied_away_are_said(tmp_path, mutate):
+def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
     """Somebody reads an old moment all the time; then he stops."""
     mutate("turnout.service.web.conductor", "_BREATH_SECONDS", 0.0)
     mutate("turnout.service.web.conductor", "_LAST_TRIES", 3)
@@ -97,7 +97,7 @@ def test_a_release_that_took_too_long_is_published_late_and_noted(tmp_path):
     asyncio.run(main())
 
 
-def test_a_step_that_waits_for_the_witness_is_not_said_to_be_slow(tmp_path):
+def test_a_step_waiting_for_the_witness_is_not_reported_as_slow(tmp_path):
     class Slow:
         key = bytes(32)
 
@@ -119,7 +119,7 @@ def test_a_step_that_waits_for_the_witness_is_not_said_to_be_slow(tmp_path):
     asyncio.run(main())
 
 
-def test_a_full_disk_ends_the_process_and_is_said(tmp_path):
+def test_a_full_disk_ends_the_process_with_an_error(tmp_path):
     """Not called late: the step is not released, and the reason is SQLite's."""
 
     async def main():

@@ -66,7 +66,7 @@ def store(tmp_path):
         yield opened
 
 
-def test_who_reads_heads_turns_no_receipt_away(store):
+def test_readers_of_heads_do_not_block_receipts(store):
     done, turned_away = threading.Event(), []
 
     def read():
@@ -194,7 +194,7 @@ def post(content, **headers):
     return ("POST", RECEIPTS_PATH), {"content": content, "headers": headers}
 
 
-def test_what_is_no_head_of_a_coordinator_is_refused(store):
+def test_invalid_heads_are_refused(store):
     message = beginning(chain(1)[1])
     text = message.encoded().decode()
     other = message.head.head.digest.hex()
@@ -216,7 +216,7 @@ def test_what_is_no_head_of_a_coordinator_is_refused(store):
     assert asked(store, post(text.encode()))[0][0] == 200
 
 
-def test_a_token_is_asked_for_where_there_is_one(store):
+def test_a_configured_token_is_required(store):
     body = beginning(chain(0)[0]).encoded()
     newest = ("GET", f"/v1/heads/{TASK}"), {}
     wrong = [post(body), post(body, Authorization="Bearer no"), newest]
@@ -254,7 +254,7 @@ def judged(answer, message, key=None):
     return asyncio.run(ask())
 
 
-def test_a_page_that_is_no_receipt_says_nothing_about_the_witness(store):
+def test_a_page_without_receipt_is_not_a_refusal(store):
     """A proxy's page while the witness restarts: the coordinator asks again."""
     message, pages = beginning(chain(1)[1]), [b"<html>back soon</html>"]
 
@@ -292,7 +292,7 @@ def test_answers_that_end_a_coordinator(status, body, error, why):
         judged(lambda request: (status, body), chain(1)[1])
 
 
-def test_a_witness_that_does_not_answer_is_asked_again(store):
+def test_a_silent_witness_is_asked_again(store):
     message, calls = beginning(chain(1)[1]), []
 
     def answer(request):
@@ -337,7 +337,7 @@ async def until(holds):
         await asyncio.sleep(0.002)
 
 
-def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, mutate):
+def test_a_witness_with_a_full_disk_is_asked_again(store, mutate):
     def full(shown):
         raise apsw.FullError("database or disk is full")
 
@@ -351,7 +351,7 @@ def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, mutate):
     asyncio.run(run())
 
 
-def test_nothing_is_shown_before_the_witness_has_signed_for_it(tmp_path, store):
+def test_releases_are_shown_only_after_the_witness_signed(tmp_path, store):
     async def run():
         switch = Switch(store)
         witness = Witness("http://127.0.0.1", store.key.public, transport=switch)
@@ -405,7 +405,7 @@ def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, 
     asyncio.run(run())
 
 
-def test_a_witness_is_changed_or_left_only_where_that_is_said(tmp_path):
+def test_a_witness_is_changed_only_by_an_explicit_option(tmp_path):
     async def run():
         task = Task(Files(tmp_path / "task"))
         task.create_task()

@@ -82,7 +82,7 @@ def test_no_result_before_the_commit(writer, journal):
     assert (first.result(), second.result()) == (None, 2)
 
 
-def test_what_queued_meanwhile_shares_a_commit_in_order(writer, journal):
+def test_queued_writes_share_one_commit_in_order(writer, journal):
     held(writer, journal)
     futures = [writer.submit(lambda tx, n=n: tx.append(n)) for n in range(9)]
     journal.permission.set()
@@ -108,7 +108,7 @@ def test_too_many_jobs_or_bytes_are_refused(writer, journal):
     assert last.result() == "room again"
 
 
-def test_what_is_being_committed_counts_too(writer, journal):
+def test_writes_being_committed_count_in_the_limit(writer, journal):
     began = threading.Event()
     journal.permission.clear()
     writer.submit(lambda tx: began.set(), body_bytes=900)
@@ -150,7 +150,7 @@ def test_a_failing_commit_fails_all_and_stops_the_writer(writer, journal, failur
     assert failures == [journal.error]
 
 
-def test_the_service_is_told_after_the_futures(journal):
+def test_the_service_is_notified_after_the_futures(journal):
     told = []
     ready, future = threading.Event(), Future()
 
@@ -168,7 +168,7 @@ def test_the_service_is_told_after_the_futures(journal):
     assert told == [(SystemExit, True)]
 
 
-def test_closing_commits_what_is_queued(journal, failures):
+def test_closing_commits_queued_writes(journal, failures):
     writer = Writer(journal, failures.append)
     held(writer, journal)
     futures = [writer.submit(lambda tx, n=n: n) for n in range(50)]
@@ -286,7 +286,7 @@ def test_a_hundred_copies_of_one_upload_are_one_row_and_a_hundred_receipts(tmp_p
     assert failures == []
 
 
-def test_a_writer_whose_database_fails_stores_nothing_more(tmp_path, failures):
+def test_a_writer_stops_after_a_database_failure(tmp_path, failures):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
         create_task(tx)

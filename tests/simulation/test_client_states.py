@@ -75,7 +75,7 @@ def test_states_follow_their_clients_through_stops(law, tmp_path):
         assert same_run(whole, again.run(from_checkpoint=file.load()))
 
 
-def test_a_checkpoint_without_the_states_would_be_noticed():
+def test_a_checkpoint_without_the_states_is_detected():
     store = MemoryCheckpoints()
     whole = simulation(LAWS["poisson"], algorithm=counting()).run(checkpoints=store)
     forgotten = replace(store.kept[6], clients={})
@@ -84,7 +84,7 @@ def test_a_checkpoint_without_the_states_would_be_noticed():
         same_run(whole, again)
 
 
-def test_a_store_of_ones_own_is_used_and_emptied_first():
+def test_a_custom_store_is_cleared_and_used():
     mine = {3: {"count": np.array(99), "drawn": np.zeros(2)}}
     run = simulation(EveryStep(3), algorithm=counting())
     result = run.run(client_store=mine)
@@ -113,12 +113,12 @@ def test_clients_that_remember_are_refused_where_no_analysis_covers_them(law):
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.ONE_CLIENT, ReleaseRule.AVERAGED])
-def test_and_under_rules_whose_sum_depends_on_who_came(release):
+def test_states_work_under_count_dependent_rules(release):
     with pytest.raises(UnsupportedError, match=f"not known for {release.value} releases"):
         simulation(LAWS["check-in"], release, algorithm=counting())
 
 
-def test_a_slot_that_is_kept_is_covered():
+def test_kept_slots_are_covered():
     assert simulation(FixedAssignment(4, 3, 0.5), algorithm=counting()).run().finished
 
 
@@ -171,7 +171,7 @@ def test_an_update_of_another_length_is_refused():
         clipped(np.zeros(2), Clipping(3, 1.0))
 
 
-def test_the_engine_clips_what_an_algorithm_does_not():
+def test_the_engine_clips_unclipped_updates():
     """σ is tiny, so the first model is the mean of the clipped points."""
     algorithm = counting(remembers=False, clip_norm=0.01)
     result = simulation(EveryStep(1), algorithm=algorithm, sigma=1e-9).run()

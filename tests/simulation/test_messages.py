@@ -77,7 +77,7 @@ def rows_of(algorithm: FedSGD, sent: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_messages_stand_for_is_the_clipped_sum_on_average(kind):
+def test_decoded_messages_average_to_the_clipped_sum(kind):
     randomizer = KINDS[kind](DIMENSION, 3.0, 0.2)
     algorithm, ids = learned(0.2), np.arange(CLIENTS)
     sent = np.zeros(DIMENSION, np.float32)
@@ -165,7 +165,7 @@ def test_the_updates_one_by_one_are_those_that_are_summed(kind):
     assert np.allclose(rows.sum(axis=0), algorithm.clipped_sum(at, ids).total, atol=1e-5)
 
 
-def test_clients_that_hold_nothing_send_messages_too():
+def test_clients_without_records_send_messages():
     owners = np.repeat(np.arange(CLIENTS // 2), 2)
     algorithm = learned(0.2, Holdings.from_owners(owners, CLIENTS))
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
@@ -185,7 +185,7 @@ def test_a_sum_with_an_update_that_is_no_message_is_refused():
         mechanism.require(type(total)(np.zeros(DIMENSION + 1), 1, 1))
 
 
-def test_a_run_goes_on_to_the_same_bits(tmp_path):
+def test_a_resumed_run_has_the_same_bits(tmp_path):
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     whole = simulation(randomizer).run()
     store = FileCheckpoints(tmp_path / "run.npz")
@@ -228,7 +228,7 @@ def test_directions_tied_to_a_client_s_number_are_not_shuffled():
         simulation(public)
 
 
-def test_the_price_is_that_of_the_scheme_that_is_run():
+def test_the_guarantee_is_that_of_the_simulated_scheme():
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     run = tn.simulate(
         scheme(randomizer, 6), algorithm=learned(0.2), messages=randomizer, evaluate_every=6
@@ -238,7 +238,7 @@ def test_the_price_is_that_of_the_scheme_that_is_run():
     assert 0 < price.epsilon.upper < 6 * 2.0
 
 
-def test_under_local_trust_the_same_messages_are_priced_by_themselves():
+def test_under_local_trust_messages_cost_their_local_epsilon():
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     mixed = scheme(randomizer, 4)
     local = replace(mixed, trust="local")
@@ -319,7 +319,7 @@ def test_several_messages_have_their_mean_and_less_variance(of):
     assert 3 < spread[1] / spread[4] < 5.4
 
 
-def test_a_run_of_several_messages_goes_on_in_the_same_bits(tmp_path):
+def test_a_resumed_run_of_several_messages_has_the_same_bits(tmp_path):
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     law = RepeatedMessages.of(randomizer.priced_as, 2)
     settings = {"scheme": shuffled(law, CLIENTS // 4, 4), "algorithm": of_records(0.2)}

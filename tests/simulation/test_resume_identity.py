@@ -144,7 +144,7 @@ def test_another_availability_trace_is_other_data():
         other.run(from_checkpoint=store.load())
 
 
-def test_each_run_has_a_key_of_its_own_and_keeps_it(tmp_path):
+def test_each_run_has_its_own_key(tmp_path):
     one, two = MemoryCheckpoints(), MemoryCheckpoints()
     first, second = stopped(learned(), one), stopped(learned(), two)
     assert first.run.fingerprint == second.run.fingerprint
@@ -190,7 +190,7 @@ class SilentMomentum(Momentum):
 @pytest.mark.parametrize(
     "silent", [{"task": SilentTask(POPULATION)}, {"optimizer": SilentMomentum()}]
 )
-def test_who_does_not_say_what_is_computed_runs_without_checkpoints_only(silent):
+def test_tasks_without_identity_have_no_checkpoints(silent):
     run = simulation(LAWS["poisson"], **silent)
     assert run.run().finished
     with pytest.raises(UnsupportedError, match=r"a checkpoint cannot say what .*Silent"):
@@ -242,7 +242,7 @@ def test_values_that_differ_have_identities_that_differ():
     assert described(ones[::2]) == described(ones[:2])
 
 
-def test_what_has_no_identity_is_refused():
+def test_objects_without_identity_are_refused():
     @dataclass
     class Inner:
         rate: float
@@ -295,7 +295,7 @@ checkpoint_every = 1
 """
 
 
-def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path, monkeypatch):
+def test_a_plan_resumes_on_its_data_without_showing_a_digest(tmp_path, monkeypatch):
     plan, folder = tmp_path / "plan.toml", tmp_path / "run"
     plan.write_text(PLAN)
     with monkeypatch.context() as patched:

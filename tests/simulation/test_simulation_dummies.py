@@ -68,7 +68,7 @@ def test_sliding_window(window, clients_per_slot):
     assert not has_mean(counts, half)
 
 
-def test_who_checks_in_twice_is_noticed():
+def test_a_second_check_in_is_detected():
     """The negative control runs too: k = 2 does not pass for one check-in a window."""
     law = KSubset(20, picks=2, windows=REPETITIONS)
     counts = dummy_steps(law, 30).reshape(-1, 20).sum(axis=1)

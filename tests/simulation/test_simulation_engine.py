@@ -25,7 +25,7 @@ AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
 @pytest.mark.parametrize("release", ReleaseRule)
 @pytest.mark.parametrize("law", LAWS)
-def test_every_law_runs_with_every_rule(law, release):
+def test_every_participation_runs_with_every_release_rule(law, release):
     result = simulation(LAWS[law], release).run()
     history = result.history
     assert result.finished
@@ -51,7 +51,7 @@ def test_same_arguments_give_the_same_bits_and_another_seed_does_not():
     assert not np.array_equal(first.parameters, simulation(law, seed=2).run().parameters)
 
 
-def test_the_task_is_asked_for_exactly_those_who_came():
+def test_updates_are_computed_for_participants_only():
     task = MeanTask(POPULATION)
     law = LAWS["check-in"]
     simulation(law, task=task).run()
@@ -107,7 +107,7 @@ class Told(Momentum):
 TOLD = []
 
 
-def test_the_optimiser_is_told_how_many_moves_came_before():
+def test_the_optimiser_gets_the_number_of_earlier_moves():
     TOLD.clear()
     run = simulation(CheckIn(window=11), ONE_CLIENT, minibatch=2, optimizer=Told())
     run.run()
@@ -146,7 +146,7 @@ def test_reports_progress_after_every_step():
     assert {p.steps for p in seen} == {4}
 
 
-def test_the_divisor_defaults_to_the_laws_mean():
+def test_the_divisor_defaults_to_the_expected_count():
     law = LAWS["availability"]
     explicit = float(expected_check_ins(law, POPULATION).mean())
     by_default = simulation(law).run()
@@ -212,7 +212,7 @@ def test_a_clip_norm_that_changes_during_the_run_is_refused():
         simulation(EveryStep(2), algorithm=Growing(MeanTask(), Momentum(), 1.0)).run()
 
 
-def test_some_clients_are_asked_alone_before_each_evaluation_and_no_more():
+def test_a_few_clients_run_alone_before_each_evaluation():
     task = MeanTask(POPULATION)
     simulation(EveryStep(10), task=task, evaluate_every=5).run()
     alone = [len(clients) for clients in task.asked]
@@ -240,12 +240,12 @@ def test_an_algorithm_without_a_clip_norm_is_refused(clip_norm):
         ({"seed": -1}, "seed"),
     ],
 )
-def test_refuses_bad_settings_before_anything_runs(options, name):
+def test_bad_settings_are_refused_before_the_run(options, name):
     with pytest.raises(ParameterError, match=name):
         simulation(CheckIn(window=3), **options)
 
 
-def test_refuses_a_law_for_another_population_before_anything_runs():
+def test_a_participation_for_another_population_is_refused():
     for release in ReleaseRule:
         with pytest.raises(ParameterError, match="population"):
             simulation(FixedSize(3, POPULATION + 1, 2), release)

@@ -39,7 +39,7 @@ def test_learns_with_noise():
 
 
 @pytest.mark.parametrize("release", ReleaseRule)
-def test_goes_on_from_a_file_to_the_same_bits(release, tmp_path):
+def test_a_run_resumed_from_a_file_has_the_same_bits(release, tmp_path):
     kept, file = MemoryCheckpoints(), FileCheckpoints(tmp_path / "run.npz")
     whole = simulation(release).run(checkpoints=kept)
     for checkpoint in kept.kept[1::13]:

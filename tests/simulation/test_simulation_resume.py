@@ -26,7 +26,7 @@ CHILD = Path(__file__).with_name("killed_run.py")
 
 @pytest.mark.parametrize("release", ReleaseRule)
 @pytest.mark.parametrize("law", LAWS)
-def test_goes_on_from_every_step_to_the_same_end(law, release):
+def test_a_run_resumed_at_any_step_gives_the_same_result(law, release):
     store = MemoryCheckpoints()
     whole = simulation(LAWS[law], release).run(checkpoints=store)
     assert [c.step for c in store.kept] == list(range(LAWS[law].steps + 1))
@@ -61,13 +61,13 @@ def test_no_file_is_no_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("every", [1, 4, 100])
-def test_checkpoints_come_every_n_steps_and_at_the_end(every):
+def test_checkpoints_are_written_every_n_steps_and_at_the_end(every):
     store = MemoryCheckpoints()
     simulation(LAWS["poisson"]).run(checkpoints=store, checkpoint_every=every)
     assert [c.step for c in store.kept] == sorted({*range(0, 13, every), 12})
 
 
-def test_a_finished_run_goes_on_to_its_own_result():
+def test_resuming_a_finished_run_returns_its_result():
     store, asked = MemoryCheckpoints(), MeanTask(POPULATION)
     whole = simulation(LAWS["check-in"]).run(checkpoints=store)
     again = simulation(LAWS["check-in"], task=asked).run(from_checkpoint=store.load())
@@ -108,7 +108,7 @@ def interrupted_task(call, where):
         ("evaluation", 2, 4),
     ],
 )
-def test_ctrl_c_keeps_the_last_whole_step(where, call, steps_done):
+def test_ctrl_c_saves_the_last_complete_step(where, call, steps_done):
     store, law = MemoryCheckpoints(), LAWS["every step"]
     part = simulation(law, task=interrupted_task(call, where)).run(
         checkpoints=store, checkpoint_every=100
@@ -120,7 +120,7 @@ def test_ctrl_c_keeps_the_last_whole_step(where, call, steps_done):
     assert same_run(again, simulation(law).run())
 
 
-def test_ctrl_c_in_a_callback_keeps_the_step_it_reports():
+def test_ctrl_c_in_a_callback_saves_the_reported_step():
     def stop(progress):
         if progress.step == 7:
             raise KeyboardInterrupt
@@ -317,7 +317,7 @@ def test_sigint_stops_a_real_process_cleanly(tmp_path):
     assert 0 < FileCheckpoints(path).load().step < 600
 
 
-def test_a_checkpoint_without_its_history_would_be_noticed():
+def test_a_checkpoint_without_its_history_is_detected():
     """Negative control of `same_run`: resuming from a doctored checkpoint differs."""
     store = MemoryCheckpoints()
     law = LAWS["check-in"]

@@ -241,12 +241,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.__name__)
-def test_a_broken_promise_is_noticed(kind):
+def test_a_broken_guarantee_is_detected(kind):
     with pytest.raises(AssertionError, match=WRONG[kind]):
         conform(kind)
 
 
-def test_federated_sgd_without_its_clip_norm_is_noticed():
+def test_federated_sgd_without_its_clip_norm_is_detected():
     class Unclipped(FedSGD):
         def clipped_sum(self, sent, clients):
             return self.task.clipped_sum(sent, clients, 100.0)

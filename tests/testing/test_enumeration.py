@@ -35,7 +35,7 @@ def test_the_number_of_draws_may_depend_on_earlier_ones():
     assert law[(0, 1)] == Fraction(1, 12)
 
 
-def test_binomial_has_its_exact_law():
+def test_binomial_has_its_exact_distribution():
     law = enumerate_outputs(lambda source: source.binomial(3, 0.25))
     assert law == {0: Fraction(27, 64), 1: Fraction(27, 64), 2: Fraction(9, 64), 3: Fraction(1, 64)}
 

@@ -92,7 +92,7 @@ def test_the_example_is_short():
     assert len(LAW.splitlines()) < 40
 
 
-def test_another_promise_than_the_laws_own_fails(folder):
+def test_a_wrong_guarantee_of_a_participation_fails(folder):
     wrong = SUITE.replace("4 + third", "2 + third")
     assert wrong != SUITE
     with pytest.raises(AssertionError, match="is drawn by"):
@@ -100,7 +100,7 @@ def test_another_promise_than_the_laws_own_fails(folder):
 
 
 @pytest.mark.parametrize("begin", [IMPORTED, IN_PLACE])
-def test_the_command_line_prices_it_as_the_windows_with_check_ins_alone(folder, begin):
+def test_the_command_line_prices_a_custom_participation(folder, begin):
     found = json.loads(run(folder, command(begin), *f"{QUESTION} {PROMISE}".split()))
     known = QUESTION.replace("rested", "check-in").replace("--pairs", "--windows")
     asked = CliRunner().invoke(turnout, f"{known} {PROMISE}".split(), catch_exceptions=False)
@@ -164,7 +164,7 @@ def test_the_example_of_a_randomizer_is_short():
         ("Fraction(self.reply_count, 2)", "self.reply_count", "has ε₀"),
     ],
 )
-def test_another_randomizer_than_it_says_fails(right, wrong, match):
+def test_a_wrong_priced_as_fails(right, wrong, match):
     unnamed = RANDOMIZER.replace('@mechanism("square", question="square-response")\n', "")
     assert right in unnamed
     made: dict[str, Any] = {"__name__": "square_response"}

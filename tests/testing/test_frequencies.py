@@ -30,7 +30,7 @@ def test_false_alarms_are_no_more_frequent_than_stated(cells):
     assert alarms <= 95  # 50 are allowed on average; more than 95 has probability below 1e-9.
 
 
-def test_one_wrong_cell_a_drift_and_an_impossible_cell_are_seen():
+def test_wrong_cells_and_drifts_are_detected():
     cells, draws = 64, 64_000
     law = np.full(cells, 1 / cells)
     one_cell = np.full(cells, draws // cells)
@@ -46,7 +46,7 @@ def test_one_wrong_cell_a_drift_and_an_impossible_cell_are_seen():
         assert_frequencies([99, 1], [1.0, 0.0])
 
 
-def test_a_drift_is_seen_although_no_single_cell_is_far_off():
+def test_a_drift_over_many_cells_is_detected():
     cells, draws = 64, 64_000
     law = np.full(cells, 1 / cells)
     drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
@@ -56,7 +56,7 @@ def test_a_drift_is_seen_although_no_single_cell_is_far_off():
 
 
 @pytest.mark.parametrize("law", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
-def test_probabilities_that_are_none_are_refused(law):
+def test_invalid_probabilities_are_refused(law):
     with pytest.raises(ParameterError, match="probabilities"):
         assert_frequencies([1, 1], law)
 
@@ -72,7 +72,7 @@ def test_binomial_sees_one_and_a_half_times_the_rate():
         assert_binomial(1500, 10_000, 0.1)
 
 
-def test_mean_keeps_the_right_value_and_sees_a_wrong_one():
+def test_a_mean_test_accepts_the_right_value_and_rejects_a_wrong_one():
     values = np.random.default_rng(2).exponential(size=4000)
     assert_mean(values, 1.0)
     assert_mean(np.full(10, 0.1), 0.1)
@@ -82,7 +82,7 @@ def test_mean_keeps_the_right_value_and_sees_a_wrong_one():
     )
 
 
-def test_an_accepted_wrong_law_is_named():
+def test_an_accepted_wrong_distribution_is_named():
     with pytest.raises(AssertionError, match="wrong laws were accepted: harmless"):
         assert_rejects(
             lambda counts: assert_frequencies(counts, [0.5, 0.5]),
@@ -90,7 +90,7 @@ def test_an_accepted_wrong_law_is_named():
         )
 
 
-def test_no_wrong_law_at_all_is_refused():
+def test_a_test_without_wrong_distributions_is_refused():
     with pytest.raises(ParameterError, match="at least one wrong law"):
         assert_rejects(lambda counts: None, {})
 

@@ -46,16 +46,16 @@ LAWS = [
 
 
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
-def test_our_laws_conform(law, population):
+def test_built_in_participations_conform(law, population):
     assert_participation(law, population)
 
 
-def test_all_laws_are_tried():
+def test_all_participations_are_tested():
     ours = {kind for kind in all_participations() if kind.__module__.startswith("turnout.")}
     assert {type(law) for law, _ in LAWS} == ours
 
 
-def test_a_sampled_law_is_the_whole_runs():
+def test_samples_cover_a_whole_run():
     pairs = {(a, 2 + b): Fraction(1, 4) for a in (0, 1) for b in (0, 1)}
     assert client_distribution(CheckIn(2, 2), 1, 0) == pairs
     subsets = {tuple(each): Fraction(1, 3) for each in combinations(range(3), 2)}
@@ -69,7 +69,7 @@ def test_another_promise_is_refused():
         assert_participation(CheckIn(2, 2), 1, lambda client: kept)
 
 
-def test_a_sampler_that_errs_is_noticed(monkeypatch):
+def test_a_wrong_sampler_is_detected(monkeypatch):
     def short(draw, clients, block, source, first_step):
         slots = source.below(block.steps - 1, len(clients))
         return one_of(draw, clients, block, _Given(slots), first_step)
@@ -153,7 +153,7 @@ def assert_conforms(law: Participation) -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_reader_that_errs_is_noticed(name, monkeypatch):
+def test_a_wrong_reader_is_detected(name, monkeypatch):
     mutate, law = MUTANTS[name]
     assert_conforms(law)
     mutate(monkeypatch)

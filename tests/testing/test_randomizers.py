@@ -143,12 +143,12 @@ class WrongSubset(SubsetSelection):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_wrong_randomizer_is_noticed(wrong, match):
+def test_a_wrong_randomizer_is_detected(wrong, match):
     with pytest.raises(AssertionError, match=match):
         assert_randomizer(wrong)
 
 
-def test_what_cannot_be_enumerated_is_refused():
+def test_randomizers_too_large_to_enumerate_are_refused():
     with pytest.raises(UnsupportedError):
         assert_randomizer(LaplaceRandomizer(1.0, 1.0), [0.0, 1.0])
 

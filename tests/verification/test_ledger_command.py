@@ -47,7 +47,7 @@ def test_a_good_ledger_ends_with_0(file, capsys):
     assert printed.splitlines()[-1].startswith("good:")
 
 
-def test_a_bad_ledger_ends_with_1_and_says_where(file, capsys):
+def test_an_invalid_ledger_exits_with_1_and_its_place(file, capsys):
     file.write_bytes(file.read_bytes().replace(b'"step":3', b'"step":4'))
     assert ended("verify", file) == 1
     printed = capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_a_known_head_and_models_are_compared(file, tmp_path, capsys):
     assert "older than the head" in capsys.readouterr().out
 
 
-def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
+def test_an_exported_ledger_verifies(tmp_path, capsysbinary):
     fake, database = FakeTransaction(), tmp_path / "task.sqlite"
     storage = open_storage(database, serving=True)
     with storage.transaction() as transaction:
@@ -125,7 +125,7 @@ def test_verifying_imports_nothing_of_turnout_but_schemes_and_core(file):
     assert done.returncode == 0, done.stderr
 
 
-def test_without_its_extra_it_is_said_what_to_install(file, monkeypatch, capsys):
+def test_a_missing_extra_is_named_with_its_install_command(file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert ended("verify", file) == 2
     assert f"needs cryptography: {install_line('device')}" in capsys.readouterr().err

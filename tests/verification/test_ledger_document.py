@@ -20,7 +20,7 @@ def example() -> bytes:
     return exported(FakeTransaction(terms, released=2))
 
 
-def test_the_example_is_what_is_written_and_verifies():
+def test_the_documented_example_is_written_and_verifies():
     shown = PAGE.split("```json\n")[1].split("```")[0].encode("ascii")
     assert shown == example()
     verdict = verify(shown)

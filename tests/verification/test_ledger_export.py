@@ -10,7 +10,7 @@ from turnout.service.coordinator.export import export_ledger, export_models, led
 from turnout.verification import VerificationOutcome, verify
 
 
-def test_a_file_holds_what_standard_output_would(tmp_path):
+def test_a_file_equals_the_standard_output(tmp_path):
     path = tmp_path / "task.ledger"
     export_ledger(FakeTransaction(), path)
     assert path.read_bytes() == exported(FakeTransaction())
@@ -100,7 +100,7 @@ def test_models_are_written_once_and_kept(tmp_path):
         export_models(FakeTransaction(model=other_history), tmp_path / "models")
 
 
-def test_the_file_says_nothing_of_the_private_key():
+def test_the_export_does_not_hold_the_private_key():
     written = b"".join(ledger_lines(FakeTransaction()))
     assert FakeTransaction().key.private.hex().encode() not in written
     assert verify(written).outcome is VerificationOutcome.GOOD

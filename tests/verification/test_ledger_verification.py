@@ -348,13 +348,13 @@ def test_a_claim_that_is_too_small_halfway_is_found_there():
 # Known heads
 
 
-def test_an_older_ledger_is_told_from_a_known_head():
+def test_an_older_ledger_fails_against_a_known_head():
     assert "step 5: this ledger is older" in told(
         exported(FakeTransaction(released=5)), known=known(HONEST)
     )
 
 
-def test_a_forked_ledger_is_told_from_a_known_head():
+def test_a_forked_ledger_fails_against_a_known_head():
     fork = edited(record(6, sum="00" * 32))
     assert told(fork) == ""
     assert told(fork, known=known(exported(FakeTransaction(released=6)))) == ""
@@ -363,7 +363,7 @@ def test_a_forked_ledger_is_told_from_a_known_head():
 
 
 @pytest.mark.parametrize("text", ["", "8", "8:ab", "-1:" + "00" * 32, "08:" + "00" * 32, "x:y"])
-def test_what_is_no_head_is_refused(text):
+def test_an_invalid_head_is_refused(text):
     with pytest.raises(ParameterError, match="steps:digest"):
         KnownHead.parsed(text)
 
@@ -409,7 +409,7 @@ def test_a_missing_and_an_uncharged_model_are_found(models):
         (bytes(16), "step 3: .* has 16 bytes"),
     ],
 )
-def test_a_model_that_is_none_is_found_though_its_digest_is_right(tmp_path, broken, message):
+def test_a_malformed_model_with_a_right_digest_is_found(tmp_path, broken, message):
     transaction = FakeTransaction(model=lambda step: broken if step == 3 else parameters(step))
     export_models(transaction, tmp_path)
     assert re.search(message, told(exported(transaction), models=tmp_path))
@@ -427,7 +427,7 @@ def test_a_model_that_is_none_is_found_though_its_digest_is_right(tmp_path, brok
     ],
     ids=["trace", "Laplace", "hardly any noise"],
 )
-def test_a_cost_that_is_not_recomputed_is_said_so(scheme):
+def test_a_cost_that_is_not_recomputed_is_reported(scheme):
     terms = charter(scheme, charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     verdict = verify(exported(FakeTransaction(terms)))
     assert verdict.outcome is VerificationOutcome.COST_NOT_RECOMPUTED

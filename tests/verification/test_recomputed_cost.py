@@ -157,7 +157,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_slightly_costlier_scheme_is_told_apart(name):
+def test_a_slightly_larger_epsilon_is_detected(name):
     honest = CheckIn(10, 30, 0.97 if "surely" in name else 1.0)
     claimed = epsilon_upper(scheme(1.0, honest), 1e-6)
     assert least(scheme(1.0, honest), 300, 1e-6) <= claimed
@@ -173,7 +173,7 @@ def test_a_slightly_costlier_scheme_is_told_apart(name):
     ],
     ids=["fixed size", "averaged"],
 )
-def test_what_is_not_analysed_here_is_refused(asked):
+def test_schemes_without_an_analysis_here_are_refused(asked):
     with pytest.raises(UnsupportedError):
         recomputed(asked, 5, 1e-6)
 
@@ -192,7 +192,7 @@ HOPELESS = [
 
 
 @pytest.mark.parametrize(("noise", "law", "delta"), HOPELESS, ids=lambda value: str(value)[:40])
-def test_what_float64_cannot_prove_is_refused(noise, law, delta):
+def test_costs_beyond_float64_are_refused(noise, law, delta):
     with pytest.raises(NumericalError):
         recomputed(scheme(noise, law), law.steps, delta)
 
@@ -203,7 +203,7 @@ def test_any_amount_of_noise_is_taken(noise):
         assert recomputed(scheme(noise, law), law.steps, 1e-6)[0].upper < 1e-6
 
 
-def test_nothing_costs_nothing():
+def test_zero_steps_cost_zero():
     for law in (CheckIn(5, 2, 0.0), PoissonSampling(0.0, 10)):
         assert recomputed(scheme(1.0, law), 10, 1e-6)[0].upper == 0.0
     assert recomputed(scheme(1.0, CheckIn(5, 2)), 0, 1e-6)[0].upper == 0.0
@@ -251,13 +251,13 @@ def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderS
 )
 @settings(max_examples=60)
 @given(one=atoms, other=atoms)
-def test_joined_laws_are_below_and_above_in_convex_order(joined, operation, one, other):
+def test_joined_distributions_bracket_in_convex_order(joined, operation, one, other):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "CELLS", 12)  # far fewer than there are atoms
         assert bracketed(joined, operation, law_of(one), law_of(other))
 
 
-def test_laws_on_the_wrong_side_are_noticed():
+def test_distributions_on_the_wrong_side_are_detected():
     rng = np.random.default_rng(5)
     law = law_of(zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True))
     with pytest.MonkeyPatch.context() as patch:
@@ -268,7 +268,7 @@ def test_laws_on_the_wrong_side_are_noticed():
             assert not bracketed(joined, operation, law, law, upper=OrderSide.LOWER)
 
 
-def test_rounding_and_what_tells_for_sure_are_charged():
+def test_rounding_and_infinity_mass_are_charged():
     plain = windows.gaussian(1.0, OrderSide.UPPER)
     for side, sign in ((OrderSide.UPPER, 1), (OrderSide.LOWER, -1)):
         free, values, both = (

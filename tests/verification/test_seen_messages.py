@@ -126,7 +126,7 @@ def test_a_ledger_of_messages_is_verified_and_one_that_claims_too_little_is_not(
     assert "claims too little" in str(found.faults[0])
 
 
-def test_a_cost_under_a_law_without_an_analysis_is_not_recomputed():
+def test_a_cost_without_an_independent_analysis_is_not_recomputed():
     law = AvailabilityCheckIn(np.ones((20, 12), bool), 6)
     terms = told(LInfRandomizer(5, 0.8), law, charged=(0.0, 1.0, 2.0, 3.0))
     found = verify(exported(FakeTransaction(terms)))

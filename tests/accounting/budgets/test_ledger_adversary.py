@@ -63,7 +63,7 @@ def test_no_adversary_beats_several_orders_with_weights(monkeypatch):
         assert 0 < play.worst(direction) <= 0.05
 
 
-def test_an_odometer_holds_for_whoever_stops_when_it_suits_him(monkeypatch):
+def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     start = Odometer(TERMS, (1.5, 2.0, 3.0, 5.0, 9.0), (0.2,) * 5, 1e-6, ROUNDS)
     bounds = {(): 0.0}
@@ -81,7 +81,7 @@ def test_an_odometer_holds_for_whoever_stops_when_it_suits_him(monkeypatch):
     assert max(halved.worst(direction) for direction in Direction) > 0.05
 
 
-def test_pricing_what_was_run_as_if_it_had_been_planned_is_no_filter():
+def test_a_realised_run_priced_as_planned_is_no_filter():
     """Each list that may come out is (ε, δ)-DP by itself; choosing between them is not."""
     first, push, jump = response(1.0), response(0.5), TwoOutcomes(0.14, 0.007)
     blocks = {"first": first, "jump": jump, "push": push}

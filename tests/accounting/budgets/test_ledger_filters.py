@@ -44,7 +44,7 @@ def scheme(sigma, law=None, relation=Relation.ADD_REMOVE):
     return Scheme(GaussianNoise(sigma), law or EveryStep(1), relation)
 
 
-def test_a_renyi_filter_allows_what_its_order_says():
+def test_a_renyi_filter_allows_the_bound_of_its_order():
     start = RenyiFilter.of(TERMS, 2.0, DELTA)
     (order,) = start.odometer.orders
     budget = renyi_budget(2.0, 0.99 * DELTA, order)
@@ -173,7 +173,7 @@ def test_the_mixtures_epsilon_is_the_least_that_holds_at_every_loss(totals, delt
     assert found <= min(alone) * (1 + 1e-9)
 
 
-def test_an_odometer_refuses_what_it_cannot_promise():
+def test_an_odometer_refuses_charges_it_cannot_bound():
     with pytest.raises(ParameterError, match="cut tails"):
         Odometer(TERMS, left_out=1e-6, most_windows=1000).bound(1e-4)
     with pytest.raises(ParameterError, match="weights"):

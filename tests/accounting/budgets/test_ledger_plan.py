@@ -101,7 +101,7 @@ def test_one_hop_and_two_hops_meet_in_one_ledger():
     assert ledger.epsilon(DELTA) <= epsilon_upper(two, DELTA / 2) + epsilon_upper(one, DELTA / 40)
 
 
-def test_nothing_done_costs_nothing():
+def test_an_empty_ledger_costs_zero():
     assert Ledger(TERMS).epsilon(DELTA) == 0
     assert Ledger(TERMS).add(scheme(1.0, CheckIn(5)), steps=0).epsilon(DELTA) == 0
 
@@ -133,7 +133,7 @@ def test_one_more_window_than_fits_does_not(epsilon):
     assert done.fits(scheme(1.2, CheckIn(30, 2)), epsilon, DELTA) == count // 2
 
 
-def test_a_spent_budget_fits_nothing():
+def test_a_spent_budget_fits_zero_charges():
     done = Ledger(TERMS).add(scheme(1.0, CheckIn(10, 5)))
     assert done.fits(scheme(9.0, CheckIn(10)), 0.5 * done.epsilon(DELTA), DELTA) == 0
     with pytest.raises(BudgetExceededError) as refused:
@@ -192,12 +192,12 @@ LAWS = [
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_schemes_come_back_as_they_were_written(law):
+def test_schemes_round_trip(law):
     written = scheme(1.25, law, Relation.ZERO_OUT, ReleaseRule.ONE_CLIENT)
     assert scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written)))) == written
 
 
-def test_traces_come_back_as_they_were_written():
+def test_traces_round_trip():
     rows = np.array([[1, 0, 1], [0, 0, 1]], dtype=np.bool_)
     written = scheme(1.0, AvailabilityCheckIn(rows, 2, 0.5))
     read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
@@ -218,13 +218,13 @@ def test_traces_come_back_as_they_were_written():
         {"is": None},
     ],
 )
-def test_what_is_no_scheme_is_not_read(change):
+def test_invalid_schemes_are_not_read(change):
     data = scheme_to_dict(scheme(1.0, CheckIn(5))) | change
     with pytest.raises(ParameterError):
         scheme_from_dict(data)
 
 
-def test_a_ledger_comes_back_as_it_was_written():
+def test_a_ledger_round_trips():
     ledger = Ledger(TERMS).add(scheme(1.0, CheckIn(5, 3)), steps=7, label="pilot")
     ledger = ledger.add(scheme(2.0, PoissonSampling(0.1, 9)))
     read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))

@@ -139,7 +139,7 @@ def test_ten_evaluations_find_the_last_value_that_is_certified(case, evaluations
     assert len(evaluations) <= 10
 
 
-def test_the_costly_end_of_the_bracket_is_noticed(mutate):
+def test_returning_the_costly_end_is_detected(mutate):
     def swapped(search):
         return search.missed
 
@@ -147,7 +147,7 @@ def test_the_costly_end_of_the_bracket_is_noticed(mutate):
     assert "above the target" in faults(CASES[0])
 
 
-def test_a_value_priced_before_it_is_rounded_is_noticed(monkeypatch):
+def test_pricing_a_value_before_rounding_is_detected(monkeypatch):
     def unrounded(unknown, position):
         return math.exp(-position)
 
@@ -155,7 +155,7 @@ def test_a_value_priced_before_it_is_rounded_is_noticed(monkeypatch):
     assert "not as printed" in faults(next(case for case in CASES if case.name == "probability"))
 
 
-def test_a_search_that_only_halves_is_noticed(mutate):
+def test_a_search_by_halving_alone_is_detected(mutate):
     def halves(search):
         if search.met is None or search.missed is None:
             return search.last.position + (1.0 if search.met is None else -1.0)
@@ -204,7 +204,7 @@ def test_without_amplification_the_closed_form_is_met():
     assert truth <= delta <= truth * 1.0002
 
 
-def test_poisson_noise_is_what_dp_accounting_finds():
+def test_poisson_noise_agrees_with_dp_accounting():
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
@@ -302,7 +302,7 @@ def test_a_target_out_of_reach_names_the_limit_that_was_tried(name, scheme_for, 
     assert "\n" not in str(refusal.value)
 
 
-def test_what_has_no_analysis_is_refused_as_itself():
+def test_an_unsupported_scheme_is_refused_with_its_own_error():
     with pytest.raises(UnsupportedError, match="add-remove"):
         calibrate(
             lambda t: scheme(1.0, CheckIn(t), release=ReleaseRule.AVERAGED),
@@ -329,7 +329,7 @@ def test_a_bad_target_is_refused(wrong):
 
 
 @pytest.mark.parametrize("relative_tolerance", [1e-2, 1e-4, 1e-7])
-def test_noise_is_as_near_to_the_least_as_asked(relative_tolerance):
+def test_noise_is_within_the_requested_tolerance(relative_tolerance):
     def cost(sigma):
         return epsilon_upper(scheme(sigma, CheckIn(50)), 1e-5)
 

@@ -55,7 +55,7 @@ def test_a_guess_is_near_the_answer(name, parameter, epsilon):
 
 @pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
 @pytest.mark.parametrize("factor", [0.1, 30])
-def test_a_bad_guess_changes_nothing_that_is_proved(name, parameter, epsilon, factor):
+def test_a_bad_guess_does_not_change_the_guarantee(name, parameter, epsilon, factor):
     unknown = with_guessed_start(by(parameter), UNKNOWNS[name], epsilon, DELTA)
     good = calibrate(by(parameter), unknown, epsilon, DELTA)
     start = max(unknown.start * factor, unknown.least)
@@ -66,14 +66,14 @@ def test_a_bad_guess_changes_nothing_that_is_proved(name, parameter, epsilon, fa
     assert bad.value == pytest.approx(good.value, rel=5e-4)
 
 
-def test_a_target_beyond_what_spreads_reach_starts_where_they_end():
+def test_a_target_beyond_all_deviations_starts_at_the_largest():
     """One message of ε₀ = 5 meets ε = 5; the rule of thumb must not start at the limit, 300."""
     unknown = with_guessed_start(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
     assert 3 < unknown.start < 12
     assert calibrate(by("epsilon0"), unknown, 5.0, DELTA).value >= 5.0 * (1 - 1e-4)
 
 
-def test_a_target_that_nothing_meets_by_the_rule_starts_where_it_did():
+def test_a_target_no_value_meets_keeps_the_default_start():
     unknown = UNKNOWNS["rounds"]
     assert with_guessed_start(lambda n: shuffle(6.0, 100, n), unknown, 1e-3, DELTA) == unknown
 

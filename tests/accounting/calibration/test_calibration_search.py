@@ -93,7 +93,7 @@ def test_a_limit_that_meets_the_target_ends_the_search_at_once():
     assert (search.met.value, search.missed, search.evaluations) == (1.0, None, 1)
 
 
-def test_a_limit_that_does_not_leaves_nothing():
+def test_a_limit_that_misses_the_target_gives_no_result():
     search = searched(UNKNOWNS["windows"], lambda value: 2.0 + value)
     assert search.met is None
     assert search.missed.value == 1
@@ -104,7 +104,7 @@ def test_a_limit_that_does_not_leaves_nothing():
 
 
 @pytest.mark.parametrize("border", [0.5, 0.031, 7.0])
-def test_what_cannot_be_certified_counts_as_costly(border):
+def test_uncertified_values_count_as_costly(border):
     def cost(sigma):
         if sigma < border:
             raise NumericalError("no")
@@ -115,7 +115,7 @@ def test_what_cannot_be_certified_counts_as_costly(border):
     assert cost(search.met.value) <= 1.0
 
 
-def test_a_cost_of_nothing_is_no_obstacle():
+def test_a_zero_cost_is_accepted():
     """Where δ alone pays for everything, ε is 0 and says nothing about how far to go."""
     search = searched(UNKNOWNS["rate"], lambda rate: max(0.0, 100 * rate - 5), most=20)
     assert search.met.value == pytest.approx(0.06, rel=2e-4)

@@ -39,7 +39,7 @@ def test_losses_below_zero_of_any_size_do_not_overflow():
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
 
-def test_an_upper_curve_that_is_useless_near_one_still_gives_a_law():
+def test_an_upper_curve_useless_near_one_gives_a_distribution():
     class Useless:
         def __init__(self, base: Curve, start: float):
             self.base, self.start = base, start
@@ -94,7 +94,7 @@ class ReadTooFarOut:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_rounded_strikes_are_charged_in_every_block(direction, mutate):
+def test_rounded_thresholds_are_charged_in_every_block(direction, mutate):
     """η is far larger than rounding is, so that what it does shows; uncharged, it does."""
     eta, count = 1e-4, 16
     pair = GaussianPair(4.0)

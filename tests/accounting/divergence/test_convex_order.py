@@ -108,7 +108,7 @@ def test_the_lower_grid_starts_at_a_conditional_mean(sigma, step):
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.2, 0.3])
-def test_a_coarse_lower_law_keeps_a_heavy_tail(sigma):
+def test_a_coarse_lower_distribution_keeps_a_heavy_tail(sigma):
     """Steps far above the bulk: tangents at the middles would cut the tail off at once."""
     pair, step = GaussianPair(sigma), 1e3
     grid = convex_order.lower_grid(pair, step, 1e6)
@@ -118,7 +118,7 @@ def test_a_coarse_lower_law_keeps_a_heavy_tail(sigma):
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 20.0, 1000.0])
-def test_prices_round_by_no_more_than_their_bound(sigma):
+def test_hockey_sticks_round_within_their_bound(sigma):
     pair, scores = GaussianPair(sigma), np.random.default_rng(3).uniform(-9.0, 9.0, 60)
     with mpmath.workdps(40):
         mu = 1 / mpmath.mpf(sigma)

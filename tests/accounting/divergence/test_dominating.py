@@ -76,7 +76,7 @@ def test_equal_tables_share_a_pair():
     assert dominating(TABLE, 1.0).pair is dominating(other, 1.0).pair
 
 
-def test_a_comparison_with_absence_says_nothing_of_another_client():
+def test_an_add_remove_pair_is_refused_under_replace_one():
     for randomizer in (TABLE, PairRandomizer(GaussianPair(1.0))):
         for law, relation, release in (
             (EveryStep(1), Relation.REPLACE_ONE, ReleaseRule.AGGREGATED),
@@ -136,7 +136,7 @@ def theirs(randomizer, rate=1.0):
         (PureRandomizer(0.2), 1e-2),
     ],
 )
-def test_a_step_is_what_dp_accounting_says(randomizer, delta):
+def test_a_step_agrees_with_dp_accounting(randomizer, delta):
     """They err upwards by less than a step of their grid."""
     steps = [(EveryStep(1), 1), (CheckIn(1), 1), (EveryStep(3), 3), (CheckIn(1, 3), 3)]
     for law, count in steps:
@@ -155,7 +155,7 @@ def test_a_step_is_what_dp_accounting_says(randomizer, delta):
         (DiscreteGaussianNoise(1.5), 0.1, 10),
     ],
 )
-def test_sampled_steps_are_what_dp_accounting_says(randomizer, rate, steps):
+def test_sampled_steps_agree_with_dp_accounting(randomizer, rate, steps):
     ours = price(scheme(randomizer, PoissonSampling(rate, steps)), 1e-5).epsilon
     epsilon = theirs(randomizer, rate).self_compose(steps).get_epsilon_for_delta(1e-5)
     assert ours.lower <= epsilon
@@ -242,7 +242,7 @@ NORMALS = MonotonePair(stats.norm(1.0, 1.5), stats.norm(0.0, 1.5), -45.0, 45.0)
 
 
 @pytest.mark.parametrize("law", [EveryStep(1), CheckIn(4)])
-def test_two_normals_of_ones_own_are_priced_as_gaussian_noise(law):
+def test_two_custom_normals_are_priced_as_gaussian_noise(law):
     own = price(scheme(PairRandomizer(NORMALS), law), 1e-5, 1e-2)
     named = price(scheme(GaussianNoise(1.5), law), 1e-5, 1e-2)
     for direction, bounds in named.directions.items():
@@ -270,7 +270,7 @@ class Coin:
 
 
 @pytest.mark.parametrize("law", [EveryStep(2), CheckIn(4), PoissonSampling(0.1, 10)])
-def test_a_class_of_ones_own_is_priced(law):
+def test_a_custom_pair_class_is_priced(law):
     own = price(scheme(PairRandomizer(Coin()), law), 1e-3, 1e-2).epsilon
     named = price(scheme(PureRandomizer(math.log(3)), law), 1e-3, 1e-2).epsilon
     assert own.lower <= named.upper
@@ -332,7 +332,7 @@ def test_no_window_costs_more_than_a_known_step(randomizer):
         assert bounds.upper < single.directions[direction].lower
 
 
-def test_displacing_another_client_doubles_what_moves():
+def test_displacing_another_client_doubles_the_sensitivity():
     for randomizer, half in (
         (LaplaceNoise(2.0), LaplaceNoise(1.0)),
         (RoundedGaussianNoise(3.0, 1), RoundedGaussianNoise(3.0, 2)),

@@ -98,7 +98,7 @@ def test_who_may_stay_away(name, direction):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [2, 5])
-def test_the_leak_counts_once_and_not_once_a_step(window, direction):
+def test_the_infinity_mass_counts_once_in_a_window(window, direction):
     worst = dominating(ApproximateRandomizer(EPSILON0, float(DELTA0)), 1.0)
     exact = [
         truths.hockey_stick(truths.window_laws(*KOV, window, Fraction(1)), direction, float(k))
@@ -132,7 +132,9 @@ def test_the_leak_counts_once_and_not_once_a_step(window, direction):
         ("two outcomes", 3, Fraction(1), 3),
     ],
 )
-def test_compositions_of_what_leaks(name, window, probability, count, direction):
+def test_compositions_with_an_infinity_mass_are_bracketed(
+    name, window, probability, count, direction
+):
     worst = table(*TABLES[name])
     laws = truths.product(truths.window_laws(*TABLES[name], window, probability), count)
     blocks = [AllocationBlock(worst.pair, window, float(probability), worst.infinity_mass)]
@@ -152,7 +154,7 @@ def test_compositions_of_any_approximate_randomizer(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_a_subset_of_fixed_size_leaks_at_its_rate(direction):
+def test_a_fixed_size_subset_has_infinity_mass_at_its_rate(direction):
     """Balle, Barthe & Gaboardi's bound on (1 − q)Q' + qP and (1 − q)Q' + qQ, both directions."""
     worst, rate = table(*TABLES["both"]), Fraction(1, 4)
     present, absent = TABLES["both"]
@@ -184,7 +186,7 @@ def test_a_subset_of_fixed_size_leaks_at_its_rate(direction):
         (TableRandomizer((0.6, 0.4, 0.0), (0.4, 0.5, 0.1)), CheckIn(3), 1e-6, "0.001"),
     ],
 )
-def test_a_delta_below_what_leaks_is_refused_in_words(randomizer, law, delta, infinity_mass):
+def test_a_delta_below_the_infinity_mass_is_refused(randomizer, law, delta, infinity_mass):
     scheme = Scheme(randomizer, law, Relation.ADD_REMOVE)
     with pytest.raises(
         UnsupportedError, match=f"delta = {delta:g}: expected more than {infinity_mass}, "
@@ -192,13 +194,13 @@ def test_a_delta_below_what_leaks_is_refused_in_words(randomizer, law, delta, in
         price(scheme, delta)
 
 
-def test_a_replaced_record_leaks_as_well():
+def test_a_replaced_record_has_an_infinity_mass():
     scheme = Scheme(ApproximateRandomizer(1.0, 1e-3), CheckIn(100), Relation.REPLACE_ONE)
     with pytest.raises(UnsupportedError, match=r"delta = 0\.0001: expected more than 0\.001"):
         price(scheme, 1e-4)
 
 
-def test_a_delta_just_above_what_leaks_has_a_price():
+def test_a_delta_just_above_the_infinity_mass_is_accepted():
     for law in (CheckIn(30), CheckIn(1, 2), EveryStep(2)):
         scheme = Scheme(ApproximateRandomizer(1.0, 1e-4), law, Relation.ADD_REMOVE)
         steps = 1 if law == CheckIn(30) else 2
@@ -214,7 +216,7 @@ def test_a_quick_bound_does_not_look_for_the_reason():
         epsilon_upper(scheme, 1e-4)
 
 
-def test_a_pair_may_be_given_with_its_leak():
+def test_a_pair_may_have_an_infinity_mass():
     worst = table(*TABLES["both"])
     own = Scheme(PairRandomizer(worst.pair, worst.infinity_mass), CheckIn(5), Relation.ADD_REMOVE)
     present, absent = (floats(law) for law in TABLES["both"])

@@ -140,7 +140,7 @@ def test_a_table_and_its_pure_pair_are_one(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_sums_that_lie_on_a_strike(direction):
+def test_sums_may_equal_a_threshold(direction):
     """K at a value of S, or next to it: nothing is lost between two floats."""
     fractions = [Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]
     pair = pair_of_table([0.75, 0.25], [0.25, 0.75])[0]
@@ -179,7 +179,7 @@ def test_ratios_next_to_one_keep_their_digits():
         assert high - low < 1e-5 * float(exact)
 
 
-def test_what_has_too_many_values_is_left_to_grids():
+def test_pairs_with_too_many_values_use_grids():
     many = discrete_gaussian_pair(50.0, 50)
     for pair, window in ((LaplacePair(1.0), 5), (many, 1000), (THREE, 10**6)):
         assert multinomial_curve(pair, window, Direction.REMOVE, Side.UPPER) is None
@@ -188,7 +188,7 @@ def test_what_has_too_many_values_is_left_to_grids():
         assert multinomial_curve(pair, 10**7, Direction.REMOVE, Side.UPPER) is not None
 
 
-def test_zeros_that_are_common_are_not_left_out():
+def test_likely_zero_ratios_are_kept():
     """With t·δ₀ = 20 the number of zero ratios is summed over as any other."""
     ratio, delta0, window = 2, Fraction(1, 4), 80
     pair = PurePair(math.log(ratio), float(delta0))

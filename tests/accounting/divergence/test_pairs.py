@@ -83,7 +83,7 @@ THRESHOLDS = np.array([0.01, 0.3, 0.8, 0.99, 1.0, 1.003, 1.3, 2.5, 9.0])
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_prices_are_the_definition_within_the_rounding_that_is_claimed(name):
+def test_hockey_sticks_equal_their_definition_within_rounding(name):
     pair, truth = PAIRS[name]
     hockey_sticks, reverse_hockey_sticks = (
         hockey_stick(pair, THRESHOLDS),
@@ -120,7 +120,7 @@ def test_curves_lie_on_their_side(name, side):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_tails_are_two_laws(name):
+def test_tails_belong_to_two_distributions(name):
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-9, 1e9, 400))
     for below, above in (("q_below", "q_above"), ("p_below", "p_above")):
@@ -132,7 +132,7 @@ def test_tails_are_two_laws(name):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_prices_are_those_of_a_law_with_mean_one(name):
+def test_hockey_sticks_belong_to_a_distribution_with_mean_one(name):
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-6, 50.0, 300))
     hockey_sticks, reverse_hockey_sticks = hockey_stick(pair, k), reverse_hockey_stick(pair, k)
@@ -154,7 +154,7 @@ def test_the_second_moment(name):
     assert pair.second_moment == pytest.approx(2 * integral, rel=1e-4)
 
 
-def test_a_table_knows_what_is_impossible_on_either_side():
+def test_a_table_has_infinity_mass_on_either_side():
     pair, infinity_mass = pair_of_table([float(p) for p in EIGHTHS], [float(q) for q in OTHERS])
     assert infinity_mass == 1 / 8
     assert pair.zero == 1 / 4
@@ -165,7 +165,7 @@ def test_a_table_knows_what_is_impossible_on_either_side():
     assert masses @ atoms == pytest.approx(1.0, abs=1e-15)
 
 
-def test_a_tiny_chance_of_the_impossible_is_kept():
+def test_a_tiny_infinity_mass_is_kept():
     pair, infinity_mass = pair_of_table([1.0, 0.0], [1.0 - 1e-17, 1e-17])
     assert (pair.zero, infinity_mass) == (1e-17, 0.0)
     pair, infinity_mass = pair_of_table([1.0, 1e-17], [1.0, 0.0])
@@ -190,7 +190,7 @@ def test_outcomes_of_one_ratio_are_one_value():
         ([[0.5, 0.5]], [0.5, 0.5], "present"),
     ],
 )
-def test_what_is_no_pair_of_distributions(present, absent, name):
+def test_invalid_pairs_of_distributions_are_refused(present, absent, name):
     with pytest.raises(ParameterError) as error:
         pair_of_table(present, absent)
     assert error.value.name == name
@@ -207,7 +207,7 @@ def test_lattices_that_are_too_fine_or_too_coarse():
 
 
 @pytest.mark.parametrize("epsilon0", [0.0, -1.0, math.inf, math.nan, 1e3])
-def test_what_is_no_pure_randomizer(epsilon0):
+def test_invalid_pure_randomizers_are_refused(epsilon0):
     with pytest.raises(ParameterError):
         PurePair(epsilon0)
 

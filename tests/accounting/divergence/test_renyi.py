@@ -27,7 +27,7 @@ ORDERS = (1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 33.0)
 
 
 @pytest.mark.parametrize("sigma", [0.4, 1.0, 20.0])
-def test_gaussian_noise_is_exact_and_nothing_is_cut(sigma):
+def test_gaussian_renyi_divergence_is_exact_without_a_cut(sigma):
     found = block_renyi(PairBlock(GaussianPair(sigma)), ORDERS, 1e-9)
     exact = [order / (2 * sigma**2) for order in ORDERS]
     assert found.left_out == 0
@@ -138,12 +138,12 @@ def test_sums_and_repetitions_add_up_upwards():
     assert run_renyi(run, (2.0,), 1e-6).remove == pytest.approx((3.0,))
 
 
-def test_a_run_shares_what_may_be_cut():
+def test_a_run_divides_the_left_out_mass_among_blocks():
     run = [(AllocationBlock(GaussianPair(2.0), 10), 4), (AllocationBlock(GaussianPair(1.0), 9), 1)]
     assert 0 < run_renyi(run, (2.0,), 1e-8).left_out <= 1e-8
 
 
-def test_half_of_the_prices_bounds_nothing():
+def test_half_of_the_hockey_sticks_is_no_bound():
     """The sum needs prices on both sides of 1, and each of them."""
     block, order = response(1.0), 3.0
     losses = np.linspace(-2.0, 2.0, 4001)
@@ -163,7 +163,7 @@ def test_orders_rise_from_above_one(orders):
         block_renyi(response(1.0), orders, 1e-9)
 
 
-def test_what_is_no_divergence_is_refused():
+def test_invalid_divergences_are_refused():
     with pytest.raises(NumericalError):
         RenyiBounds((2.0,), (math.nan,), (0.1,))
     with pytest.raises(ParameterError):

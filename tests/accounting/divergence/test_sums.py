@@ -52,7 +52,7 @@ def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_one_power_too_few_is_noticed(seed):
+def test_one_power_too_few_is_detected(seed):
     """Negative control for the test above."""
     masses = law(seed, 40)
     result = power(masses, 4, 512, 17)
@@ -97,7 +97,7 @@ def test_an_error_of_the_prices_is_charged():
     assert difference > exact.l2_error  # not charged, not covered
 
 
-def test_a_law_far_from_zero_costs_no_digits():
+def test_a_distribution_far_from_zero_keeps_its_digits():
     """Round-off goes by the variance, not by how far the bins are from the first one."""
     masses = np.zeros(4001)
     masses[3990:] = law(9, 10)
@@ -109,7 +109,7 @@ def test_a_law_far_from_zero_costs_no_digits():
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 10, 1000, 60_000])
-def test_calls_are_double_tail_sums(cells):
+def test_hockey_sticks_are_double_tail_sums(cells):
     masses = law(8, cells)
     exact = np.zeros(cells + 1, dtype=np.longdouble)
     tails = np.cumsum(masses[::-1].astype(np.longdouble))[::-1]

@@ -67,7 +67,7 @@ def test_numbers_add_up_under_composition():
 @pytest.mark.parametrize(
     ("count", "chance", "tail"), [(1000, 0.01, 1e-7), (50, 0.8, 1e-4), (10**9, 1e-7, 1e-12)]
 )
-def test_a_client_hardly_takes_part_in_more_blocks(count, chance, tail):
+def test_the_number_of_blocks_exceeds_its_bound_rarely(count, chance, tail):
     most = most_blocks(count, chance, tail)
     assert binom.sf(most, count, chance) <= tail
     assert most < count

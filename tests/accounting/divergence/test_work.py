@@ -28,7 +28,7 @@ def store(mutate):
     return lambda: work._STORE
 
 
-def test_a_budget_ends_what_asks_for_more():
+def test_a_budget_ends_work_that_exceeds_it():
     with budget(10) as meter:
         charge(10)
         with pytest.raises(WorkSpentError):
@@ -94,7 +94,7 @@ def test_a_failure_costs_the_work_that_it_took():
     assert meter.used == 60
 
 
-def test_results_used_last_are_kept_within_so_many_bytes(store, mutate):
+def test_the_cache_keeps_recent_results_within_its_bytes(store, mutate):
     mutate(work, "_MOST_BYTES", 10_000)
     calls = []
 
@@ -110,9 +110,7 @@ def test_results_used_last_are_kept_within_so_many_bytes(store, mutate):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 2.0])
-def test_the_same_question_has_the_same_digits_whatever_was_asked_before(
-    monkeypatch, mutate, store, share
-):
+def test_an_answer_does_not_depend_on_the_cache(monkeypatch, mutate, store, share):
     """Cold, and after questions that share its blocks, at budgets that end it early or not."""
     asked = scheme(CheckIn(20, 3), 1.5)
     with budget(10**12) as meter:
@@ -158,7 +156,7 @@ def test_searches_and_profiles_end_as_well(monkeypatch):
         profile_curves(scheme(CheckIn(10**8, 10), 1.0))
 
 
-def test_long_sums_are_what_is_counted():
+def test_work_counts_long_arrays():
     with budget(10**9) as meter:
         check_ins.allocation_curve.cache_clear()
         epsilon_upper(scheme(CheckIn(1000), 1.0), 1e-6)

@@ -63,7 +63,7 @@ def demo():
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_nobody_becomes_surer_than_what_is_shown_more_often_than_delta(demo, present):
+def test_certainty_exceeds_its_bound_at_most_with_delta(demo, present):
     runs = 120_000
     drawn = log_ratios(np.random.default_rng(20), runs, present) * (1 if present else -1)
     shown = (demo.presence if present else demo.absence).upper
@@ -116,7 +116,7 @@ def test_the_likelihood_ratio_exceeds_the_shift_with_chance_delta_at_most(delta)
 
 
 @pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3])
-def test_the_shift_of_an_enumerated_law(delta):
+def test_the_posterior_of_an_enumerated_mechanism_is_bracketed(delta):
     """Every event of an enumerable law, sorted by its ratio, and half of the last one."""
     law = average(randomized_response(Fraction(8)), 5)
     curve = TradeOff.of(profile_of(law, np.linspace(0.0, 2.2, 400)))
@@ -154,7 +154,7 @@ def test_a_posterior_adds_the_shift_to_the_odds():
     assert posterior(0.5, Bounds(0.0, 2.0)).lower == pytest.approx(0.5)
 
 
-def test_a_part_of_a_run_and_clients_with_windows_of_their_own_have_one_price(demo):
+def test_partial_runs_and_own_windows_have_no_profile(demo):
     part = scheme_certainty(DEMO, DELTA, steps=150)
     assert 0.5 < part.presence.upper < demo.presence.upper
     whole = scheme_certainty(DEMO, DELTA, steps=300)
@@ -167,7 +167,7 @@ def test_a_part_of_a_run_and_clients_with_windows_of_their_own_have_one_price(de
     assert max(hers.sides) <= found.presence.upper < max(hers.sides) + 0.01
 
 
-def test_where_a_profile_is_costly_one_price_is_enough():
+def test_a_costly_profile_is_replaced_by_one_bound():
     subset = Scheme(GaussianNoise(2.0), KSubset(4, picks=2), Relation.ADD_REMOVE)
     found = scheme_certainty(subset, 1e-3)
     assert found.presence.lower == pytest.approx(0.5)

@@ -108,7 +108,7 @@ def test_the_trade_off_lies_above_the_gaussian_one(law, delta):
         assert np.all(truth[inside] >= gaussian[inside] - 1e-12)
 
 
-def test_outside_its_range_delta_cannot_be_left_out():
+def test_a_gaussian_fit_outside_its_range_needs_delta():
     """Negative control: f ≥ G_μ everywhere would be false, at the few α that give her away."""
     fit = gaussian_fit(profile_of(TELL_TALE, np.linspace(0.0, 5.0, 251)), 0.015)
     alpha = Fraction(1, 5000)
@@ -125,14 +125,14 @@ def test_the_proved_curve_lies_above_the_gaussian_one():
     assert np.all(lower >= gaussian_trade_off(fit.mu.upper, alphas) - fit.delta - 1e-4)
 
 
-def test_who_never_comes_needs_no_mu():
+def test_a_client_that_never_participates_has_mu_zero():
     fit = gaussian_fit(profile(PoissonSampling(0.0, 5), 1.0, 1.0), DELTA)
     assert fit.mu.upper <= 1e-11
     assert (fit.delta, fit.epsilon) == (0.0, 0.0)
     assert (fit.alpha_lower, fit.alpha_upper) == pytest.approx((0.5, 0.5))
 
 
-def test_what_cannot_be_fitted_is_refused():
+def test_schemes_without_a_gaussian_fit_are_refused():
     with pytest.raises(NumericalError, match="does not fall to"):
         gaussian_fit(profile(EveryStep(1), 1.0, 1.0), DELTA)
     with pytest.raises(ParameterError, match="delta"):

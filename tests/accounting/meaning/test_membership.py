@@ -58,7 +58,7 @@ def test_success_is_that_of_the_best_of_all_guesses(steps, prior):
     assert truth * (1 - 1e-14) <= coarse.upper
 
 
-def test_swapped_directions_are_noticed():
+def test_swapped_directions_are_detected():
     """Negative control: at a prior off ½ the two directions answer different questions."""
     law = average(randomized_response(Fraction(20)), 5)
     exact = profile_of(law, np.linspace(0.0, 4.5, 200))

@@ -61,7 +61,7 @@ def test_gaussian_noise_in_every_step_is_exact(steps, sigma):
     assert not holds(profile.forward, lambda e: gaussian_delta(e, 1.01 * mu))
 
 
-def test_replacing_her_record_moves_a_gaussian_twice_as_far():
+def test_replacing_a_record_doubles_the_gaussian_sensitivity():
     profile = privacy_profile(scheme(EveryStep(1), 2.0, Relation.REPLACE_ONE), GRID)
     assert list(profile.directions) == ["replace"]
     assert holds(profile.directions["replace"], lambda e: gaussian_delta(e, 1.0))
@@ -108,7 +108,7 @@ def test_uppers_fall_and_are_convex_and_both_directions_begin_alike(law):
     ],
     ids=repr,
 )
-def test_the_price_is_a_point_of_the_profile(law, relation):
+def test_the_guarantee_is_a_point_of_the_profile(law, relation):
     """ε's bounds and δ's bounds speak of one curve."""
     delta = 1e-5
     epsilon = price(scheme(law, relation=relation), delta).epsilon
@@ -153,7 +153,7 @@ def test_zeroing_out_one_client_a_step_takes_two_hops_forward_and_backward():
         assert np.all(bounds.upper >= single.directions[name].lower)
 
 
-def test_who_never_comes_gives_nothing_away():
+def test_a_client_that_never_participates_has_delta_zero():
     profile = privacy_profile(scheme(PoissonSampling(0.0, 10)), np.array([0.1]))
     assert not profile.worst.upper.any()
 
@@ -211,7 +211,7 @@ def test_near_certainty_a_window_is_no_worse_than_one_step():
     assert holds(profile.backward, lambda e: add_delta(e, 2, 0.25))
 
 
-def test_the_reach_is_where_delta_has_come_down():
+def test_the_reach_is_where_delta_is_negligible():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-6)
     reach = curves.reach(1e-5)
     assert curves.at(np.array([reach])).worst.upper[-1] <= 1e-5
@@ -228,7 +228,7 @@ def test_an_epsilon_out_of_range_is_refused(epsilons):
         privacy_profile(scheme(EveryStep(1)), np.array(epsilons))
 
 
-def test_what_has_no_single_profile_is_refused():
+def test_schemes_without_one_profile_are_refused():
     law = AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)
     with pytest.raises(UnsupportedError, match="no one profile"):
         privacy_profile(scheme(law), GRID)

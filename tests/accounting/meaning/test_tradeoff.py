@@ -90,14 +90,14 @@ LAWS = {
 
 @pytest.mark.parametrize("points", [3, 8, 400])
 @pytest.mark.parametrize("name", LAWS)
-def test_the_best_test_of_an_enumerated_law_lies_in_the_bracket(name, points):
+def test_the_best_test_of_an_enumerated_mechanism_is_bracketed(name, points):
     curve = TradeOff.of(profile_of(LAWS[name], np.linspace(0.0, 3.2, points)))
     assert brackets(curve, LAWS[name], ALPHAS)
     if points == 400:
         assert np.all(curve.upper(ALPHAS) - curve.lower(ALPHAS) <= 6e-3)
 
 
-def test_swapped_directions_are_noticed():
+def test_swapped_directions_are_detected():
     """Negative control: remove taken for add brackets the inverse of f, not f."""
     law = LAWS["one of five, ε₀ = 3"]
     curve = TradeOff.of(profile_of(law, np.linspace(0.0, 3.2, 400)))
@@ -168,7 +168,7 @@ def test_shape(law):
     assert np.all(curve.symmetric().lower(alphas) <= curve.inverse().lower(alphas))
 
 
-def test_true_positives_are_what_is_not_missed():
+def test_true_positives_are_one_minus_misses():
     curve = TradeOff.of(profile(CheckIn(30), np.linspace(0.0, 3.0, 301)))
     for rate in (0.0, 0.001, 0.01, 0.1, 1.0):
         found = curve.true_positive_rate(rate)

@@ -167,7 +167,7 @@ def test_theorem_4_1_loses_less_than_the_factor_it_names():
         assert truth < random_allocation.theorem_4_1(GaussianPair(sigma), window, 1e-6) < 2 * truth
 
 
-def test_theorem_3_2_says_something_for_much_noise_and_many_steps():
+def test_theorem_3_2_is_useful_for_much_noise_and_many_steps():
     pair, delta = GaussianPair(4.0), 1e-6
     truth = true_epsilon(4.0, 10_000, delta)
     sinh = allocation_forms.theorem_3_2(pair, 10_000, delta)
@@ -183,7 +183,7 @@ def test_theorem_3_2_says_something_for_much_noise_and_many_steps():
         allocation_forms.theorem_3_2_as_printed(pair, 10_000, delta, 0.5)
 
 
-def test_the_rate_of_theorem_3_2_holds_with_the_chance_it_says():
+def test_the_rate_of_theorem_3_2_holds_with_its_probability():
     """Σ(1 − Xⱼ) ≤ γt throughout, on simulated paths, and not by a wide margin."""
     generator = np.random.default_rng(7)
     window, pair, chance = 2000, GaussianPair(2.0), 0.1
@@ -322,7 +322,7 @@ def test_dong_et_al_are_looser_for_few_picks_and_tighter_for_many():
         assert (blocks < theirs) == ((window, picks) == few)
 
 
-def test_the_overlap_law_stays_exact_for_long_windows():
+def test_the_overlap_distribution_is_exact_for_long_windows():
     window, picks = 10**7, 100
     curve = allocation_forms.dong_2025(1.0, window, picks, 2)
     with mpmath.workdps(40):

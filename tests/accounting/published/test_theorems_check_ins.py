@@ -161,7 +161,7 @@ def test_the_simple_form_is_above_the_full_one(local, window, delta, chance):
     assert simple >= check_ins.theorem_3_2(local, window, delta, chance)
 
 
-def test_the_simple_form_refuses_what_it_does_not_cover():
+def test_the_simple_form_refuses_values_outside_its_range():
     with pytest.raises(ParameterError, match="local_epsilon"):
         check_in_forms.theorem_3_2_simple(1.01, 10, 1e-6)
     with pytest.raises(ParameterError, match="delta"):
@@ -300,14 +300,14 @@ def test_every_message_is_replaced():
     assert averaged.delta == pytest.approx(1.1e-6 + 1000 * growth * 1e-14, rel=1e-9)
 
 
-def test_the_approximate_branch_refuses_what_it_does_not_cover():
+def test_the_approximate_branch_refuses_values_outside_its_range():
     with pytest.raises(ParameterError, match="local_delta"):
         check_ins.theorem_3_2_approximate(0.5, 1e-9, 10, 1e-6, slack=1e-9)
     with pytest.raises(UnsupportedError, match="vacuous"):
         check_ins.theorem_5_1_approximate(1.0, 1e-30, 100, 1e-6)
 
 
-def test_a_whole_delta_is_kept():
+def test_all_of_delta_is_spent():
     def point(delta):
         return check_ins.theorem_3_2_approximate(0.1, 1e-16, 100, delta)
 

@@ -44,7 +44,7 @@ def test_poisson_sampling_by_a_tilted_transform(figures, sigma, rate, steps, del
     assert found == pytest.approx(poisson(sigma, rate, steps, delta, Side.LOWER), rel=1e-3)
 
 
-def test_the_law_behind_theorem_4_1(figures):
+def test_theorem_4_1_has_the_stated_distribution(figures):
     module, pair = figures("poisson"), GaussianPair(1.0)
     law = module.decomposed_law(pair, 200, 1e-6)
     found = module.composed_epsilon(*law, 1, 1e-6)

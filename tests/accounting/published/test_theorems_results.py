@@ -78,7 +78,7 @@ def test_every_public_function_is_listed(module):
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.name)
-def test_a_result_says_what_it_is(result):
+def test_a_published_result_has_its_source_and_status(result):
     text = result.function.__doc__
     assert (result.status is Status.UNSAFE) == text.startswith("UNSAFE")
     if result.status is not Status.UNSAFE:

@@ -114,7 +114,7 @@ def test_every_public_function_of_a_shuffle_is_listed(name):
     assert set(module.RESULTS) <= set(RESULTS)
 
 
-def test_what_is_conjectured_or_unsafe_is_no_bound_to_quote():
+def test_conjectured_and_unsafe_results_are_not_listed_as_bounds():
     conjectured = [result for result in RESULTS if result.status is Status.CONJECTURED]
     names = {result.name for result in conjectured}
     assert names == {"thesis Lemma 3.3.2"}
@@ -187,7 +187,7 @@ def test_the_clones_closed_form_stops_at_its_limit():
         shuffling.clones_2021_closed_form(0.1, 100, 1e-6)
 
 
-def test_6_10_as_printed_promises_what_is_not_true():
+def test_result_6_10_as_printed_is_below_the_truth():
     local = shuffling.thesis_6_10_as_printed(4.0, 10**4, 1e-6)
     assert local == pytest.approx(9.72, abs=0.005)
     # All hold a zero, or all but the victim: one sum over the number of ones.
@@ -297,7 +297,7 @@ def test_lemma_3_5_of_the_stronger_clones_fails():
     assert shuffling.clones_2021(epsilon0, 2, float(truth)) > math.log(2)
 
 
-def test_too_many_clients_would_be_seen():
+def test_one_client_too_many_would_be_detected():
     # The mutant: twice as many clients as there are.
     epsilon = shuffling.stronger_clones_2023(1.0, 24, 1e-3)
     assert two_valued(1.0, 12, epsilon) > 1e-3
@@ -324,7 +324,7 @@ def test_the_kary_closed_form_stops_at_one():
         shuffling.blanket_2019_kary(800.0, 100, 1e-6, 4)
 
 
-def test_the_blanket_never_exceeds_what_a_message_costs_alone():
+def test_the_blanket_never_exceeds_the_local_epsilon():
     for function in (
         shuffling.blanket_2019_hoeffding,
         shuffling.blanket_2019_bennett,

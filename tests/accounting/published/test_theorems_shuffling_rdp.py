@@ -208,12 +208,12 @@ def test_real_orders_lie_on_the_chord(order):
 
 
 @pytest.mark.parametrize("order", [1, 0.5, math.nan, 2**17])
-def test_orders_that_are_none(order):
+def test_invalid_orders_are_refused(order):
     with pytest.raises(ParameterError, match="order"):
         shuffling_rdp.theorem_5_3_1(1.0, 100).divergence(order)
 
 
-def test_the_search_finds_what_the_list_of_all_orders_finds():
+def test_the_order_search_equals_the_full_list():
     for epsilon0, clients, rounds, delta in (
         (1.0, 10**4, 1, 1e-6),
         (0.5, 10**4, 100, 1e-8),
@@ -237,7 +237,7 @@ def test_composition_adds():
     assert bound.composed(1000).epsilon(1e-8) == pytest.approx(0.1702, abs=5e-5)
 
 
-def test_a_linear_curve_gives_what_gaussian_noise_gives():
+def test_a_linear_renyi_curve_equals_gaussian_noise():
     # R_α = ασ⁻²/2: the best order is known.
     bound = RenyiFormula(lambda orders: (orders - 1) * orders * 0.02, real_orders=True)
     grid = np.arange(1.01, 60, 0.001)

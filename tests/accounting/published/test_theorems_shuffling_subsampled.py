@@ -137,7 +137,7 @@ def test_lemma_4_3_1_is_above_brute_force(epsilon0):
                 assert delta(*laws, found) <= 0.01 * (1 + 1e-9)
 
 
-def test_sampling_clients_amplifies_nothing_when_each_sends_several_records():
+def test_sampling_clients_with_several_records_gives_no_amplification():
     """Remark C.1.1: with q = ks/(nm) in place of s/m the lemma would fail for s > 1."""
     epsilon0, delta_ = 2.0, 0.05
     ours = shuffled_training.lemma_4_3_1(
@@ -149,7 +149,7 @@ def test_sampling_clients_amplifies_nothing_when_each_sends_several_records():
     assert delta(*laws, ours) <= delta_
 
 
-def test_lemma_4_3_1_with_nobody_to_speak_of():
+def test_lemma_4_3_1_holds_for_almost_no_clients():
     assert shuffled_training.lemma_4_3_1(1.0, 10**6, 1, 1e-5) == 0.0
 
 

@@ -59,7 +59,7 @@ def cost_of_sampling(size, population, ratio):
 
 @pytest.mark.parametrize(("size", "population"), [(1, 4), (2, 4), (3, 5), (4, 4)])
 @pytest.mark.parametrize("ratio", [2, 3, 20])
-def test_sampling_costs_what_lemma_2_1_1_says(size, population, ratio):
+def test_sampling_costs_the_amount_of_lemma_2_1_1(size, population, ratio):
     bound = lemma_2_1_1(PrivacyPoint(math.log(ratio), 0.0), size, population).epsilon
     true = cost_of_sampling(size, population, ratio)
     assert true <= bound
@@ -69,7 +69,7 @@ def test_sampling_costs_what_lemma_2_1_1_says(size, population, ratio):
             assert true > size / population * math.log(ratio)
 
 
-def test_lemma_2_1_1_keeps_delta_where_somebody_leaks():
+def test_lemma_2_1_1_keeps_delta_of_identifying_messages():
     """One record of n, shown with chance δ and otherwise answered: δ' = qδ is attained."""
     n, delta, ratio = 5, Fraction(1, 7), 3
     one = [delta, (1 - delta) * Fraction(ratio, ratio + 1), (1 - delta) * Fraction(1, ratio + 1), 0]
@@ -109,7 +109,7 @@ def gaussian_delta(sigma, epsilon):
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
-def test_lemma_2_1_3_is_what_others_compute_and_above_the_truth(sigma, delta):
+def test_lemma_2_1_3_equals_other_software_and_bounds_the_truth(sigma, delta):
     curve = gaussian(sigma)
     epsilon = lemma_2_1_3(curve, delta)
     theirs, _ = rdp_privacy_accountant.compute_epsilon(ORDERS, [*curve.values()], delta)

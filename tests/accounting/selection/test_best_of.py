@@ -37,14 +37,14 @@ LAWS = {
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_never_below_the_exact_law_under_any_order(law):
+def test_the_bound_is_above_the_exact_epsilon_for_any_order(law):
     for p, q in pairs():
         truth = worst_over_orders(p, q, LAWS[law], ASKED)
         bound = selected_deltas(exact_profile(p, q, GRID), LAWS[law], ASKED)
         assert np.all(bound >= truth - 1e-13)
 
 
-def test_one_run_costs_what_it_costs_and_bounds_are_near_the_truth():
+def test_one_run_costs_its_own_epsilon():
     for p, q in pairs():
         profile = exact_profile(p, q, GRID)
         one = selected_deltas(profile, LAWS["one"], ASKED)
@@ -66,7 +66,7 @@ def test_one_run_costs_what_it_costs_and_bounds_are_near_the_truth():
         ("logarithmic", "short"),  # another mean and a shorter table
     ],
 )
-def test_a_wrong_law_of_the_count_is_caught(drawn, priced):
+def test_a_wrong_distribution_of_the_count_is_detected(drawn, priced):
     caught = []
     for p, q in pairs():
         truth = worst_over_orders(p, q, LAWS[drawn], ASKED)
@@ -93,7 +93,7 @@ def test_one_run_times_the_mean_without_the_shift_is_no_bound():
     assert caught
 
 
-def test_pure_runs_cost_at_most_what_papernot_and_steinke_say():
+def test_pure_runs_cost_at_most_papernot_and_steinke():
     # Their Theorem 2 at infinite order: (2 + η) ε₀ for a negative binomial count.
     half = 0.5
     response = np.array([np.exp(half), 1.0]) / (1.0 + np.exp(half))
@@ -144,7 +144,7 @@ def test_calibrated_noise_meets_the_target():
     assert selected(scheme_for(0.99 * noise), law, 1e-5).epsilon.upper > 2.0
 
 
-def test_refuses_what_it_cannot_certify():
+def test_uncertified_selections_are_refused():
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.5, 0.5])
     with pytest.raises(NumericalError, match="delta = "):
         selection_epsilon(exact_profile(p, q, GRID), Stopping.fixed(2), 1e-3)

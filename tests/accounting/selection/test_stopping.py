@@ -33,13 +33,13 @@ def test_draws_follow_the_table_to_the_last_unit(position):
     assert law.draw(At(position)) == expected
 
 
-def test_the_geometric_family_is_the_geometric_law():
+def test_the_geometric_family_has_geometric_probabilities():
     law = Stopping.negative_binomial(4.0, 1.0, most=1000)
     chances = np.array(law.weights[:30]) / 2**62
     np.testing.assert_allclose(chances, stats.geom.pmf(np.arange(1, 31), 0.25), rtol=1e-9)
 
 
-def test_the_logarithmic_family_is_the_logarithmic_law():
+def test_the_logarithmic_family_has_logarithmic_probabilities():
     law = Stopping.negative_binomial(5.0, 0.0, most=4000)
     ratio = law.weights[1] / law.weights[0]  # (1 − γ) / 2
     np.testing.assert_allclose(
@@ -47,7 +47,7 @@ def test_the_logarithmic_family_is_the_logarithmic_law():
     )
 
 
-def test_the_poisson_family_is_the_poisson_law_without_0():
+def test_the_poisson_family_has_poisson_probabilities_above_0():
     law = Stopping.poisson(6.0, most=200)
     rate = 2.0 * law.weights[1] / law.weights[0]
     pmf = stats.poisson.pmf(np.arange(1, 20), rate) / -math.expm1(-rate)
@@ -55,7 +55,7 @@ def test_the_poisson_family_is_the_poisson_law_without_0():
 
 
 @pytest.mark.parametrize("mean", [1.0, 1.5, 10.0, 300.0])
-def test_means_are_as_asked_and_tables_end(mean):
+def test_stopping_tables_are_finite_with_the_given_mean(mean):
     for law in (Stopping.negative_binomial(mean), Stopping.poisson(mean)):
         assert law.mean == pytest.approx(mean, rel=1e-9)
         assert law.most == max(1, math.ceil(10 * mean))
@@ -69,7 +69,7 @@ def test_the_slope_is_that_of_the_generating_function():
     np.testing.assert_allclose(law.slope(gaps), polynomial(1.0 - gaps), rtol=1e-11)
 
 
-def test_draws_have_the_law_and_not_its_neighbour():
+def test_draws_have_their_distribution_and_not_a_neighbouring_one():
     law, other = Stopping.negative_binomial(3.0), Stopping.negative_binomial(4.0)
     source = SimulationStreams(3).source("stopping")
     counts = np.bincount([law.draw(source) for _ in range(8000)], minlength=law.most + 1)[1:7]

@@ -107,7 +107,7 @@ def test_randomizers_may_be_chosen_by_the_messages_before(local_epsilon):
 
 
 @pytest.mark.parametrize(("way", "pair_of", "laws"), [(0, worst_pair, 2), (1, clones_pair, 1)])
-def test_the_price_is_its_formula(way, pair_of, laws):
+def test_the_bound_equals_its_formula(way, pair_of, laws):
     """δ₀, the pair at ε₀' and (K − 1 + 2D)τ, each in full; a halved τ would show."""
     local_epsilon, delta0, clients = 1.1, 1e-3, 5
     price = ApproximatePrice.of(local_epsilon, delta0, clients, 64, (way,))
@@ -143,7 +143,7 @@ def missing(p, q, other, local_epsilon: float, delta0: float) -> float:
     return float(np.maximum(blanket - other, 0.0).sum())
 
 
-def test_another_law_misses_no_more_than_two_delta_over_e():
+def test_other_messages_are_within_two_delta_over_e():
     """The step of the proof that τ rests on, where it is attained, and over random laws."""
     local_epsilon, delta0 = 1.0, 1e-3
     e = math.exp(local_epsilon)
@@ -170,7 +170,7 @@ def test_another_law_misses_no_more_than_two_delta_over_e():
         assert np.maximum(blanket - other, 0.0).sum() <= 2 * delta0 / e + 1e-12
 
 
-def test_what_leaks_is_attained():
+def test_the_infinity_mass_is_attained():
     """The law that InfinityMassBlock claims: a leaky victim among others who do not leak."""
     local_epsilon, delta0, clients = 1.2, 0.02, 4
     pure = [[*law, 0.0, 0.0] for law in truths.response(local_epsilon, 2)]
@@ -205,7 +205,7 @@ def test_upper_and_lower_bounds_do_not_cross(local_epsilon, delta0, clients):
         assert 0.5 * above < below <= above < 1.05 * rounds * local_epsilon
 
 
-def test_hardly_any_leak_is_none():
+def test_a_negligible_infinity_mass_changes_nothing():
     block = ApproximateMessagesBlock(1.0, 1e-100, 10**4)
     pure = run_epsilon([(block, 1)], Direction.ADD, Side.UPPER, 1e-6, 0)
     assert pure == pytest.approx(_pure(1.0, 10**4, 1e-6, 1), rel=1e-3)
@@ -231,7 +231,7 @@ def test_no_epsilon_helps_below_delta0():
     assert sampled.curves(Side.UPPER, 1e-9, 0).floors[0] == pytest.approx(1e-5, rel=1e-9)
 
 
-def test_two_rounds_of_leaky_responses():
+def test_two_rounds_with_infinity_mass_are_bracketed():
     """Composed: above the exact law of two rounds of three clients."""
     local_epsilon, delta0 = 1.0, 0.004
     zero, one = with_infinity_mass(local_epsilon, delta0)
@@ -276,7 +276,7 @@ def test_gaussian_messages_that_are_all_alike_cost_less():
         assert bound <= 15 * attained
 
 
-def test_few_gaussian_messages_are_worth_what_each_is_worth_alone():
+def test_few_gaussian_messages_cost_the_local_epsilon():
     alone = PairCurve(GaussianPair(0.5), Direction.REMOVE, Side.UPPER)
     epsilon = shuffled_gaussian(1.0, 50, 1e-6)
     assert float(alone.delta(np.array(math.exp(epsilon)))) == pytest.approx(1e-6, rel=1e-6)
@@ -284,7 +284,7 @@ def test_few_gaussian_messages_are_worth_what_each_is_worth_alone():
     assert run_epsilon([(block, 1)], Direction.ADD, Side.UPPER, 1e-6, 0) <= epsilon * 1.002
 
 
-def test_what_cannot_be_certified_is_worth_no_less_than_alone(monkeypatch):
+def test_uncertified_bounds_fall_back_to_the_local_epsilon(monkeypatch):
     alone = shuffled_gaussian(8.0, 1, 1e-6, 3)
     known = approximate.run_epsilon
 
@@ -325,7 +325,7 @@ def test_it_is_sharper_than_with_all_of_tau_twice(noise, clients, rounds, delta,
     assert found < 0.93 * before
 
 
-def test_nothing_is_said_from_below():
+def test_lower_bounds_are_refused():
     for block in (ApproximateMessagesBlock(1.0, 1e-6, 10), GaussianMessagesBlock(1.0, 10)):
         with pytest.raises(UnsupportedError, match="no lower bound is known"):
             block.curve(Direction.ADD, Side.LOWER, 1e-3, 0)
@@ -347,6 +347,6 @@ def test_nothing_is_said_from_below():
         lambda: shuffled_gaussian(1.0, 10, 1e-6, 0),
     ],
 )
-def test_what_is_out_of_range_is_refused(wrong):
+def test_values_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

@@ -127,7 +127,7 @@ def test_known_values_of_the_worst_known(local_epsilon, clients, delta, epsilon)
 
 
 @pytest.mark.parametrize(("values", "local_epsilon"), [(3, 0.5), (10, 2.0), (1000, 4.0)])
-def test_many_clients_leave_next_to_nothing_open(values, local_epsilon):
+def test_many_clients_have_a_narrow_bracket(values, local_epsilon):
     lower, upper = bracket(kary_response_block(local_epsilon, values, 10**6), 1e-8)
     assert lower <= upper <= 1.003 * lower
     lower, upper = bracket(hadamard_response_block(local_epsilon, 10**6), 1e-8)
@@ -150,7 +150,7 @@ def test_two_values_are_the_exact_block():
     assert kary_response_block(1.0, 2, 10) == BinaryResponseBlock(1.0, 10)
 
 
-def test_others_who_hide_the_victim_less_than_anybody_are_noticed():
+def test_weaker_hiding_than_any_randomizer_is_detected():
     """A mutant: a lower bound whose others send high and low half as often as they must."""
     honest = kary_pair(2.0, 3)
     share = 0.5 * honest.share
@@ -159,7 +159,7 @@ def test_others_who_hide_the_victim_less_than_anybody_are_noticed():
     assert any(truth < 0.99 * delta for truth, delta in zip(found, DELTAS, strict=True))
 
 
-def test_the_blanket_of_another_number_of_values_is_noticed():
+def test_the_blanket_of_another_number_of_values_is_detected():
     """A mutant: four values' pair used for three."""
     _, upper = bracket(kary_response_block(2.0, 4, 6), 0.004)
     assert worst(kary_laws(2.0, 3), 6, [upper])[0] > 0.004 * (1 + 1e-3)
@@ -189,6 +189,6 @@ def test_the_largest_curve_has_its_own_slope():
         lambda: hadamard_response_block(1.0, 0),
     ],
 )
-def test_what_is_out_of_range_is_refused(wrong):
+def test_values_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

@@ -53,7 +53,7 @@ def shuffled_laws(
 
 @pytest.mark.parametrize("clients", [2, 3, 5])
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
-def test_the_lower_bound_is_what_identical_others_give(clients, delta):
+def test_the_lower_bound_equals_identical_others(clients, delta):
     p, q = shuffled_laws(clients)
     exact = max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
     epsilon = tn.price(shuffled(LAW, clients), delta=delta).epsilon
@@ -100,7 +100,7 @@ def test_the_upper_bound_is_that_of_the_bounded_variation():
         assert 0.2 * attained.upper < attained.lower < attained.upper
 
 
-def test_a_code_s_law_is_what_a_vector_and_its_negative_have():
+def test_a_code_is_dominated_by_a_vector_and_its_negative():
     code = SeededCode(6, 1.5, 2.0, 4, 1, seed_bits=2)
     assert isinstance(code.priced_as, AttainedVariation)
     value = np.array([1.0, 0.5, -0.3, 0.2, -0.9, 0.4])

@@ -81,7 +81,7 @@ def test_the_hadamard_pair_lies_above_every_shuffle(local_epsilon, clients, part
 
 @settings(max_examples=20, deadline=None)
 @given(local_epsilon=st.floats(0.01, 4.0), clients=st.integers(1, 6), part=st.floats(0.0, 1.0))
-def test_the_lower_bound_is_somebodys_law(local_epsilon, clients, part):
+def test_the_lower_bound_is_attained_by_a_distribution(local_epsilon, clients, part):
     k = math.exp(part * local_epsilon)
     laws = response(local_epsilon, 3)
     first, second = (shuffled([law, *[laws[2]] * (clients - 1)]) for law in laws[:2])
@@ -107,7 +107,7 @@ def _masses(local_epsilon: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_wrong_pairs_are_noticed(name):
+def test_wrong_pairs_are_detected(name):
     """Of the pairs' own laws, which are what a bound may not fall below."""
     found = []
     for clients in (2, 3, 5):
@@ -144,7 +144,7 @@ def test_a_cell_covers_its_members():
     assert pair_delta(outside, 2, 1.3) > delta(cell, 2, 1.3)
 
 
-def test_the_members_coincide_where_they_should():
+def test_pairs_coincide_in_their_special_cases():
     for local_epsilon in (0.2, 1.0, 5.0):
         stronger = stronger_clones_pair(local_epsilon)
         largest = trinomial_pair(local_epsilon, stronger.low)
@@ -186,7 +186,7 @@ def test_no_mass_is_lost_where_numbers_end():
         (lambda: BlanketCurve(clones_pair(1.0), 0, Side.UPPER), "clients"),
     ],
 )
-def test_what_is_no_pair_is_refused(wrong, name):
+def test_invalid_pairs_are_refused(wrong, name):
     with pytest.raises(ParameterError) as caught:
         wrong()
     assert caught.value.name == name

@@ -124,14 +124,14 @@ def test_a_thousand_rounds():
 
 
 @pytest.mark.parametrize("local_epsilon", [100.0, 300.0, 550.0])
-def test_few_clients_with_much_each_are_worth_what_one_is(local_epsilon):
+def test_few_clients_at_large_epsilon_cost_the_local_epsilon(local_epsilon):
     for make in (clones_pair, third_value_pair):
         block = both(make(local_epsilon), 3)
         lower, upper = (found(block, 1, side, 1e-6) for side in (Side.LOWER, Side.UPPER))
         assert local_epsilon * (1 - 1e-6) < lower < upper <= local_epsilon * (1 + 1e-9)
 
 
-def test_more_of_anything_costs_what_it_should():
+def test_epsilon_is_monotone_in_every_parameter():
     def epsilon(local_epsilon: float, clients: int, delta: float, rounds: int = 1) -> float:
         return found(BlanketBlock(clones_pair(local_epsilon), clients), rounds, Side.UPPER, delta)
 
@@ -140,7 +140,7 @@ def test_more_of_anything_costs_what_it_should():
     assert epsilon(1.0, 1000, 1e-5) < base < epsilon(1.0, 1000, 1e-6, 2)
 
 
-def test_a_lower_curve_needs_somebody_who_attains_it():
+def test_a_lower_curve_needs_an_attained_pair():
     block = BlanketBlock(clones_pair(1.0), 10)
     for ask in (
         lambda: block.curve(Direction.ADD, Side.LOWER, 1e-6, 0),
@@ -162,7 +162,7 @@ def test_a_lower_pair_of_its_own():
         BlanketBlock(clones_pair(1.0), 0)
 
 
-def test_chords_of_a_lower_curve_are_noticed(mutate):
+def test_chords_of_a_lower_curve_are_detected(mutate):
     """A mutant: lower values joined by chords, which lie above the curve between nodes."""
 
     def chords(nodes, values, slopes):

@@ -239,7 +239,7 @@ def test_shapes_and_monotony(name):
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("clients", [1, 2, 1000, 10**9])
 @pytest.mark.parametrize("local_epsilon", [1e-3, 30.0, 600.0])
-def test_nothing_breaks_at_the_ends(name, clients, local_epsilon):
+def test_extreme_values_give_finite_bounds(name, clients, local_epsilon):
     """Warnings are errors here."""
     pair = MAKERS[name](local_epsilon)
     ks = np.exp(np.array([0.0, 1e-9, 0.5, 0.999, 1.0, 1.001]) * local_epsilon)
@@ -250,7 +250,7 @@ def test_nothing_breaks_at_the_ends(name, clients, local_epsilon):
     assert upper[-1] < 1e-12
 
 
-def test_one_client_is_worth_what_she_sends():
+def test_one_client_costs_its_local_epsilon():
     for make in MAKERS.values():
         pair = make(2.0)
         for k in (1.0, 3.0, 7.0):

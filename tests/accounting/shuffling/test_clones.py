@@ -60,7 +60,7 @@ def test_a_known_value_of_many_rounds():
     assert clones_2021(0.5, 10**6, 1e-8, 1000) == pytest.approx(0.0910, rel=3e-3)
 
 
-def test_few_messages_are_worth_what_each_is_worth_alone():
+def test_few_messages_cost_the_local_epsilon():
     assert clones_2021(1.0, 1, 1e-9) == pytest.approx(1.0, rel=1e-8)
     assert 3.0 * (1 - 1e-8) < clones_2021(1.0, 2, 1e-9, 3) <= 3.0
 
@@ -84,6 +84,6 @@ def test_two_rounds_of_a_small_shuffle(delta):
         lambda: clones_2021(1.0, 10, 1e-6, 0),
     ],
 )
-def test_what_is_out_of_range_is_refused(wrong):
+def test_values_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

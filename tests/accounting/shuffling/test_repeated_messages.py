@@ -88,7 +88,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("delta", [0.02, 1e-3])
-def test_a_price_is_above_every_sum_over_all_outcomes(name, delta):
+def test_a_bound_is_above_every_sum_over_outcomes(name, delta):
     law, clients, samples = STEPS[name]
     found = price(scheme(RepeatedMessages.of(BIT, MESSAGES), law, clients), delta).epsilon
     exact = [delta_of(bits, samples, found.upper) for bits in itertools.product((0, 1), repeat=3)]
@@ -116,7 +116,7 @@ def test_messages_of_one_sample_cost_more_than_samples_of_their_own(name):
     [BIT, SampledBitResponse(LEVEL), AttainedVariation(LEVEL, 0.3), BoundedVariation(LEVEL, 0.3)],
     ids=lambda each: type(each).__name__,
 )
-def test_where_everybody_comes_messages_are_rounds(each):
+def test_at_full_participation_messages_equal_rounds(each):
     several = price(scheme(RepeatedMessages.of(each, 3), EveryStep(4), 500), 1e-5)
     rounds = price(scheme(each, EveryStep(12), 500), 1e-5)
     assert several.epsilon == rounds.epsilon
@@ -140,7 +140,7 @@ def test_self_sampling_is_a_little_above_a_cohort_of_its_mean():
     assert cohort.lower < coins_.upper < 1.05 * cohort.upper
 
 
-def test_seen_messages_of_a_window_are_priced_together():
+def test_observed_messages_of_a_window_are_composed():
     """Two messages in a step that comes with chance 0.6: all outcomes of one client."""
     law = CheckIn(window=4, windows=2, probability=0.6)
     found = price(scheme(RepeatedMessages.of(BIT, 2), law, None, trust="local"), 1e-2).epsilon
@@ -170,7 +170,7 @@ def test_one_message_is_one_message():
     )
 
 
-def test_what_is_no_several_messages_is_refused():
+def test_invalid_message_counts_are_refused():
     with pytest.raises(ParameterError, match="epsilon0"):
         RepeatedMessages(1.0, BIT, 2)
     with pytest.raises(ParameterError, match="each"):

@@ -53,14 +53,14 @@ def test_a_known_split_in_both_directions(ones, direction, side):
     assert curve.delta(points) == pytest.approx(truths, rel=1e-9)
 
 
-def test_swapped_directions_are_noticed():
+def test_swapped_directions_are_detected():
     """A mutant: the other direction's curve, which is too high for a lower bound."""
     wrong = BinaryResponseCurve(2.0, 50, 49, Direction.REMOVE, Side.LOWER)
     truth = binary_delta(2.0, 0, 49, 0.5)
     assert float(wrong.delta(np.array(math.exp(0.5)))) > 1.2 * truth
 
 
-def test_one_other_too_few_is_noticed():
+def test_one_other_client_too_few_is_detected():
     """A mutant: a lower bound that forgets one of the others."""
     wrong = BinaryResponseCurve(2.0, 49, 48, Direction.REMOVE, Side.LOWER)
     truth = max(binary_delta(2.0, j, 49 - j, 0.5) for j in range(50))
@@ -125,7 +125,7 @@ def test_finer_grids_narrow_the_bracket():
     assert lower <= fine <= coarse * (1 + 1e-12)
 
 
-def test_what_rounding_hides_is_left_to_the_bound_for_any_randomizer():
+def test_rounding_falls_back_to_the_general_bound():
     lower, upper = epsilons(BinaryResponseBlock(1.0, 10**11), 1e-10)
     assert lower < upper < 1.25 * lower
     curve = BinaryResponseCurve(1.0, 10**13, 0, Direction.ADD, Side.UPPER)
@@ -138,12 +138,12 @@ def test_what_rounding_hides_is_left_to_the_bound_for_any_randomizer():
         epsilons(BinaryResponseBlock(700.0, 10), 1e-9)
 
 
-def test_hardly_private_messages_are_composed():
+def test_weakly_private_messages_are_composed():
     lower, upper = epsilons(BinaryResponseBlock(30.0, 100), 1e-6, 2)
     assert 59 < lower <= upper < 61
 
 
-def test_messages_are_never_worth_more_than_alone():
+def test_messages_never_exceed_their_local_epsilon():
     for local_epsilon, clients in ((12.0, 10), (40.0, 1000), (0.3, 1)):
         lower, upper = epsilons(BinaryResponseBlock(local_epsilon, clients), 1e-9)
         assert lower <= upper <= local_epsilon * (1 + 1e-9)
@@ -159,6 +159,6 @@ def test_messages_are_never_worth_more_than_alone():
         lambda: BinaryResponseCurve(math.inf, 10, 1, Direction.ADD, Side.UPPER),
     ],
 )
-def test_what_is_out_of_range_is_refused(wrong):
+def test_values_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

@@ -38,7 +38,7 @@ def mixed(pair, clients: int, rate: float, k: float) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
-def test_the_price_is_its_formula(rate):
+def test_the_bound_equals_its_formula(rate):
     """q·δ₀, the pair's mixture and (K − 1 + 2D)τ with τ = (n − 1)qτ₁; half of τ would show."""
     local_epsilon, delta0, clients, k = 1.0, 1e-3, 6, 1.05
     expected = math.inf
@@ -71,7 +71,7 @@ def by_number(pair_of, laws: int, clients: int, rate: float, k: float) -> float:
 
 @pytest.mark.parametrize(("way", "pair_of", "laws"), [(0, worst_pair, 2), (1, clones_pair, 1)])
 @pytest.mark.parametrize("rate", [0.05, 0.4, 0.95])
-def test_one_price_for_all_numbers_is_no_less_than_that_of_each(way, pair_of, laws, rate):
+def test_one_mixture_bound_covers_every_number_of_messages(way, pair_of, laws, rate):
     """What the proof of the sampled price comes down to, where what others miss is most of it."""
     for clients in (2, 3, 5):
         hidden = approximate(1.0, DELTA0, clients, rate).hidden[way]
@@ -101,7 +101,7 @@ def test_leaky_responses_of_some_cost_no_more(rate, delta0):
     assert truths.worst(laws, clients, 9.0) == pytest.approx(price.floor, rel=1e-9)
 
 
-def test_all_who_come_for_sure_are_a_round():
+def test_certain_participation_equals_a_full_round():
     """q = 1: the price of the round itself, for Gaussian noise too."""
     k = np.exp([0.02, 0.1, 0.2])
     base = UpperMessages(GaussianNoise(4.0))

@@ -94,7 +94,7 @@ def exact_slots(slots: Slots, k: float) -> float:
         Slots(1.0, 60, 1.0, 0.8 * flip_of(1.0)),
     ],
 )
-def test_slots_are_never_below_the_sum_over_all_bits_and_hardly_above(slots: Slots) -> None:
+def test_slots_are_slightly_above_the_sum_over_all_bits(slots: Slots) -> None:
     for k in thresholds(slots.local_epsilon, slots.rate)[:-1]:
         exact = exact_slots(slots, k)
         assert exact * (1 - 1e-12) <= slots.delta(k) <= exact * 1.04
@@ -132,7 +132,7 @@ def test_a_subset_hides_whatever_each_client_holds_in_each_slot(
 
 
 @pytest.mark.parametrize(("clients", "coordinates"), [(2, 3), (3, 2), (4, 2), (3, 3)])
-def test_all_words_of_few_clients_cost_what_binary_response_costs(
+def test_all_bit_words_of_few_clients_cost_as_binary_response(
     clients: int, coordinates: int
 ) -> None:
     words = list(itertools.product([0.0, 1.0], repeat=coordinates))
@@ -185,7 +185,7 @@ def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
             assert hockey_stick(one, other, k) <= bound * (1 + 1e-12)
 
 
-def test_all_clients_would_be_underpriced_were_no_message_made_up() -> None:
+def test_a_bound_without_made_up_messages_is_too_small() -> None:
     truth = worst(splits(3.2, 24, [11, 12]), 0.001)
     assert Slots(3.2, 24, 1.0, flip_of(3.2)).delta(math.exp(0.001)) < 0.9 * truth
     assert SampledBitsRound(3.2, 24).delta(math.exp(0.001)) >= truth
@@ -214,7 +214,7 @@ def test_all_clients_between_binary_response_and_the_worst_pair(
         assert bound >= ends * (1 - 1e-9) - 1e-15
 
 
-def test_self_sampling_is_the_mean_over_how_many_come() -> None:
+def test_self_sampling_averages_over_the_number_of_messages() -> None:
     population, rate, epsilon0 = 30, 0.3, 1.0
     come = binom.pmf(np.arange(population), population, rate)
     for k in thresholds(epsilon0, rate)[:4]:
@@ -283,7 +283,7 @@ def test_extremes(epsilon0: float) -> None:
         assert bound.delta(math.exp(min(epsilon0 * (1 + 1e-9), 700.0))) == 0.0
 
 
-def test_what_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ParameterError, match="below population = 10"):
         SubsampledBits(1.0, 10, 10)
     with pytest.raises(ParameterError, match="rate"):

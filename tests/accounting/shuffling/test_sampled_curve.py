@@ -80,7 +80,7 @@ def test_wide_groups_are_above(name, coarse):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_chords_that_are_not_lowered_are_noticed(name, coarse, mutate):
+def test_chords_that_are_not_lowered_are_detected(name, coarse, mutate):
     """A mutant: the price taken for convex in m."""
     cut(mutate, *np.arange(12.0))
     assert shortfall(name) <= 1e-9
@@ -89,7 +89,7 @@ def test_chords_that_are_not_lowered_are_noticed(name, coarse, mutate):
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name != "trinomial"])
-def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, mutate):
+def test_groups_with_the_walk_of_the_other_end_are_detected(name, coarse, mutate):
     """A mutant: as many coins as the group has at most."""
 
     def longest(pair, coins, excess, k):
@@ -101,7 +101,7 @@ def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, mutate)
     assert shortfall(name, rate=0.9) > 1e-4
 
 
-def test_what_is_left_out_counts_in_full():
+def test_left_out_mass_counts_in_full():
     pair = clones_pair(1.0)
     whole = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-17))
     rough = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-7))

@@ -249,7 +249,7 @@ def test_known_values_of_composed_samples(local_epsilon, clients, size, rounds, 
     assert found <= mixed <= 1.015 * found
 
 
-def test_everybody_at_rate_one():
+def test_rate_one_equals_all_clients():
     base = Messages(worst_pair(1.0))
     own = SelfSamplingBlock(base, 300, 1.0)
     for count in (1, 5):
@@ -260,7 +260,7 @@ def test_everybody_at_rate_one():
         assert mixed == pytest.approx(alone, rel=5e-3)
 
 
-def test_few_messages_may_be_worth_what_one_is_alone():
+def test_few_sampled_messages_cost_at_most_the_local_epsilon():
     """Far below the mean number the loss goes on up to ε₀; the polygon has to follow it."""
     own = SelfSamplingBlock(Messages(worst_pair(2.0)), 10, 0.3)
     epsilon = run_epsilon([(own, 3)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
@@ -281,7 +281,7 @@ def test_the_rate_counts_once_in_either_place():
     assert not (diluted(base, Direction.REMOVE, 0.4**2).delta(RATIOS) / 0.4 >= truth).all()
 
 
-def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
+def test_groups_bounded_by_the_wrong_end_are_detected(monkeypatch):
     """A mutant: N₁ and N₂ swapped."""
     pair, clients, rate = clones_pair(1.3), 7, 0.5
     block = SelfSamplingBlock(Messages(pair), clients, rate)
@@ -310,7 +310,7 @@ def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
     assert not (values[True] >= truth).all()
 
 
-def test_nothing_is_said_from_below_unless_all_others_are_alike():
+def test_lower_bounds_need_identical_others():
     for block in (
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
         SelfSamplingBlock(Messages(clones_pair(1.0)), 10, 0.5),

@@ -85,7 +85,7 @@ def drawn(rng: np.random.Generator, largest: float = 8.0) -> tuple[float, float]
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_bits_and_whatever_they_stand_for(seed: int):
+def test_random_bit_randomizers_stay_below_the_bound(seed: int):
     rng = np.random.default_rng(seed)
     epsilon0, delta = drawn(rng)
     clients = int(rng.integers(1, (8, 60, 400)[seed % 3]))
@@ -183,7 +183,7 @@ def test_samples_of_two_rounds(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_whoever_may_leak(seed: int):
+def test_randomizers_with_infinity_mass_stay_below_the_bound(seed: int):
     rng = np.random.default_rng(60 + seed)
     epsilon0, _ = drawn(rng, 4.0)
     delta0, clients = float(10 ** rng.uniform(-5, -1)), int(rng.integers(1, 12))
@@ -202,7 +202,7 @@ def test_whoever_may_leak(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_random_laws_that_are_near_each_other(seed: int):
+def test_random_close_distributions_stay_below_the_bound(seed: int):
     rng = np.random.default_rng(70 + seed)
     rows = rng.dirichlet(np.full(4, (0.2, 1.0, 5.0)[seed % 3]), 3)
     rows = rows + rng.uniform() * (rows.mean(axis=0) - rows)
@@ -217,7 +217,7 @@ def test_random_laws_that_are_near_each_other(seed: int):
 
 
 @pytest.mark.parametrize(("sigma", "clients"), [(0.5, 3), (1.0, 12), (3.0, 50)])
-def test_gaussian_messages_of_others_who_are_alike(sigma: float, clients: int):
+def test_gaussian_messages_of_identical_others_stay_below_the_bound(sigma: float, clients: int):
     rng, shift, draws = np.random.default_rng(80), 2 / sigma, 100_000
     noise = rng.standard_normal((clients, draws))
     without = np.exp(shift * noise - shift**2 / 2).mean(axis=0)
@@ -298,7 +298,7 @@ def test_extremes_give_ordered_bounds(epsilon0: float, clients: int):
 
 @pytest.mark.parametrize("rate", [1e-9, 1e-3, 1 - 1e-9])
 @pytest.mark.parametrize("clients", [1, 2, 10**9])
-def test_hardly_anybody_or_nearly_all_come(rate: float, clients: int):
+def test_extreme_sampling_rates_are_bracketed(rate: float, clients: int):
     for delta in (0.999, 1e-12):
         given = scheme(PureRandomizer(1e-6), SelfSampling(rate, 1), clients)
         bounds = price(given, delta).epsilon
@@ -322,7 +322,7 @@ def test_curves_that_end_in_a_corner_are_answered(
     assert bounds.lower >= 0.95 * bounds.upper
 
 
-def test_leaks_of_hardly_anybody_are_priced_by_how_often_she_comes():
+def test_infinity_mass_of_rare_clients_scales_with_their_rate():
     epsilon0, delta0, rate, clients = 0.72, 1e-3, 0.02, 5
     given = scheme(ApproximateRandomizer(epsilon0, delta0), SelfSampling(rate, 1), clients)
     bounds = price(given, 8 * rate * delta0).epsilon
@@ -341,7 +341,7 @@ def test_leaks_of_hardly_anybody_are_priced_by_how_often_she_comes():
     assert bounds.upper <= epsilon0 * (1 + 1e-9)
 
 
-def test_what_is_out_of_reach_has_the_closed_form_and_no_warning():
+def test_infeasible_questions_use_the_closed_form_without_warnings():
     given = scheme(GaussianNoise(0.3), EveryStep(100), 1)
     found = price(given, 1e-100)
     assert "unamplified" in found.method

@@ -58,7 +58,7 @@ def test_four_clients_stay_below(e, k):
     ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
 )
 @pytest.mark.parametrize("types", [(1,), (2,)])
-def test_the_best_strategy_is_worth_as_much_over_all_orders(e, k, types):
+def test_the_best_strategy_gains_the_same_in_all_orders(e, k, types):
     """The dynamic programme against the definition, permutation by permutation."""
     optimum = Optimum(e, k, types)
     assert max(replayed(optimum)) == optimum.delta()
@@ -82,7 +82,7 @@ def test_smaller_pairs_are_violated(e, share):
 
 
 @pytest.mark.parametrize("e", ES)
-def test_the_bound_here_is_the_pair_that_is_priced(e):
+def test_the_bound_here_equals_the_priced_pair(e):
     for clients in (1, 2, 3, 7):
         for share in SHARES:
             k = ratio(e, share)

@@ -56,7 +56,7 @@ PLAIN = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
     ],
 )
 @pytest.mark.parametrize("law", [EveryStep(6), FixedSize(50, 2000, 6), SelfSampling(0.1, 6)])
-def test_population_and_trust_come_back_as_they_were_written(randomizer, law):
+def test_population_and_trust_round_trip(randomizer, law):
     written = replace(SHUFFLE, randomizer=randomizer, participation=law)
     read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
     assert read == written
@@ -74,7 +74,7 @@ def test_an_unknown_population_or_order_is_not_written():
 
 
 @pytest.mark.parametrize("population", [0, -1, 2.5, "many", True])
-def test_a_population_that_is_none_is_not_read(population):
+def test_an_invalid_population_is_not_read(population):
     with pytest.raises(ParameterError, match="population"):
         scheme_from_dict({**scheme_to_dict(SHUFFLE), "population": population})
 
@@ -90,7 +90,7 @@ def test_a_ledger_of_shuffled_rounds_costs_what_one_run_does():
 
 
 @pytest.mark.parametrize("other", [PLAIN, replace(SHUFFLE, trust=TrustModel.CENTRAL)])
-def test_shuffled_rounds_share_a_ledger_with_nothing_else(other):
+def test_a_ledger_of_shuffled_rounds_refuses_other_schemes(other):
     with pytest.raises(ParameterError, match="as in the ledger"):
         Ledger(BudgetTerms.of(SHUFFLE)).add(SHUFFLE).add(other)
 
@@ -112,6 +112,6 @@ def test_a_ledger_refuses_rounds_whose_order_was_never_declared():
 
 
 @pytest.mark.parametrize("randomizer", [PureRandomizer(1.0), GaussianNoise(3.0)])
-def test_the_independent_verifier_refuses_what_it_has_no_analysis_of(randomizer):
+def test_the_verifier_refuses_schemes_it_cannot_analyse(randomizer):
     with pytest.raises(UnsupportedError):
         recomputed(replace(SHUFFLE, randomizer=randomizer), 6, DELTA)

@@ -62,7 +62,7 @@ def test_permutations_drawn_afresh_are_no_check_ins():
     assert loader_delta(epsilon, 1.0, 250) > 0.011
 
 
-def test_independent_assignment_keeps_what_it_is_priced_at():
+def test_independent_assignment_stays_within_its_bound():
     """Negative control: where others' batches say nothing of hers, absence leaves no gap."""
     for law, epochs in ((FixedAssignment(250, epochs=4), 4), (CheckIn(250), 1)):
         epsilon = price(scheme(1.0, law), DELTA).epsilon.upper
@@ -72,7 +72,7 @@ def test_independent_assignment_keeps_what_it_is_priced_at():
 
 
 @pytest.mark.parametrize("reused", [True, False])
-def test_what_to_quote_for_a_loader_holds(reused):
+def test_the_bound_recommended_for_a_loader_holds(reused):
     """No amplification: whoever knows all other batches knows hers, in every epoch."""
     epsilon = price(scheme(1.0, EveryStep(4)), DELTA).epsilon.upper
     assert loader_delta(epsilon, 1.0, 250, 4 if reused else 1) <= DELTA
@@ -105,7 +105,7 @@ def test_a_loader_that_is_run_has_these_probabilities(hers, reused):
     assert min(binom.sf(high - 1, runs, other), binom.cdf(high, runs, other)) < FALSE_ALARM
 
 
-def test_the_help_says_what_shuffle_is():
+def test_the_help_explains_shuffle():
     from click.testing import CliRunner
 
     from turnout.cli.accounting import account

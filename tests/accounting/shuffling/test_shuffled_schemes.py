@@ -98,7 +98,7 @@ LAWS = [
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("values", [2, 3])
 @pytest.mark.parametrize("kind", [PureRandomizer, NonAdaptiveRandomizer, KaryResponse])
-def test_a_price_brackets_what_response_shows(law, values, kind):
+def test_the_bracket_holds_randomized_response(law, values, kind):
     epsilon0, rows = 1.2, response(1.2, values)
     randomizer = KaryResponse(epsilon0, values) if kind is KaryResponse else kind(epsilon0)
     found = price(scheme(randomizer, law, 4), DELTA).epsilon
@@ -114,7 +114,7 @@ def test_a_price_brackets_what_response_shows(law, values, kind):
     digits=st.floats(0.3, 4.0),
     values=st.integers(2, 3),
 )
-def test_no_price_is_below_any_shuffle(epsilon0, clients, digits, values):
+def test_no_bound_is_below_an_enumerated_shuffle(epsilon0, clients, digits, values):
     delta, law = 10.0**-digits, EveryStep(1)
     rows = response(epsilon0, values)
     for randomizer in (
@@ -126,7 +126,7 @@ def test_no_price_is_below_any_shuffle(epsilon0, clients, digits, values):
         assert worst_delta(law, rows, clients, upper) <= delta * (1 + 1e-9)
 
 
-def test_one_client_more_than_there_are_is_noticed(monkeypatch):
+def test_one_client_too_many_is_detected(monkeypatch):
     """A mutant: a shuffle of n that is priced as one of n + 1."""
     monkeypatch.setattr(
         messages, "BlanketBlock", lambda pair, clients: BlanketBlock(pair, clients + 1)
@@ -154,7 +154,7 @@ RANDOMIZERS = [
 @pytest.mark.parametrize(
     "law", [EveryStep(1), EveryStep(20), FixedSize(500, 2000, 20), SelfSampling(0.25, 1)]
 )
-def test_every_randomizer_has_a_price_with_all_its_words(randomizer, law):
+def test_every_randomizer_has_an_answer_with_all_texts(randomizer, law):
     asked = scheme(randomizer, law, 2000)
     found = price(asked, 1e-6, 1e-2)
     assert 0.0 <= found.epsilon.lower <= found.epsilon.upper < math.inf
@@ -163,7 +163,7 @@ def test_every_randomizer_has_a_price_with_all_its_words(randomizer, law):
     assert epsilon_upper(asked, 1e-6) >= found.epsilon.upper * (1 - 1e-12)
 
 
-def test_who_knows_more_pays_less():
+def test_more_assumptions_never_cost_more():
     """Any randomizers, one fixed one, and a known one, at one point of docs/shuffling.md."""
     uppers = [
         price(scheme(randomizer, EveryStep(1), 10**5), 1e-6).epsilon.upper
@@ -181,7 +181,7 @@ def test_all_clients_of_a_sample_of_all_are_the_shuffle():
     assert coins == pytest.approx(whole, rel=2e-3)
 
 
-def test_nobody_who_comes_pays_nothing():
+def test_participation_never_costs_zero():
     asked = scheme(PureRandomizer(1.0), SelfSampling(0.0, 5), 100)
     assert price(asked, 1e-6).epsilon.upper == 0.0
 
@@ -219,14 +219,14 @@ def test_the_number_of_clients_must_be_known_and_agree():
         scheme(PURE, EveryStep(1), 0)
 
 
-def test_samples_of_responses_that_nothing_is_known_of_have_no_lower_bound():
+def test_samples_of_general_responses_have_no_lower_bound():
     assert one_round(HadamardResponse(1.0), 10).identical_others is None
     found = price(scheme(HadamardResponse(1.0), FixedSize(10, 20, 1)), 1e-3).epsilon
     assert found.lower == 0.0 < found.upper
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
-def test_what_messages_cost_alone_is_counted_for_every_round(rounds):
+def test_the_local_epsilon_is_counted_for_every_round(rounds):
     """Alone in the shuffle nobody hides her: a cap that forgot a round or a window would show."""
     once = price(scheme(PURE, EveryStep(1), 1), 1e-6).epsilon.upper
     whole = price(scheme(PURE, EveryStep(rounds), 1), 1e-6).epsilon

@@ -110,7 +110,7 @@ def root(profile: Profile, delta: float, highest: float) -> float:
 
 @pytest.mark.parametrize(("values", "clients"), [(3, 4), (4, 4), (6, 3)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_the_sums_here_are_the_laws_of_shuffles(values, clients, local_epsilon):
+def test_the_sums_here_are_distributions_of_shuffles(values, clients, local_epsilon):
     laws = response(local_epsilon, values)
     first, second = (shuffled([law, *[laws[2]] * (clients - 1)]) for law in laws[:2])
     two = response(local_epsilon, 2)
@@ -130,7 +130,7 @@ def test_the_sums_here_are_the_laws_of_shuffles(values, clients, local_epsilon):
 @pytest.mark.parametrize(
     "randomizer", [KaryResponse(4.0, 50), NonAdaptiveRandomizer(4.0), PureRandomizer(4.0)]
 )
-def test_fifty_ary_response_costs_more_than_variation_ratio_says(randomizer):
+def test_fifty_ary_response_exceeds_the_variation_ratio_bound(randomizer):
     """ε₀ = 4, n = 100, δ = 1e-5: the variation-ratio code of 2024 says 2.0327."""
     truth = root(third_value(4.0, 100, 50), 1e-5, 4.0)
     assert truth == pytest.approx(2.0942, abs=5e-5)
@@ -268,7 +268,7 @@ def test_leaks_of_approximate_randomizers_stay(local_delta):
 
 @pytest.mark.parametrize("clients", [1, 2, 5])
 @pytest.mark.parametrize("k", [Fraction(1), Fraction(6, 5), Fraction(2)])
-def test_who_is_known_to_speak_first_is_hidden_by_nobody_who_repeats(clients, k):
+def test_a_known_first_speaker_is_not_hidden_by_repeaters(clients, k):
     """Binary response first, then n − 1 clients who repeat it: all views, one after the other.
 
     Every randomizer of the round is private, those of the others 0-private, and a shuffler passes
@@ -302,7 +302,7 @@ def test_who_is_known_to_speak_first_is_hidden_by_nobody_who_repeats(clients, k)
     assert clients == 1 or known > theorem_3(clients, e, k)
 
 
-def test_a_known_order_is_no_price_for_randomizers_that_messages_choose():
+def test_a_known_order_is_refused_for_adaptive_randomizers():
     """At (ε₀, n, δ) = (1, 1e5, 1e-6) bounds say 0.0153 and 0.0124; the true δ's are far above."""
     asked = scheme(PureRandomizer(1.0), 10**5, order=SpeakingOrder.HIDDEN)
     said = ((published(asked), 0.015283, 0.45798), (decompose(asked), 0.01243, 0.45875))
@@ -335,7 +335,7 @@ def test_one_randomizer_chosen_before_the_round_needs_no_order(randomizer):
     assert len(found) == 1
 
 
-def test_averaged_check_ins_draw_their_order_unseen():
+def test_averaged_check_ins_have_a_hidden_order():
     """So nothing need be declared, and a known order contradicts the protocol."""
     window = Scheme(
         PureRandomizer(1.0),
@@ -350,14 +350,14 @@ def test_averaged_check_ins_draw_their_order_unseen():
 
 
 @pytest.mark.parametrize("order", ["arrival", "HIDDEN", "", 1])
-def test_an_order_is_one_of_two_words(order):
+def test_the_speaking_order_accepts_two_words(order):
     with pytest.raises(ParameterError, match=r"order = .*expected one of 'hidden', 'known'"):
         scheme(PureRandomizer(1.0), 10, None, order)
     assert scheme(PureRandomizer(1.0), 10, None, "hidden").order is SpeakingOrder.HIDDEN
 
 
 @pytest.mark.parametrize("law", [EveryStep(3), FixedSize(50, 1000, 3), SelfSampling(0.1, 1)])
-def test_what_is_in_print_stands_beside_what_is_not(law):
+def test_the_table_lists_published_and_own_results(law):
     """Clones 2021, whatever the law; nothing where ours is no smaller than what is published."""
 
     def in_print(asked: Scheme) -> float:

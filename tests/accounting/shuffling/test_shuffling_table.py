@@ -134,7 +134,7 @@ def test_the_default_is_theorem_3_and_clones_stay_by_name(point, rounds, clones,
     assert clones_2021(e0, n, delta, rounds) == pytest.approx(clones, rel=1e-3)
 
 
-def test_where_the_second_renyi_bound_says_less_than_the_message_itself():
+def test_the_second_renyi_bound_can_exceed_the_local_epsilon():
     assert theorem_5_3_2(4.0, 10**6).epsilon(1e-8) > 4.0
 
 

@@ -23,7 +23,7 @@ SLACK, FLOOR = 1e-11, 1e-15
 
 @settings(max_examples=120, deadline=None)
 @given(LOCAL_EPSILONS, SHARES, st.integers(0, 70))
-def test_every_split_is_priced_as_its_exact_law(local_epsilon, share, others):
+def test_every_split_equals_its_exact_distribution(local_epsilon, share, others):
     epsilon = local_epsilon * share**2
     ones = np.arange(others + 1)
     prices = split_prices(local_epsilon, ones, others - ones, np.array(math.exp(epsilon)))
@@ -46,7 +46,7 @@ def test_the_supremum_lies_above_every_split_and_close(local_epsilon, share, oth
 
 @pytest.mark.parametrize(("ones", "zeros"), [(0, 2500), (2500, 0), (700, 1800)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 3.0])
-def test_thousands_of_clients_against_exact_laws(local_epsilon, ones, zeros):
+def test_thousands_of_clients_agree_with_exact_distributions(local_epsilon, ones, zeros):
     for epsilon in (0.0, 0.05, 0.2, 0.3):
         truth = binary_delta(local_epsilon, ones, zeros, epsilon)
         prices = split_prices(
@@ -91,21 +91,21 @@ def test_far_tails_keep_their_digits():
 
 
 @pytest.mark.parametrize("k", [1.0, 1.3, 2.4])
-def test_the_slope_is_that_of_the_price(k):
+def test_the_slope_is_the_derivative_of_the_bound(k):
     step = 1e-6
     here, there = (split_prices(1.0, np.array(9), np.array(4), np.array(x)) for x in (k, k + step))
     slope = (float(there.lower) - float(here.lower)) / step
     assert float(here.slope) == pytest.approx(slope, rel=1e-4)
 
 
-def test_nothing_is_left_at_the_local_epsilon():
+def test_delta_is_zero_at_the_local_epsilon():
     at, near = np.array(math.exp(2.0) * (1 + 1e-14)), np.array(math.exp(2.0) * (1 - 1e-12))
     assert float(split_prices(2.0, np.array(5), np.array(5), at).upper) == 0.0
     prices = split_prices(2.0, np.array(5), np.array(0), near)
     assert 0.0 <= float(prices.lower) <= float(prices.upper) < 1e-11
 
 
-def test_a_cell_that_keeps_the_undecided_is_noticed(monkeypatch):
+def test_a_cell_that_keeps_unknown_bits_is_detected(monkeypatch):
     """A mutant: a cell priced as its first split, as if its others were all decided."""
     honest = binary_response.split_prices
 
@@ -125,7 +125,7 @@ def test_only_the_ends_are_not_enough():
     assert float(ends.upper.max()) < 0.85 * truth
 
 
-def test_what_rounding_hides_is_not_said():
+def test_bounds_hidden_by_rounding_are_refused():
     many = np.array(10**14)
     prices = split_prices(1.0, many, np.array(0), np.array(1.0))
     assert math.isinf(float(prices.upper))

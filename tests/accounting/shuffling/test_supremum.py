@@ -89,7 +89,7 @@ def test_gains_rise_with_total_variation(local_epsilon, share, parts):
 
 @settings(max_examples=200)
 @given(local_epsilons, shares, st.data())
-def test_any_two_laws_gain_at_most_what_the_worst_pair_does(local_epsilon, share, data):
+def test_any_two_distributions_gain_at_most_the_worst_pair(local_epsilon, share, data):
     """Straight from the laws: gains (p − Kq)/m under m = max(p, q)/e."""
     e, k = math.exp(local_epsilon), math.exp(share * local_epsilon)
     pool = vertices(local_epsilon, 3)
@@ -223,9 +223,7 @@ def test_neutral_messages_that_all_look_alike_are_no_blanket():
 
 @settings(max_examples=100)
 @given(local_epsilons, shares, st.integers(2, 60))
-def test_known_randomizers_gain_at_most_what_their_total_variation_allows(
-    local_epsilon, share, values
-):
+def test_known_randomizers_gain_at_most_by_total_variation(local_epsilon, share, values):
     e, k = math.exp(local_epsilon), math.exp(share * local_epsilon)
     known = {
         kary_pair(local_epsilon, values): (e - 1) / (e + values - 1),

@@ -155,7 +155,7 @@ def test_the_epsilon_of_small_shuffles_holds_by_enumeration(randomizer, clients)
     ],
     ids=["fewer categories", "one bit", "two blocks", "bits of rows"],
 )
-def test_pricing_as_another_randomizer_is_noticed(randomizer, wrong):
+def test_pricing_as_another_randomizer_is_detected(randomizer, wrong):
     distributions, broken = distributions_of(randomizer), []
     for delta in (0.02, 0.05, 0.1, 0.2):
         price = shuffled_price([(wrong, 1)], 3, delta)
@@ -195,7 +195,7 @@ def test_the_epsilon_of_words_in_separate_shufflers_holds_by_enumeration():
     assert true[alone] > delta  # a price that omits a word is noticed
 
 
-def test_pricing_with_half_of_the_total_variation_is_noticed():
+def test_pricing_with_half_of_the_total_variation_is_detected():
     randomizer = SubsetSelection(2.0, 3, size=1)
     priced = randomizer.priced_as
     half = BoundedVariation(priced.epsilon0, 0.5 * priced.total_variation)
