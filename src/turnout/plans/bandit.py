@@ -43,6 +43,7 @@ class EnvironmentSection(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
+        """Refuse keys that do not fit the kind of actions, which is drawn or given."""
         if self.features is None:
             if self.actions is None:
                 raise ParameterError("actions", None, "a number of actions, or features")
@@ -91,6 +92,7 @@ class RewardPrivacySection(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        """Refuse an ε without privacy, or privacy without an ε."""
         if (self.epsilon is None) != (self.trust == "none"):
             expected = "no value without privacy" if self.epsilon else "a number above 0"
             raise ParameterError("epsilon", self.epsilon, expected)
@@ -124,6 +126,7 @@ class PolicySection(Section):
 
     @model_validator(mode="after")
     def _growing(self) -> Self:
+        """Refuse a growth out of range, or a guard of another policy."""
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
         if self.guard and self.name != "thompson":
@@ -167,6 +170,7 @@ class BanditPlan(TomlPlan):
 
     @model_validator(mode="after")
     def _fitting_delta(self) -> Self:
+        """Refuse a δ, a trust model or a log that does not fit the policy."""
         privacy, own = self.privacy, self.policy.name == "private-linucb"
         if own and privacy.trust == "none":
             raise ParameterError(
@@ -189,6 +193,7 @@ class BanditPlan(TomlPlan):
 
     @model_validator(mode="after")
     def _whole_batch(self) -> Self:
+        """Refuse a horizon below the first batch."""
         if self.environment.horizon < self.policy.first_batch:
             expected = f"at least the first batch, policy.first = {self.policy.first_batch}"
             raise ParameterError("environment.horizon", self.environment.horizon, expected)

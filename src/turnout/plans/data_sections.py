@@ -223,6 +223,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        """Refuse keys of a file with a data set by name, and keys of a file that do not fit."""
         given = [key for key in _OWN_KEYS if getattr(self, key) is not None]
         if self.name is not None:
             for key in (*(("path",) if self.path is not None else ()), *given):

@@ -89,6 +89,7 @@ class RandomizerSection(Section):
 
     @model_validator(mode="after")
     def _fits_the_norm(self) -> Self:
+        """Refuse keys of another norm, and an ε₀ out of range."""
         owners = {"directions": "l2", "preferred": "l2", "as_printed": "linf"}
         for key, norm in owners.items():
             default = type(self).model_fields[key].default

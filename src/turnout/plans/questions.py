@@ -66,7 +66,7 @@ SCHEMES = tuple(scheme_kinds())
 
 @lru_cache(maxsize=4)
 def read_pair(path: Path) -> TableRandomizer:
-    """The randomizer of a CSV file with the columns ``present`` and ``absent``.
+    """Randomizer of a CSV file with the columns ``present`` and ``absent``.
 
     Raises:
         ParameterError: there is no such file, or its columns are not two distributions.
@@ -151,7 +151,7 @@ class Question:
 
 
 def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Question:
-    """The question that command-line flags put.
+    """Question that command-line flags describe.
 
     Args:
         flags: values by name without dashes, None where not given; ``scheme`` is one of `SCHEMES`.
@@ -174,7 +174,7 @@ def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Ques
 
 
 def flags_named() -> AbstractContextManager[None]:
-    """Give errors about settings the names of their flags."""
+    """Replace names of settings in errors by the names of their flags."""
     return renamed(_flag)
 
 
@@ -197,7 +197,7 @@ def _keys_of_target() -> set[str]:
 
 
 def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
-    """The unknowns that can be solved for, by the names of flags without their dashes."""
+    """Settings that can be solved for, and δ, by the names of their flags without dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     kind = question_randomizers()[randomizer]
@@ -206,13 +206,13 @@ def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
 
 
 def own_name(unknown: str, randomizer: str) -> str:
-    """The name of an unknown; `NOISE` stands for that of the randomizer's noise."""
+    """Name of an unknown; for `NOISE` the name of the randomizer's own noise."""
     noise = noise_setting(question_randomizers()[randomizer])
     return noise.key.replace("_", "-") if unknown == NOISE and noise is not None else unknown
 
 
 def _stand_in(unknown: str, randomizer: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """The most private value of the unknown, under its key."""
+    """Most private value of the unknown, under its key; an error if it is given as well."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 

@@ -276,11 +276,13 @@ class ModelSection(Section):
     @field_validator("features")
     @classmethod
     def _known_features(cls, value: str) -> str:
+        """Refuse features that are not known."""
         feature_stages(value)
         return value
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:
+        """Refuse two models, and keys of a module with a model by name."""
         if self.name is not None and self.module is not None:
             raise ParameterError("name", self.name, ONE_MODEL)
         for key in ("arguments", "pretrained", "trainable", "lora"):
@@ -353,6 +355,7 @@ class ClientSection(Section):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Self:
+        """Refuse keys of other rules."""
         known = {key for keys in _RULE_KEYS.values() for key in keys}
         for key in sorted(known - set(_RULE_KEYS[self.rule])):
             if getattr(self, key) is not None:
@@ -400,6 +403,7 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
+        """Refuse central trust without ε and without a noise multiplier."""
         if self.trust is not TrustModel.CENTRAL:
             return self
         if self.epsilon is None and self.noise_multiplier is None:
@@ -429,6 +433,7 @@ class ProtocolSection(Section):
 
     @model_validator(mode="after")
     def _minibatch_fits(self) -> Self:
+        """Refuse a minibatch with another release rule."""
         if self.minibatch > 1 and self.release is not ReleaseRule.ONE_CLIENT:
             raise ParameterError(
                 "minibatch", self.minibatch, f"1 with release = {self.release.value!r}"
@@ -469,6 +474,7 @@ class OptimizerSection(Section):
 
     @model_validator(mode="after")
     def _momentum_fits(self) -> Self:
+        """Refuse a momentum that does not fit the optimizer."""
         if self.name == "adam" and self.momentum:
             raise ParameterError("momentum", self.momentum, "0 with name = 'adam'")
         if self.name == "nesterov" and not self.momentum:

@@ -152,7 +152,7 @@ class Staggered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOfOwn:
-    """Guarantee: with ``probability`` a client takes part in one uniform step of its *own* steps.
+    """Guarantee: with ``probability`` a client takes part in one of its *own* steps, uniform.
 
     Attributes:
         available: whether a step is one of the client's own, bool, shape (clients, steps), for all
@@ -209,7 +209,7 @@ class ReleasedSteps(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of a step: its span, the span's first step, and the number of its block."""
+    """Place of a step: its span, the first step of the span, and the number of its block."""
 
     span: Span
     first_step: int
@@ -369,7 +369,7 @@ _cached = lru_cache(maxsize=256)(_form)
 
 
 class DrawTable(Generic[Row]):
-    """Table with one row for each class of draws; a draw without a row is an error, never a guess.
+    """Table with a row for each class of draws; a draw without a row is an error, not a guess.
 
     Args:
         what: quantity that the table gives, as error messages name it.

@@ -23,7 +23,7 @@ _KEY = "turnout"
 
 
 class Domain(StrEnum):
-    """Kinds of values."""
+    """Kinds of values of a parameter."""
 
     POSITIVE = "positive"
     OPEN_UNIT = "open-unit"
@@ -105,7 +105,7 @@ _NUMBER_CHECKS = {
 
 
 def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
-    """A dataclass field that holds a whole number of at least 1, or ``least``.
+    """Dataclass field that holds a whole number of at least 1, or ``least``.
 
     Args:
         words: the quantity, with its unit; none where no plan names it.
@@ -117,34 +117,34 @@ def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
 
 
 def chance(words: str, default: float | None = None, **settings: Any) -> Any:
-    """A dataclass field that holds a number from 0 to 1; arguments as of `count`."""
+    """Dataclass field that holds a number from 0 to 1; arguments as of `count`."""
     return _parameter(Domain.PROBABILITY, words, default, settings)
 
 
 def positive(words: str, **settings: Any) -> Any:
-    """A dataclass field that holds a finite number above 0; settings as of `count`."""
+    """Dataclass field that holds a finite number above 0; settings as of `count`."""
     return _parameter(Domain.POSITIVE, words, None, settings)
 
 
 def open_unit(words: str, default: float | None = None, **settings: Any) -> Any:
-    """A dataclass field that holds a number strictly between 0 and 1; arguments as of `count`."""
+    """Dataclass field that holds a number strictly between 0 and 1; arguments as of `count`."""
     return _parameter(Domain.OPEN_UNIT, words, default, settings)
 
 
 def choice(members: type[StrEnum], words: str, **settings: Any) -> Any:
-    """A dataclass field that holds a member of an enumeration; settings as of `count`."""
+    """Dataclass field that holds a member of an enumeration; settings as of `count`."""
     return _parameter(Domain.CHOICE, words, None, {"members": members} | settings)
 
 
 def text(words: str, **settings: Any) -> Any:
-    """A dataclass field that holds a text, such as a path; settings as of `count`."""
+    """Dataclass field that holds a text, such as a path; settings as of `count`."""
     return _parameter(Domain.TEXT, words, None, settings)
 
 
 def _parameter(
     domain: Domain, words: str, default: float | None, settings: Mapping[str, Any]
 ) -> Any:
-    """A dataclass field with the settings of a `Parameter` in its metadata."""
+    """Dataclass field with the settings of a `Parameter` in its metadata."""
     inner = dict(settings)
     planned = inner.pop("plan_default", default)
     given = {"domain": domain, "words": words, "default": planned, "public": bool(words)} | inner
@@ -163,7 +163,7 @@ def parameters(kind: type[DataclassInstance]) -> Iterator[Parameter]:
 
 
 def check_parameters(instance: DataclassInstance) -> None:
-    """Checks each parameter against its domain and holds it as a plain value.
+    """Check each parameter of an object against its domain, and make its value plain.
 
     Raises:
         ParameterError: a value outside its domain, or above its limit ``at_most``.
@@ -184,7 +184,7 @@ def check_parameters(instance: DataclassInstance) -> None:
 
 
 class Checked:
-    """A base of dataclasses whose parameters are checked when an object is made."""
+    """Base of dataclasses whose parameters are checked when an object is made."""
 
     __slots__ = ()
 
@@ -193,7 +193,7 @@ class Checked:
 
 
 def plain_numbers(instance: DataclassInstance) -> None:
-    """Replaces all (already checked) numbers in an object's fields by Python's int and float.
+    """Replace all (already checked) numbers in an object's fields by Python's int and float.
 
     Arithmetic would keep numpy's smaller types: 100 windows of 100 steps in int8 are 16 steps, and
     a noise multiplier in float16 is rounded at every operation, to either side.
@@ -207,7 +207,7 @@ def plain_numbers(instance: DataclassInstance) -> None:
 
 
 def hold_members(instance: DataclassInstance, **choices: type[StrEnum]) -> None:
-    """Replaces the exact word of a member by the member in each of these fields.
+    """Replace the exact word of a member by the member in each of these fields.
 
     Readers compare by identity, and a word is not identical with its member.
 

@@ -52,7 +52,7 @@ class LaplaceNoise(Checked):
 @question_randomizer("pure", shuffled=1)
 @dataclass(frozen=True, slots=True)
 class PureRandomizer(Checked):
-    """Any ε₀-DP randomizer: probabilities of outputs under two inputs differ by at most e^{ε₀}.
+    """Any ε₀-DP randomizer: two inputs change a probability by at most the factor e^{ε₀}.
 
     In a shuffle, earlier messages may choose the randomizer of later ones on two conditions: the
     distributions of the message at one place in the order differ by at most a factor e^{ε₀} between
@@ -120,7 +120,7 @@ class AttainedVariation(BoundedVariation):
 
 @dataclass(frozen=True, slots=True)
 class RepeatedMessages(NonAdaptiveRandomizer):
-    """Several messages of a client in a step, the i-th messages of all clients shuffled together.
+    """Several messages of a client in a step; the i-th messages of all clients are shuffled.
 
     The same randomizer makes the messages one by one, of one record or of several that change
     together. These shuffles reveal less than one shuffle of the clients' whole answers would.
@@ -172,7 +172,7 @@ class KaryResponse(NonAdaptiveRandomizer):
 @question_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """Hadamard response: a value has one half of all messages, each e^{ε₀} times as likely.
+    """Hadamard response: the value chooses half of all messages, each e^{ε₀} times as likely.
 
     The halves of any two values share a quarter of all messages.
     """
@@ -240,7 +240,7 @@ class TableRandomizer:
 
 
 def _distribution(name: str, values: object) -> tuple[float, ...]:
-    """The probabilities as a tuple, each between 0 and 1, summing to 1 but for rounding."""
+    """Probabilities as a tuple; each must be in [0, 1] and their sum 1 up to rounding."""
     expected = "a sequence of probabilities that sum to 1"
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ParameterError(name, values, expected)

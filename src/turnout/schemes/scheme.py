@@ -42,9 +42,9 @@ class PrivacyUnit(StrEnum):
     """Unit of privacy: what the neighbouring relation adds, removes or replaces."""
 
     CLIENT = "client"
-    """All data of one client, which draws its steps once for all of them."""
+    """All data of one client; the client draws its steps once, for all of them."""
     EXAMPLE = "example"
-    """One record, which draws its own steps and is clipped on its own.
+    """One record; it has its own draw of steps and is clipped by itself.
 
     It is not the unit of a scheme in which all records of a client share one draw: there the other
     records reveal when a record takes part, so no amplification is left.

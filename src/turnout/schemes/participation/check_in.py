@@ -18,7 +18,7 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class CheckIn(Checked):
-    """Random check-in, windows drawn afresh.
+    """Random check-in: one uniform step of each window, drawn anew in each.
 
     Guarantee: in each of ``windows`` consecutive windows of ``window`` steps each client, with
     probability ``probability``, takes part in exactly one step, uniform in the window; draws

@@ -22,5 +22,5 @@ class EveryStep(Checked):
     steps: int = count("steps of the run", plan_default=1, repeats=True)
 
     def form(self) -> Form:
-        """Normal form: one block of one step, in which every client takes part, for each step."""
+        """Normal form: a block of one step, in which every client takes part, for each step."""
         return Form.of(Always(), self.steps)

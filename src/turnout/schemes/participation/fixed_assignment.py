@@ -17,7 +17,9 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class FixedAssignment(Checked):
-    """A slot drawn once and kept ("balls in bins"); not `CheckIn`, which draws windows afresh.
+    """Participation in one uniform slot, drawn once and kept in all epochs ("balls in bins").
+
+    `CheckIn` draws a new step in each window instead.
 
     Guarantee: each client, with probability ``probability`` and independently of all others,
     draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
