@@ -171,6 +171,7 @@ class BanditPlan(TomlPlan):
     @model_validator(mode="after")
     def _fitting_delta(self) -> Self:
         """Refuse a δ, a trust model or a log that does not fit the policy."""
+        # private-linucb adds its own noise, so it needs a trust model and rewards on demand.
         privacy, own = self.privacy, self.policy.name == "private-linucb"
         if own and privacy.trust == "none":
             raise ParameterError(
@@ -184,6 +185,7 @@ class BanditPlan(TomlPlan):
                 self.policy.name,
                 "a policy other than private-linucb, which cannot replay a log",
             )
+        # Only shuffled messages and private-linucb have a δ.
         if (privacy.delta is None) == (own or privacy.trust == "shuffled"):
             expected = (
                 "no value: ε is pure here" if privacy.delta else "a number strictly between 0 and 1"

@@ -366,6 +366,7 @@ class Plan(TomlPlan):
     @model_validator(mode="after")
     def _messages_fit(self) -> Self:
         """Refuse keys that do not fit the trust model."""
+        # A trusted coordinator adds the noise, so clients have no randomizer.
         privacy, section = self.privacy, self.randomizer
         if privacy.trust is TrustModel.CENTRAL:
             if section is not None:
@@ -374,7 +375,7 @@ class Plan(TomlPlan):
                 )
                 raise ParameterError("randomizer", "[randomizer]", expected)
             return self
-        # Without a trusted coordinator there is no noise of its own, and messages are counted.
+        # Without one, clients randomize their updates, and the number of messages is public.
         trust = f"with privacy.trust = {privacy.trust.value!r}"
         if privacy.noise_multiplier is not None:
             expected = f"no value {trust}: clients randomize their updates, see [randomizer]"

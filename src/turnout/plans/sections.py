@@ -195,7 +195,7 @@ class AvailabilitySection(Section):
         Raises:
             ParameterError: always.
         """
-        expected = "a participation that needs no trace file here"
+        expected = "a participation without a trace file"
         raise ParameterError("participation.law", self.law, expected)
 
 

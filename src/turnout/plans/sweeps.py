@@ -386,7 +386,7 @@ class Account:
         if isinstance(self.book, RenyiFilter) and (self.book.delta, self.book.epsilon) != own:
             raise ParameterError("budget", own, "δ and ε of the filter itself")
         if isinstance(self.book, Odometer) and self.epsilon is not None:
-            raise ParameterError("budget", self.epsilon, "none beside an odometer")
+            raise ParameterError("budget", self.epsilon, "no value with an odometer")
 
     @classmethod
     def of(

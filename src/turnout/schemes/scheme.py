@@ -209,7 +209,7 @@ def shuffled(
     'shuffled'
     """
     if sampled is not None and rate is not None:
-        raise ParameterError("rate", rate, "none with sampled")
+        raise ParameterError("rate", rate, "no value with sampled")
     if sampled is not None:
         return SubsampledShuffle(sampled, clients, rounds, order).scheme(randomizer)
     if rate is not None:

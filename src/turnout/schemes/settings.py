@@ -235,7 +235,7 @@ def _randomizer_of_level(
     """Word of the randomizer of shuffled messages, from the level that is given or solved for."""
     noisy = "noise_multiplier" in keys
     if "noise_multiplier" in given and "epsilon0" in keys:
-        expected = f"either it or {names('epsilon0')}"
+        expected = f"no value with {names('epsilon0')}"
         raise ParameterError("noise_multiplier", given["noise_multiplier"], expected)
     if "delta0" in keys:
         return "approximate"
