@@ -41,7 +41,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "design" / "rollback.md"
 GUARDS = {
     "the database is an old copy": "head file",
     "is an old copy: it was written": "ledger",
-    "which should tell of them, is missing": "ledger",
+    "but its head file": "ledger",
     "the witness has the ledger": "witness",
     "the witness was set back": "receipts",
     "a device saw": "device",
@@ -282,11 +282,11 @@ def test_a_missing_head_file_needs_an_option(tmp_path):
 
     opened(begin=True)
     opened()
-    with pytest.raises(heads.StorageError, match="is there: start without --new-head-file"):
+    with pytest.raises(heads.StorageError, match="exists: start without --new-head-file"):
         opened(begin=True)
     whole = here.read_text()
     here.write_text(whole.partition("\n")[0] + "\n")
-    with pytest.raises(heads.StorageError, match="does not hold a ledger's head"):
+    with pytest.raises(heads.StorageError, match="does not hold a ledger head"):
         opened()
     task = charter_of().task
     here.write_text(f"{task} {heads.signed_head(task, Head(9, bytes(32)), KEY)}\n\n")
@@ -296,16 +296,16 @@ def test_a_missing_head_file_needs_an_option(tmp_path):
 
 def test_an_emptied_database_is_known_by_its_address(tmp_path):
     folder, database = heads.default_folder(), str(tmp_path / "db")
-    heads.require_none_exported(None, database)
+    heads.require_no_exported_head(None, database)
     task = charter_of().task
     HeadFile(folder / "a.head", heads.address_of(database)).export(
         task, heads.signed_head(task, Head(0, bytes.fromhex(task)), KEY)
     )
     (folder / "other.head").write_text("something else")
     with pytest.raises(heads.StorageError, match="lost or replaced"):
-        heads.require_none_exported(None, database)
-    heads.require_none_exported(None, database + "2")
-    heads.require_none_exported(tmp_path / "named", database)
+        heads.require_no_exported_head(None, database)
+    heads.require_no_exported_head(None, database + "2")
+    heads.require_no_exported_head(tmp_path / "named", database)
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"\xff", b"0:" + b"0" * 64, b"1" * 257])

@@ -137,7 +137,7 @@ def test_another_plan_and_another_schedule_are_refused(folder, capsys):
     assert "to the letter" in said
     plan = folder / "plan.toml"
     said = refused("serve", plan, *arguments, "--step-seconds", 7, capsys=capsys, code=2)
-    assert "step_seconds = 7.0: expected 60, as the task's charter has it for good" in said
+    assert "step_seconds = 7.0: expected 60, which the task's charter fixes" in said
 
 
 def test_an_empty_database_beside_a_known_head_is_refused(folder, capsys):
@@ -187,7 +187,7 @@ def test_invitations_are_to_the_plan_and_the_schedule_that_were_given(folder, ca
     arguments = ["enrol", 1, "--db", folder / "db"]
     for options, reason in (
         (("--plan", other), "to the letter"),
-        (("--step-seconds", 7), "step_seconds = 7.0: expected 60, as the task's charter has it"),
+        (("--step-seconds", 7), "step_seconds = 7.0: expected 60, which the task's charter fixes"),
         (("--check-in-seconds", 0), "check_in_seconds = 0.0: expected greater than 0"),
         (("--answer-seconds", 0), "answer_seconds = 0.0: expected greater than 0"),
     ):

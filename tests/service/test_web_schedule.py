@@ -231,7 +231,7 @@ def test_heads_are_read_strictly(tmp_path):
         HeadFile(path).export(task, heads.signed_head(task, zero, KEY))
         check()
         with pytest.raises(StorageError, match="empty"):
-            heads.require_none_exported(path, str(tmp_path / "other"))
+            heads.require_no_exported_head(path, str(tmp_path / "other"))
     finally:
         storage.close()
 

@@ -1,7 +1,7 @@
-"""Answers as bytes, and requests as ASGI hands them over, without a framework in between.
+"""Answers as bytes, and requests in ASGI's form, without a framework.
 
-`RefusedError` ends a request; `ClientIdentity` is the sender that a request claims in its headers,
-not yet believed.
+`respond` sends an answer, `read_body` reads a body of bounded length, and `RefusedError` ends a
+request. `ClientIdentity` is the sender that the headers of a request claim, not yet verified.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 UNKNOWN = WireReceipt(WireAnswer.UNKNOWN).encoded()
-BUSY = b'{"detail":"too much is waiting; nothing happened, send the same again"}'
+BUSY = b'{"detail":"too many requests wait; nothing happened, send the same again"}'
 TOO_LARGE = b'{"detail":"the body is too long"}'
-NOT_FOUND = b'{"detail":"there is no such thing here"}'
+NOT_FOUND = b'{"detail":"there is no such resource"}'
 JSON = b"application/json"
 
 CONNECTION = "turnout.connection"
-"""The key in a request's scope of the connection that it came over, when there is one."""
+"""Key of a request's connection in its scope; tests have requests without a connection."""
 
 
 class RefusedError(Exception):
-    """A request that ends here."""
+    """A request is refused with this status and body."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(status)
@@ -60,7 +60,16 @@ async def respond(
     *,
     head: bool = False,
 ) -> None:
-    """Send a whole answer; of one to HEAD, all but the body."""
+    """Send an answer.
+
+    Args:
+        send: ASGI's function.
+        status: HTTP status; 503 gets the header Retry-After.
+        body: the whole body.
+        content_type: media type of the body.
+        more: further headers; without any the answer may not be cached.
+        head: leave out the body, for a request of HEAD.
+    """
     headers = [
         (b"content-type", content_type),
         (b"content-length", str(len(body)).encode()),
@@ -76,30 +85,38 @@ async def respond(
 
 
 def require_short(scope: Scope, limit: int) -> None:
-    """Nothing where the request does not say that its body is longer than ``limit`` bytes.
+    """Refuse a request whose header announces a body of more than ``limit`` bytes.
 
     Raises:
-        RefusedError: it says so, or what it says is no length.
+        RefusedError: the announced length is larger, or not a number.
     """
     for name, value in scope["headers"]:
-        told = name == b"content-length"
-        if told and (not value.isdigit() or int(value[:20]) > limit):
+        is_length = name == b"content-length"
+        if is_length and (not value.isdigit() or int(value[:20]) > limit):
             raise RefusedError(413, TOO_LARGE)
 
 
-async def part_of(receive: Receive) -> tuple[bytes, bool]:
-    """The next part of a body, and whether there are more."""
+async def next_part(receive: Receive) -> tuple[bytes, bool]:
+    """Next part of a body, and whether more parts follow.
+
+    Raises:
+        RefusedError: the connection ended.
+    """
     message = await receive()
     if message["type"] == "http.disconnect":
         raise RefusedError(400, b"")
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def received(receive: Receive, limit: int) -> bytes:
-    """The whole body, and never more of it than ``limit`` bytes."""
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """Whole body of at most ``limit`` bytes.
+
+    Raises:
+        RefusedError: the body is longer, or the connection ended.
+    """
     body, more = b"", True
     while more:
-        part, more = await part_of(receive)
+        part, more = await next_part(receive)
         body += part
         if len(body) > limit:
             raise RefusedError(413, TOO_LARGE)
@@ -107,7 +124,7 @@ async def received(receive: Receive, limit: int) -> bytes:
 
 
 NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
-"""A count as the wire writes it."""
+"""Decimal count, without leading zeros."""
 
 _REQUIRED = {
     CLIENT_HEADER: NUMBER,
@@ -124,13 +141,15 @@ _NAMES = {name.lower().encode(): name for name in _REQUIRED | _OPTIONAL}
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """The claims of a request's headers, before anybody believes them.
+    """Claims in the headers of a request, not yet verified.
 
     Attributes:
+        client: the client's id.
+        nonce: 16 bytes.
         digest: SHA-256 that the body must have.
-        format: name of the body's format; "" where there is no body.
-        head: as it was sent; parsed it is ``seen``.
-        seen: the highest head that the device saw; None before the first.
+        format: name of the body's format; "" without a body.
+        head: text of the ledger head that the device sent; "" before the first.
+        seen: this ledger head, parsed; None before the first.
         signature: 64 bytes.
     """
 
@@ -144,7 +163,8 @@ class ClientIdentity:
 
     @classmethod
     def parsed(cls, headers: list[tuple[bytes, bytes]]) -> ClientIdentity | None:
-        """The identity in the headers; None unless each is there once and well-formed."""
+        """Identity in the headers; None if one is missing, malformed or repeated."""
+        # Known headers, each at most once.
         found: dict[str, bytes] = {}
         for name, value in headers:
             known = _NAMES.get(name)
@@ -153,6 +173,7 @@ class ClientIdentity:
             if known in found:
                 return None
             found[known] = value
+        # Forms of all values; optional headers may be missing.
         if len(found) < len(_REQUIRED):
             return None
         for name, form in _REQUIRED.items():
@@ -161,6 +182,7 @@ class ClientIdentity:
         for name, form in _OPTIONAL.items():
             if name in found and not form.fullmatch(found[name]):
                 return None
+        # The ledger head, and values as bytes and numbers.
         text = {name: value.decode("ascii") for name, value in found.items()}
         head = text.get(HEAD_HEADER, "")
         try:
@@ -174,7 +196,7 @@ class ClientIdentity:
         return cls(client, nonce, digest, body_format, head, seen, signature)
 
     def request(self, task: str, path: str) -> SignedRequest:
-        """The request that must have been signed."""
+        """Request that the device must have signed."""
         return SignedRequest(
             task, "POST", path, self.client, self.nonce, self.digest, self.format, self.head
         )

@@ -1,4 +1,4 @@
-"""Bodies of signed requests on their way: one of each client, and a bound on the bytes of all."""
+"""Bodies of signed requests that arrive: one for each client, with a bound on all their bytes."""
 
 from __future__ import annotations
 
@@ -6,92 +6,104 @@ import asyncio
 from dataclasses import dataclass, field
 
 from turnout.service.storage.writer import BusyError
-from turnout.service.web.answers import TOO_LARGE, Receive, RefusedError, part_of
+from turnout.service.web.answers import TOO_LARGE, Receive, RefusedError, next_part
 
 
 @dataclass(slots=True, eq=False)
-class _Coming:
-    """A body of which a part arrived; ``patience`` is its reader's, until it gives way."""
+class _PendingBody:
+    """Body of which a part has arrived; ending ``patience`` ends the wait for the rest."""
 
     client: int
     patience: asyncio.Timeout
-    begun: bytearray = field(default_factory=bytearray)
+    arrived: bytearray = field(default_factory=bytearray)
 
 
 class Bodies:
-    """Reads bodies, and counts the bytes that arrived.
+    """Reader of bodies that bounds the bytes of incomplete ones.
 
     Guarantees:
-        Of each client one body is on its way; a newer one takes its place.
-        All together hold at most ``most_bytes``, whatever lengths were told; only a single body
-        may be longer. Beyond that, the one that was waited for longest gives way.
+        Each client has one incomplete body; a newer one replaces it.
+        All incomplete bodies have at most ``most_bytes``, whatever lengths they announced; only a
+        single body may be longer. Above this bound the oldest body is dropped.
+
+    Args:
+        most_bytes: bound on the bytes of all incomplete bodies.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        # The one that was waited for longest first.
-        self._coming: dict[int, _Coming] = {}
+        # In the order of their first bytes.
+        self._pending: dict[int, _PendingBody] = {}
         self.held = 0
 
     def __len__(self) -> int:
-        return len(self._coming)
+        return len(self._pending)
 
     async def read(self, client: int, receive: Receive, limit: int) -> bytes:
-        """The whole body, and never more of it than ``limit`` bytes.
+        """Whole body of a client's request, of at most ``limit`` bytes.
 
-        A body that arrived at once, as small ones do, displaces none. The deadline of another one
-        is its connection's.
+        A body that arrives in one part never displaces another one. The connection has the
+        deadline of a longer one.
 
         Raises:
-            BusyError: it gave way.
-            RefusedError: it is longer, or ended too early.
+            BusyError: another body displaced this one.
+            RefusedError: the body is longer, or ended too early.
         """
-        begun, more = await part_of(receive)
-        _require(len(begun), limit)
-        return await self._rest(client, receive, begun, limit) if more else begun
+        first, more = await next_part(receive)
+        _require_within(len(first), limit)
+        return await self._read_rest(client, receive, first, limit) if more else first
 
-    async def _rest(self, client: int, receive: Receive, begun: bytes, limit: int) -> bytes:
-        if client in self._coming:
-            self._give_way(self._coming[client])
+    async def _read_rest(self, client: int, receive: Receive, first: bytes, limit: int) -> bytes:
+        """Whole body whose first part has arrived, in place of the client's older one."""
+        if client in self._pending:
+            self._give_way(self._pending[client])
         try:
             async with asyncio.timeout(None) as patience:
-                coming = self._coming[client] = _Coming(client, patience)
+                pending = self._pending[client] = _PendingBody(client, patience)
                 try:
-                    return await self._all(coming, receive, begun, limit)
+                    return await self._read_all(pending, receive, first, limit)
                 finally:
-                    self._forget(coming)
+                    self._remove(pending)
         except TimeoutError:
-            raise BusyError("it gave way to another body") from None
+            raise BusyError(
+                "another body displaced this one: nothing happened, send the same again"
+            ) from None
 
-    async def _all(self, coming: _Coming, receive: Receive, begun: bytes, limit: int) -> bytes:
-        part, more = begun, True
+    async def _read_all(
+        self, pending: _PendingBody, receive: Receive, first: bytes, limit: int
+    ) -> bytes:
+        """All parts of a body, joined."""
+        part, more = first, True
         while True:
-            _require(len(coming.begun) + len(part), limit)
-            self._add(coming, part)
+            _require_within(len(pending.arrived) + len(part), limit)
+            self._add(pending, part)
             if not more:
-                return bytes(coming.begun)
-            part, more = await part_of(receive)
+                return bytes(pending.arrived)
+            part, more = await next_part(receive)
 
-    def _add(self, coming: _Coming, part: bytes) -> None:
-        if self._coming.get(coming.client) is not coming:  # its reader is about to hear of it
+    def _add(self, pending: _PendingBody, part: bytes) -> None:
+        """Add a part to a body, and drop older bodies above the bound."""
+        if self._pending.get(pending.client) is not pending:  # it was displaced meanwhile
             raise TimeoutError
-        coming.begun += part
+        pending.arrived += part
         self.held += len(part)
-        while self.held > self._most_bytes and len(self._coming) > 1:
-            self._give_way(next(other for other in self._coming.values() if other is not coming))
+        while self.held > self._most_bytes and len(self._pending) > 1:
+            self._give_way(next(other for other in self._pending.values() if other is not pending))
 
-    def _give_way(self, coming: _Coming) -> None:
-        """It is not waited for any longer."""
-        self._forget(coming)
-        coming.patience.reschedule(asyncio.get_running_loop().time())
+    def _give_way(self, pending: _PendingBody) -> None:
+        """Drop a body and end the wait for its rest."""
+        self._remove(pending)
+        pending.patience.reschedule(asyncio.get_running_loop().time())
 
-    def _forget(self, coming: _Coming) -> None:
-        if self._coming.get(coming.client) is coming:
-            del self._coming[coming.client]
-            self.held -= len(coming.begun)
-            coming.begun = bytearray()
+    def _remove(self, pending: _PendingBody) -> None:
+        """Remove a body from the table, if it still is there."""
+        if self._pending.get(pending.client) is pending:
+            del self._pending[pending.client]
+            self.held -= len(pending.arrived)
+            pending.arrived = bytearray()
 
 
-def _require(size: int, limit: int) -> None:
+def _require_within(size: int, limit: int) -> None:
+    """Refuse a body above its limit."""
     if size > limit:
         raise RefusedError(413, TOO_LARGE)

@@ -1,8 +1,8 @@
 """The device API: the table of its routes, and the handlers of these routes.
 
 `device_routes` is the table: a route that is added there is served and described. `DeviceJobs`
-makes the engine calls of signed requests; `Published` reads charter, status, models and records,
-all of them committed and due.
+makes the engine calls of signed requests; `PublicDocuments` reads charter, status, models and
+records, all of them committed and published.
 """
 
 from __future__ import annotations
@@ -84,13 +84,15 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
     update = Binary(charter.encoding.encoded_size)
     model = Binary(4 * charter.encoding.dimension)
     return (
-        _public(CHARTER_PATH, "The frozen terms, canonical", CharterDocument, Published.charter),
-        _public(STATUS_PATH, "State of the schedule", StatusDocument, Published.status),
+        _public(
+            CHARTER_PATH, "The frozen terms, canonical", CharterDocument, PublicDocuments.charter
+        ),
+        _public(STATUS_PATH, "State of the schedule", StatusDocument, PublicDocuments.status),
         _public(
             RECORDS_PATH,
-            "Published records of the ledger, in order",
+            "PublicDocuments records of the ledger, in order",
             RecordsDocument,
-            Published.records,
+            PublicDocuments.records,
             query={
                 "from": COUNT | {"maximum": MOST_STEPS},
                 "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS},
@@ -101,14 +103,14 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
             MODELS_PATH + "/{steps}",
             "A published model, little-endian float32",
             model,
-            Published.model,
+            PublicDocuments.model,
             refused={404: "not published"},
         ),
         _public(
             artefact_path("{digest}"),
             "Content named by digest in the charter: a graph that devices run, or its test vectors",
             Binary(),
-            Published.artefact,
+            PublicDocuments.artefact,
             refused={404: "the charter names no such content"},
         ),
         _signed(
@@ -214,7 +216,7 @@ def _public(
     path: str,
     summary: str,
     content: type | Binary,
-    find: Callable[[Published, Scope], Awaitable[Representation]],
+    find: Callable[[PublicDocuments, Scope], Awaitable[Representation]],
     *,
     query: Mapping[str, Document] | None = None,
     refused: Mapping[int, str] | None = None,
@@ -229,7 +231,7 @@ def _public(
         answers[status] = Answer(meaning, Json(DetailDocument))
 
     def handler(running: Running, route: DeviceRoute) -> Application:
-        return PublicRoute(running, route.name, partial(find, Published(running)))
+        return PublicRoute(running, route.name, partial(find, PublicDocuments(running)))
 
     return DeviceRoute("GET", path, summary, answers, handler, query)
 
@@ -309,7 +311,7 @@ def _require_empty(body: bytes) -> None:
 _BINARY = b"application/octet-stream"
 _FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
 _BAD_RANGE = json.dumps(
-    {"detail": f"from: a count; limit: 1 to {MOST_RECORDS}; nothing else"}
+    {"detail": f"query: expected from = a count, limit = 1 to {MOST_RECORDS}, and nothing else"}
 ).encode()
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -317,7 +319,13 @@ Representation = tuple[int, bytes, bytes, Headers]
 
 
 class PublicRoute:
-    """ASGI application of one route that anyone may read."""
+    """ASGI application of one route that anyone may read.
+
+    Args:
+        running: the task.
+        name: name of the route in metrics.
+        find: returns status, body, media type and further headers of the answer.
+    """
 
     def __init__(
         self, running: Running, name: str, find: Callable[[Scope], Awaitable[Representation]]
@@ -337,23 +345,24 @@ class PublicRoute:
         await respond(send, status, body, kind, more, head=scope["method"] == "HEAD")
 
 
-class Published:
-    """Sources of the public routes: each returns status, body, media type and further headers."""
+class PublicDocuments:
+    """Answers of the public routes: status, body, media type and further headers."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
 
     @cached_property
     def _charter(self) -> bytes:
+        """Canonical bytes of the charter."""
         return self._running.charter.canonical()
 
     async def charter(self, scope: Scope) -> Representation:
-        """The canonical bytes, whose SHA-256 is the task's name."""
+        """Canonical bytes of the charter, whose SHA-256 is the task's name."""
         tag = f'"{self._running.task}"'.encode()
-        return _tagged(scope, self._charter, JSON, tag)
+        return _with_tag(scope, self._charter, JSON, tag)
 
     async def status(self, scope: Scope) -> Representation:
-        """The state of the schedule."""
+        """State of the schedule, as a `StatusDocument`."""
         del scope
         running = self._running
         shown, at = running.shown, running.progress()
@@ -378,11 +387,11 @@ class Published:
         if int(text) == shown.published.head.steps:
             body, tag = shown.published.parameters, shown.etag
         else:
-            body, tag = await asyncio.to_thread(self._earlier, int(text))
-        return _tagged(scope, body, _BINARY, tag.encode())
+            body, tag = await asyncio.to_thread(self._earlier_model, int(text))
+        return _with_tag(scope, body, _BINARY, tag.encode())
 
-    def _earlier(self, steps: int) -> tuple[bytes, str]:
-        """A model that was published before."""
+    def _earlier_model(self, steps: int) -> tuple[bytes, str]:
+        """Parameters and ETag of a model before the newest one."""
         running = self._running
         with running.storage.snapshot() as view:
             if steps == 0:
@@ -393,15 +402,16 @@ class Published:
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
     async def artefact(self, scope: Scope) -> Representation:
-        """The content that the charter names by its digest."""
+        """Content that the charter names by its digest."""
         named = scope["path_params"]["digest"]
         of_task = {one.digest.hex() for one in self._running.charter.computation.artefacts}
         if named not in of_task:
             raise RefusedError(404, NOT_FOUND)
         content = await asyncio.to_thread(self._content, bytes.fromhex(named))
-        return _tagged(scope, content, _BINARY, f'"{named}"'.encode())
+        return _with_tag(scope, content, _BINARY, f'"{named}"'.encode())
 
     def _content(self, digest: bytes) -> bytes:
+        """Stored content of a digest."""
         with self._running.storage.snapshot() as view:
             content = view.artefact(digest)
         if content is None:
@@ -409,7 +419,7 @@ class Published:
         return content
 
     async def records(self, scope: Scope) -> Representation:
-        """The ledger's published records from a step on, so many at most."""
+        """Published records of the ledger, as a `RecordsDocument`."""
         first, limit = _range(scope.get("query_string", b""))
         until = self._running.shown.published.head.steps
         found = await asyncio.to_thread(self._documents, first, min(limit, until - first))
@@ -418,6 +428,7 @@ class Published:
         return 200, body.encode(), JSON, ()
 
     def _documents(self, first: int, count: int) -> list[RecordDocument]:
+        """At most ``count`` records from step ``first`` on."""
         if count <= 0:
             return []
         with self._running.storage.snapshot() as view:
@@ -426,7 +437,11 @@ class Published:
 
 
 def _range(query: bytes) -> tuple[int, int]:
-    """``from`` and ``limit`` of a query, each at most once."""
+    """Parameters ``from`` and ``limit`` of a query, with their defaults.
+
+    Raises:
+        RefusedError: another or a repeated parameter, or a value outside its domain.
+    """
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
@@ -442,8 +457,8 @@ def _range(query: bytes) -> tuple[int, int]:
     return first, limit
 
 
-def _tagged(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Representation:
-    """The body, or that it did not change; what has this tag never does."""
+def _with_tag(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Representation:
+    """Answer with the body, or status 304 if the request has its ETag; the body never changes."""
     more = ((b"etag", tag), _FOREVER)
     for name, value in scope["headers"]:
         if name == b"if-none-match" and tag in [part.strip() for part in value.split(b",")]:

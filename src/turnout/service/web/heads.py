@@ -1,7 +1,7 @@
-"""The ledger's head, stored outside of the storage: an old copy put back is noticed.
+"""The ledger head in a file outside the storage, which reveals an old copy of the database.
 
-The head file holds one signed head, as devices get it, and the address of the database. It belongs
-on another disk than the database, so that no snapshot restores both.
+`HeadFile` has one signed ledger head, as devices get it, and the address of the database. The file
+should be on another disk than the database, so that no snapshot restores both.
 """
 
 from __future__ import annotations
@@ -25,30 +25,35 @@ _MOST_BYTES = 1 << 16
 
 
 def signed_head(task: str, head: Head, key: SigningKey) -> SignedHead:
-    """The head with the coordinator's signature."""
+    """Ledger head with the signature of the coordinator's key."""
     return SignedHead(head, key.sign(head_bytes(task, head)))
 
 
 def default_folder() -> Path:
-    """The folder of head files where none is named: the user's state, not the database's folder."""
+    """Default folder of head files: in the user's state folder, not beside the database.
+
+    Raises:
+        ParameterError: the user has no home folder.
+    """
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         home = Path(state) if state else Path.home() / ".local" / "state"
     except RuntimeError:
-        raise ParameterError("head_file", None, "a file: this user has no home") from None
+        expected = "a file, since this user has no home folder"
+        raise ParameterError("head_file", None, expected) from None
     return home / "turnout" / "heads"
 
 
 def address_of(db: str) -> str:
-    """The location of a database, without a user or a password."""
+    """Address of a database, without user and password."""
     if db.startswith(_POSTGRES):
         return place_of(db)
     return f"sqlite:{Path(db.removeprefix('sqlite:///')).resolve()}"
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """The content of a head file."""
+class HeadFileContent:
+    """Content of a head file: the task, its signed ledger head, the database's address."""
 
     task: str
     head: SignedHead
@@ -59,22 +64,28 @@ class Exported:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """The head that ``str`` wrote; ValueError for anything else."""
+        """Content from the text of a head file.
+
+        Raises:
+            ValueError: another text.
+        """
         first, address, rest = text.split("\n")
         task, head = first.split(" ")
         if rest:
-            raise ValueError("a head file has two lines")
+            raise ValueError("the file has more than two lines")
         return cls(task, SignedHead.parsed(head), address)
 
 
 class HeadFile:
-    """The file that heads are exported to.
+    """File to which ledger heads are exported.
 
     Guarantees:
-        A head is written only over the one that this process read or wrote last.
+        A ledger head is written only over the one that this process read or wrote last.
 
     Args:
-        begin: the file is missing, and that is known.
+        path: path of the file.
+        address: address of the database, for the file.
+        begin: the file is new, so it must be missing.
     """
 
     def __init__(self, path: Path, address: str = "", *, begin: bool = False) -> None:
@@ -84,90 +95,104 @@ class HeadFile:
     def require_current(
         self, task: str, coordinator_key: bytes, view: Transaction, head: Head
     ) -> None:
-        """Nothing where file and stored ledger belong together, and neither is an old copy.
+        """Require that file and stored ledger match, so that neither is an old copy.
 
-        The file is one release behind at most: that is what a crash between commit and export
-        leaves.
+        The file may be one release older than the ledger, after a crash between commit and export.
+
+        Args:
+            task: name of the task.
+            coordinator_key: public key that verifies the file's signature.
+            view: transaction of a snapshot of the stored ledger.
+            head: ledger head of the stored ledger.
 
         Raises:
-            StorageError: database or file is an old copy, or the file is missing, damaged, or
-                another task's.
+            StorageError: the database or the file is an old copy, or the file is missing, damaged,
+                or another task's.
         """
+        # The file's ledger head must be one of the stored ledger.
         self._text = _read(self.path)
-        ledger = _Ledger(task, coordinator_key, view, head)
+        ledger = _StoredLedger(task, coordinator_key, view, head)
         there = ledger.written_after(self.path, self._text)
         if there is not None and self._begin:
-            raise StorageError(f"{self.path} is there: start without --new-head-file")
+            raise StorageError(f"{self.path} exists: start without --new-head-file")
+        # It must also be the newest one, or the one before.
         if there is not None and there < head.steps - 1:
             raise StorageError(
                 f"{self.path} is an old copy: it was written after {there} releases, and the "
-                f"ledger has {head.steps}; if nothing else was put back, remove it and start once "
+                f"ledger has {head.steps}; if no other file was restored, remove it and start once "
                 "with --new-head-file"
             )
         if not self._begin and there is None and head.steps > 0:
             raise StorageError(
-                f"the ledger has {head.steps} releases, and {self.path}, which should tell of "
-                "them, is missing: name the file with --head-file, or start once with "
-                "--new-head-file if it is lost"
+                f"the ledger has {head.steps} releases, but its head file {self.path} is missing: "
+                "name the file with --head-file, or start once with --new-head-file if the file is "
+                "lost"
             )
 
     def export(self, task: str, head: SignedHead) -> None:
-        """Write the head durably in place of the one before.
+        """Replace the ledger head in the file, durably.
 
         Raises:
-            SetBackError: the file is not as this process left it: it was put back, or another
-                coordinator writes it.
-            StorageError: it cannot be read or written.
+            SetBackError: the file changed since this process wrote it: an old copy was restored, or
+                another coordinator writes it.
+            StorageError: the file cannot be read or written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{self.path}: head not written: {error.strerror}") from None
+            raise StorageError(
+                f"{self.path}: the ledger head cannot be written: {error.strerror}"
+            ) from None
         with locked(self.path):
             if _read(self.path) != self._text:
                 raise SetBackError(
-                    f"{self.path} is not as this coordinator left it: it was put back, or another "
-                    "coordinator serves a copy of the task; nothing more may be released"
+                    f"{self.path} changed since this coordinator wrote it: an old copy was "
+                    "restored, or another coordinator serves a copy of the task; nothing more may "
+                    "be released"
                 )
-            text = str(Exported(task, head, self._address))
+            text = str(HeadFileContent(task, head, self._address))
             replace_file(self.path, lambda file: file.write(text.encode()), "head", 0o644)
             self._text = text
 
 
 def default_file(task: str) -> Path:
-    """The head file of a task where none is named."""
+    """Default head file of a task."""
     return default_folder() / f"{task[:16]}.head"
 
 
-def require_none_exported(path: Path | None, db: str) -> None:
-    """Nothing where no head of a task at this address was ever exported.
+def require_no_exported_head(path: Path | None, db: str) -> None:
+    """Require that no ledger head of a task in this database was exported before.
+
+    Args:
+        path: the head file that the settings name; None for the default one.
+        db: address of the database, which is empty.
 
     Raises:
-        StorageError: there was a task, and the database that should hold it is empty.
+        StorageError: a head file names a task of this database, which therefore was lost.
     """
     known = [path] if path is not None and path.exists() else []
     if path is None:
-        known += _of_address(address_of(db))
+        known += _head_files_of(address_of(db))
     if known:
         raise StorageError(
-            f"{known[0]} tells of a task, but the database is empty: it was lost or replaced; a "
-            "new task needs another database, or another --head-file"
+            f"{known[0]} names a task, but the database is empty: the database was lost or "
+            "replaced; a new task needs another database, or another --head-file"
         )
 
 
-def _of_address(address: str) -> list[Path]:
-    """Head files in the default folder that were written for a database."""
+def _head_files_of(address: str) -> list[Path]:
+    """Head files of a database in the default folder."""
     found: list[Path] = []
     folder = default_folder()
     for path in sorted(folder.glob("*.head")):
         with suppress(OSError, ValueError):
-            if Exported.parsed(path.read_text("utf-8")).address == address:
+            if HeadFileContent.parsed(path.read_text("utf-8")).address == address:
                 found.append(path)
     return found
 
 
 def shares_a_file_system(path: Path, db: str) -> bool:
-    """Whether one snapshot may hold both a head file and the database."""
+    """Whether one snapshot of a file system may contain both the head file and the database."""
     if db.startswith(_POSTGRES):
         return False
     folder = path.parent
@@ -179,20 +204,20 @@ def shares_a_file_system(path: Path, db: str) -> bool:
 
 
 def _read(path: Path) -> str | None:
-    """A file's text; None where there is no file."""
+    """Text of a file; None without a file."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode("utf-8")
     except FileNotFoundError:
         return None
     except ValueError:
-        raise StorageError(f"{path} does not hold a ledger's head") from None
+        raise StorageError(f"{path} does not hold a ledger head") from None
     except OSError as error:
-        raise StorageError(f"cannot read the head in {path}: {error.strerror}") from None
+        raise StorageError(f"cannot read the ledger head in {path}: {error.strerror}") from None
 
 
-class _Ledger(NamedTuple):
-    """The content of the file."""
+class _StoredLedger(NamedTuple):
+    """The stored ledger of a task, against which a head file is checked."""
 
     task: str
     coordinator_key: bytes
@@ -200,18 +225,27 @@ class _Ledger(NamedTuple):
     head: Head
 
     def written_after(self, path: Path, text: str | None) -> int | None:
-        """After how many releases a head file was written; None where there is none."""
+        """Number of releases in a head file; None without a file.
+
+        Raises:
+            StorageError: the file is damaged, another task's or without a valid signature, or the
+                stored ledger does not have its ledger head.
+        """
         if text is None:
             return None
+        # The file must be this task's, with this coordinator's signature.
         try:
-            exported = Exported.parsed(text)
+            exported = HeadFileContent.parsed(text)
         except ValueError:
-            raise StorageError(f"{path} does not hold a ledger's head") from None
+            raise StorageError(f"{path} does not hold a ledger head") from None
         if exported.task != self.task:
-            raise StorageError(f"{path} holds the head of another task; give another --head-file")
+            raise StorageError(
+                f"{path} has the ledger head of another task; give another --head-file"
+            )
         seen, signature = exported.head.head, exported.head.signature
         if not verified(self.coordinator_key, signature, head_bytes(self.task, seen)):
-            raise StorageError(f"the head in {path} does not bear this coordinator's signature")
+            raise StorageError(f"the ledger head in {path} has no signature of this coordinator")
+        # The stored ledger must have had this ledger head.
         if self._digest_at(seen.steps) != seen.digest:
             raise StorageError(
                 f"the database is an old copy: its ledger has {self.head.steps} releases, and "
@@ -221,7 +255,7 @@ class _Ledger(NamedTuple):
         return seen.steps
 
     def _digest_at(self, steps: int) -> bytes | None:
-        """The stored ledger's digest after so many releases."""
+        """Digest of the stored ledger after so many releases; None beyond its end."""
         if not 0 <= steps <= self.head.steps:
             return None
         if steps == 0:

@@ -1,4 +1,8 @@
-"""Heads of requests: what httptools makes of them, and what is no request that is answered."""
+"""Heads of HTTP requests: parsed by httptools, and refused if they are not answered.
+
+`request_of` turns the bytes of a head into a `Request`; `begins` says whether bytes can be the
+beginning of a head.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class MalformedError(Exception):
-    """The bytes are no request that is answered; the argument is the status."""
+    """The bytes are not a request that is answered; the argument is the HTTP status."""
 
 
 @shows_shapes()
 @dataclass(slots=True)
 class _Head:
-    """A request's head, as httptools calls out its parts."""
+    """Parts of a request's head, which httptools reports by its callbacks."""
 
     url: bytes = b""
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -31,31 +35,31 @@ class _Head:
     body: bool = False
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Count a request."""
         self.begun += 1
 
     def on_url(self, url: bytes) -> None:
-        """A part of its target."""
+        """Add a part of the target."""
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """Add a header, its name in lower case."""
         self.headers.append((name.lower(), value))
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body: the parser found another end of the head."""
+        """Note a body: the parser found another end of the head."""
         self.body = True
 
 
 @dataclass(slots=True)
 class Request:
-    """A request's head.
+    """Head of a request.
 
     Attributes:
-        scope: as ASGI has it, without what the connection knows.
-        length: of its body.
-        keep_alive: whether another request may follow.
-        continues: whether the body is sent once it is asked for.
+        scope: ASGI's scope, without the entries of the connection.
+        length: length of the body in bytes.
+        keep_alive: whether another request may follow on the connection.
+        continues: whether the client waits for status 100 before it sends the body.
     """
 
     scope: Scope
@@ -65,31 +69,34 @@ class Request:
 
 
 def request_of(head: bytes) -> Request:
-    """The request of a whole head, whose last bytes are the empty line.
+    """Request of a complete head, which ends with an empty line.
 
     Raises:
-        MalformedError: it is none, or has a body whose length is not told.
+        MalformedError: the bytes are not such a head, or announce a body without a length.
     """
-    said = _Head()
-    parser = httptools.HttpRequestParser(said)
+    # Parse the head and its target.
+    parsed = _Head()
+    parser = httptools.HttpRequestParser(parsed)
     try:
-        with suppress(httptools.HttpParserUpgrade):  # to nothing that is spoken here
+        with suppress(httptools.HttpParserUpgrade):  # no other protocol is supported
             parser.feed_data(head)
-        url = httptools.parse_url(said.url)
+        url = httptools.parse_url(parsed.url)
         raw_path, query = url.path or b"", url.query or b""
         path = raw_path.decode("ascii")
     except (httptools.HttpParserError, UnicodeDecodeError):
         raise MalformedError(400) from None
-    named = dict(said.headers)
+    named = dict(parsed.headers)
     version = parser.get_http_version()
-    # A parser that ends a line at LF alone finds an end of the head, or a request, too many.
-    if said.begun != 1 or said.body or not path or version not in ("1.0", "1.1"):
+    # A line that ends with LF alone can hide a second request, or another end of the head.
+    if parsed.begun != 1 or parsed.body or not path or version not in ("1.0", "1.1"):
         raise MalformedError(400)
+    # The length of the body must be announced, as one plain number.
     if b"transfer-encoding" in named:
         raise MalformedError(411)
     length = named.get(b"content-length", b"0")
     if not _LENGTH.fullmatch(length):
         raise MalformedError(400)
+    # ASGI's scope.
     scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -99,7 +106,7 @@ def request_of(head: bytes) -> Request:
         "raw_path": raw_path,
         "query_string": query,
         "root_path": "",
-        "headers": said.headers,
+        "headers": parsed.headers,
     }
     return Request(
         scope,
@@ -110,5 +117,5 @@ def request_of(head: bytes) -> Request:
 
 
 def begins(data: bytes | bytearray) -> bool:
-    """Whether a head can begin so: with a method, or with a part of one."""
+    """Whether ``data`` can begin a head: with a method, or with a part of one."""
     return _METHOD.match(data) is not None

@@ -1,7 +1,7 @@
-"""Logs as JSON, one line each, that never join a device with a slot; and Prometheus metrics.
+"""Logs, as lines of JSON that never link a device to a step, and Prometheus metrics.
 
-`configure` and `logger` set up logging; `Metrics` is for the operator, and none of them is about a
-device.
+`configure` sets up logging, and `logger` returns the service's logger. `Metrics` is for the
+operator; no metric is about a single device.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ _SLOT = frozenset({"step", "slot", "turn", "block", "window"})
 WITHHELD = "withheld"
 
 
-def part_devices_from_slots(
+def without_devices_at_steps(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """The event without its devices where it names slots as well, also inside of it.
+    """Event without its devices, if it also names steps; nested values are searched too.
 
-    >>> part_devices_from_slots(None, "info", {"event": "came", "client": 3, "step": 7})
-    {'event': 'came', 'step': 7, 'withheld': ['client']}
+    >>> without_devices_at_steps(None, "info", {"event": "check-in", "client": 3, "step": 7})
+    {'event': 'check-in', 'step': 7, 'withheld': ['client']}
     """
     names = _names(event)
     if not (names & _DEVICE and names & _SLOT):
         return event
-    kept = _without(event)
+    kept = _without_devices(event)
     kept[WITHHELD] = sorted(names & _DEVICE)
     return kept
 
 
 def configure(stream: TextIO | None = None) -> None:
-    """Sends the service's and the server's logs to a stream, standard error by default."""
+    """Send the logs of service and server to a stream, standard error by default."""
+    # Processors of all lines, those of other libraries included.
     shared = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        part_devices_from_slots,
+        without_devices_at_steps,
     ]
+    # One handler renders JSON for the service's loggers and asyncio's.
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -61,6 +63,7 @@ def configure(stream: TextIO | None = None) -> None:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
+    # The service's own lines go through structlog to the same handler.
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -70,12 +73,12 @@ def configure(stream: TextIO | None = None) -> None:
 
 
 def logger() -> Any:
-    """The service's logger."""
+    """Logger of the service."""
     return structlog.stdlib.get_logger("turnout.service")
 
 
 def _names(event: Any) -> set[str]:
-    """All keys, inside of values too."""
+    """Keys of an event, those of nested values included, in lower case."""
     if isinstance(event, Mapping):
         return {str(key).lower() for key in event}.union(*map(_names, event.values()))
     if isinstance(event, list | tuple):
@@ -83,11 +86,12 @@ def _names(event: Any) -> set[str]:
     return set()
 
 
-def _without(event: Any) -> Any:
+def _without_devices(event: Any) -> Any:
+    """Event without the keys of devices, also in nested values."""
     if isinstance(event, Mapping):
-        return {k: _without(v) for k, v in event.items() if str(k).lower() not in _DEVICE}
+        return {k: _without_devices(v) for k, v in event.items() if str(k).lower() not in _DEVICE}
     if isinstance(event, list | tuple):
-        return [_without(value) for value in event]
+        return [_without_devices(value) for value in event]
     return event
 
 
@@ -96,9 +100,10 @@ _JOBS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """The metrics of one coordinator, in a registry of their own."""
+    """Metrics of one coordinator, in a separate registry."""
 
     def __init__(self) -> None:
+        # Requests, and their way to the disk.
         own = self.registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=own), partial(Gauge, registry=own)
         seconds = partial(Histogram, registry=own, buckets=_SECONDS)
@@ -114,46 +119,45 @@ class Metrics:
             "From the last byte of a signed request to its durable answer",
         )
         self.waiting_jobs = gauge("turnout_waiting_jobs", "Jobs that are not committed yet")
-        self.waiting_bytes = gauge("turnout_waiting_bytes", "Bodies that are not committed yet")
-        self.step = gauge("turnout_step", "The step in progress")
+        self.waiting_bytes = gauge("turnout_waiting_bytes", "Bytes that are not committed yet")
+        # The run, its ε and its models.
+        self.step = gauge("turnout_step", "Step in progress")
         self.steps = gauge("turnout_steps", "Steps of the run")
-        self.epsilon = gauge("turnout_epsilon_spent", "Spent by what is published, an upper bound")
-        self.target = gauge("turnout_epsilon_target", "What must not be exceeded")
+        self.epsilon = gauge("turnout_epsilon_spent", "Upper bound, for all published models")
+        self.target = gauge("turnout_epsilon_target", "Largest epsilon of the task")
         self.late_seconds = seconds(
             "turnout_publication_late_seconds",
-            "How long after its time a model was published",
+            "Time from the due moment of a publication to the publication",
         )
         self.wrong_passwords = counter(
             "turnout_wrong_passwords",
-            "Passwords for the operator's pages that were refused, or not compared",
+            "Wrong passwords for the operator's pages, by answer",
             ["answer"],
         )
-        self.accuracy = gauge("turnout_accuracy", "Of the newest evaluated model")
-        self.evaluation = gauge(
-            "turnout_evaluation", "Whether models are evaluated, or about to be"
-        )
+        self.accuracy = gauge("turnout_accuracy", "Accuracy of the newest evaluated model")
+        self.evaluation = gauge("turnout_evaluation", "1 while models are evaluated, otherwise 0")
         self.evaluation.set(True)
-        self.loss = gauge("turnout_loss", "Of the newest evaluated model")
+        self.loss = gauge("turnout_loss", "Loss of the newest evaluated model")
 
     def published(self, charter: Charter, steps: int) -> None:
-        """So many releases are published."""
+        """Set the metrics of the run after ``steps`` published releases."""
         self.step.set(steps)
         self.steps.set(charter.steps)
         self.epsilon.set(charter.spent(steps))
         self.target.set(charter.target)
 
     def committed(self, seconds: float, jobs: int) -> None:
-        """So many jobs were committed together, which took so long."""
+        """Record a commit of ``jobs`` jobs that took ``seconds``."""
         self.commit_seconds.observe(seconds)
         self.batch_jobs.observe(jobs)
 
     def scored(self, scored: Scored) -> None:
-        """A model was evaluated."""
+        """Set the metrics of the newest evaluated model."""
         self.accuracy.set(scored.accuracy)
         self.loss.set(scored.loss)
 
     def text(self, waiting: tuple[int, int]) -> bytes:
-        """All of them in Prometheus' text format."""
+        """Metrics in Prometheus' text format; ``waiting`` are the writer's jobs and bytes."""
         self.waiting_jobs.set(waiting[0])
         self.waiting_bytes.set(waiting[1])
         return generate_latest(self.registry)

@@ -126,7 +126,7 @@ def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
     """The task of a plan, priced; no task at this address may have been lost."""
     from turnout.service.coordinator.new_task import new_task
 
-    heads.require_none_exported(settings.head_file, settings.db)
+    heads.require_no_exported_head(settings.head_file, settings.db)
     text = plan_text(plan)
     with phase("Pricing the plan step by step"):
         return new_task(text, plan.parent, settings.timing, graph=settings.graph)

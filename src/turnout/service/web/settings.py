@@ -1,4 +1,7 @@
-"""Settings of `turnout serve`: command line over environment over a file over defaults."""
+"""Settings of `turnout serve`, from the command line, the environment, a file and defaults.
+
+`Settings.gathered` merges them: an option overrides a variable, a variable overrides the file.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ from turnout.service.contract.charter import Timing
 from turnout.service.coordinator.new_task import tls_files
 
 PREFIX = "TURNOUT_SERVE_"
-"""Of environment variables: TURNOUT_SERVE_STEP_SECONDS for ``--step-seconds``."""
+"""Prefix of environment variables: TURNOUT_SERVE_STEP_SECONDS for ``--step-seconds``."""
 
 
 _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
-    """All settings of the service; each is an option, a variable and a key of the file.
+    """Settings of the service; each is an option, a variable and a key of the file.
 
-    `turnout.cli.service` has in the options' help what they mean.
+    The help of the options, in `turnout.cli.service`, explains them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    db: str = Field(repr=False)  # it may hold a password
+    db: str = Field(repr=False)  # it may have a password
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     step_seconds: _Seconds = None
@@ -55,9 +58,9 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _exact(cls, value: object, info: ValidationInfo) -> object:
-        """A number where one is due, and a flag: true would be read as 1, and 1 as true.
+        """Refuse a flag in place of a number, and a number in place of a flag.
 
-        From the environment a flag comes in words.
+        A flag from the environment is a text.
         """
         kind = cls.model_fields[info.field_name or ""].annotation
         if kind is bool and not isinstance(value, bool | str):
@@ -70,7 +73,16 @@ class Settings(BaseModel):
     def gathered(
         cls, file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]
     ) -> Self:
-        """The settings of all sources."""
+        """Settings of all sources.
+
+        Args:
+            file: TOML file of settings; None for none.
+            environment: environment variables.
+            given: values of the command line; None for options that were not given.
+
+        Raises:
+            ParameterError: an unknown setting, a value outside its domain, or an unreadable file.
+        """
         named = {
             _setting(name.removeprefix(PREFIX)): value
             for name, value in environment.items()
@@ -84,7 +96,7 @@ class Settings(BaseModel):
 
     @property
     def timing(self) -> Timing:
-        """The lengths of the steps of a new task; the plan has a say in what is left open."""
+        """Timing of a new task; the plan decides a length that the settings leave open."""
         of_step = Timing.of(self.step_seconds or 60.0)
         return Timing(
             of_step.step_seconds,
@@ -94,21 +106,30 @@ class Settings(BaseModel):
         )
 
     def require_timing(self, timing: Timing) -> None:
-        """Nothing where a task's timing is what was asked for, as far as something was."""
+        """Require that the given lengths are those of a stored task.
+
+        Raises:
+            ParameterError: a given length differs from the charter's.
+        """
         for name in ("step_seconds", "check_in_seconds", "answer_seconds", "compute_seconds"):
-            asked, frozen = getattr(self, name), getattr(timing, name)
-            if asked is not None and asked != frozen:
-                expected = f"{frozen:g}, as the task's charter has it for good"
-                raise ParameterError(name, asked, expected)
+            given, frozen = getattr(self, name), getattr(timing, name)
+            if given is not None and given != frozen:
+                expected = f"{frozen:g}, which the task's charter fixes"
+                raise ParameterError(name, given, expected)
 
     def require_whole_witness(self) -> None:
-        """Nothing where a witness is named as a whole, or not at all."""
+        """Require all settings of a witness, or none of them.
+
+        Raises:
+            ParameterError: address or key is missing, or another setting of a witness is given
+                without them.
+        """
         if (self.witness is None) is not (self.witness_key is None):
             missing = "witness" if self.witness is None else "witness_key"
-            raise ParameterError(missing, None, "a value: a witness has an address and a key")
+            raise ParameterError(missing, None, "a value, since a witness needs address and key")
         for name in ("witness_token_file", "witness_ca"):
             if self.witness is None and getattr(self, name) is not None:
-                raise ParameterError(name, str(getattr(self, name)), "nothing without a witness")
+                raise ParameterError(name, str(getattr(self, name)), "no value without a witness")
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -117,11 +138,12 @@ class Settings(BaseModel):
 
 
 def _setting(variable: str) -> str:
-    """A variable's setting; what is not in capitals stays as it is, and so is refused."""
+    """Setting of a variable; one that is not in capitals stays as it is and is refused."""
     return variable.lower() if variable == variable.upper() else variable
 
 
 def _read(file: Path | None) -> dict[str, Any]:
+    """Settings in a file; none without a file."""
     if file is None:
         return {}
     try:

@@ -1,11 +1,11 @@
-"""Signed requests of devices: from bytes on the wire to a receipt that is durable.
+"""Signed requests of devices: from bytes on the wire to a durable receipt.
 
-`SignedRoute` works in this order, and nothing that depends on what is stored happens before the
-signature is checked: length and headers, signature, the head that the device saw, the body's
-format, the body, its digest, the engine. The signature is over the headers alone, so no byte of a
-body is read for an unauthenticated client. A client that cannot be identified gets the same bytes,
-whatever the reason; a body that is not the signed one was sent by no known client. `HeadsRoute`
-takes a head that is newer than the coordinator's own, which anyone may present.
+`SignedRoute` checks in this order: length and headers, signature, the device's ledger head, the
+format of the body, the body, its digest; then the engine answers. Nothing that depends on stored
+data happens before the signature is checked. The signature covers the headers alone, so no byte of
+a body is read for an unauthenticated client. Every request without a valid signature, or with
+another body than the signed one, gets the same answer. `HeadsRoute` takes a ledger head that is
+newer than the coordinator's own, which anyone may present. `EnrolmentRoute` uses invitations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from turnout.service.web.answers import (
     RefusedError,
     Scope,
     Send,
-    received,
+    read_body,
     require_short,
     respond,
 )
@@ -54,11 +54,12 @@ _ACCEPTED = b'{"answer":"accepted"}'
 _REFUSED = b'{"detail":"not a head that this coordinator signed"}'
 
 
-def holds(running: Running, seen: SignedHead) -> bool:
-    """Whether the ledger has a head that somebody saw; False for one that was made up.
+def ledger_has(running: Running, seen: SignedHead) -> bool:
+    """Whether the ledger has a ledger head; False for one that this coordinator never signed.
 
     Raises:
-        RefusedError: this coordinator signed it, and the storage lacks it: the process ends.
+        RefusedError: this coordinator signed the ledger head, but the storage does not have it; the
+            process ends.
     """
 
     def is_own_signature() -> bool:
@@ -73,10 +74,10 @@ def holds(running: Running, seen: SignedHead) -> bool:
 
 
 class HeadsRoute:
-    """An ASGI application: POST of a signed head, from anybody.
+    """ASGI application for a POST of a signed ledger head, from any client.
 
-    The head bears the coordinator's own signature, and that alone counts: a client that an old
-    copy of the storage does not know can tell as well, and nobody says who it is.
+    Only the coordinator's signature on the ledger head counts. So the request needs no identity,
+    and a client that an old copy of the storage does not have can present a ledger head too.
     """
 
     def __init__(self, running: Running) -> None:
@@ -92,6 +93,7 @@ class HeadsRoute:
         await respond(send, status, body)
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        """Status and body of the answer."""
         running = self._running
         if running.ended:
             raise RefusedError(503, BUSY)
@@ -99,13 +101,13 @@ class HeadsRoute:
             seen = SignedHead.parsed((await _body(scope, receive)).decode("ascii"))
         except ValueError:
             return 422, _REFUSED
-        return (200, _ACCEPTED) if holds(running, seen) else (422, _REFUSED)
+        return (200, _ACCEPTED) if ledger_has(running, seen) else (422, _REFUSED)
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body, which is short; its deadline is the connection's."""
+    """Whole body, which is short; the connection has its deadline."""
     require_short(scope, HEAD_BYTES)
-    return await received(receive, HEAD_BYTES)
+    return await read_body(receive, HEAD_BYTES)
 
 
 Job: TypeAlias = Callable[[Transaction], WireReceipt]
@@ -115,13 +117,16 @@ _BIG_BODY = 1 << 20
 
 
 class SignedRoute:
-    """An ASGI application: one route that takes signed requests.
+    """ASGI application of one route that takes signed requests.
 
     Args:
+        running: the task.
+        name: name of the route in metrics.
         path: path of the route, with ``{step}`` in place of the step if it has one.
-        prepare: turns an identity, a step, a body and its digest into a job for the writer;
-            raises RemoteProtocolError where the body is none that may be sent.
-        body_format: name of the body's format; "" where there is no body.
+        limit: largest body in bytes.
+        prepare: makes the writer's job from client, step, body and the body's SHA-256; it raises
+            RemoteProtocolError for an invalid body.
+        body_format: name of the body's format; "" without a body.
     """
 
     def __init__(
@@ -144,12 +149,14 @@ class SignedRoute:
             status, body = await self._answered(scope, receive)
         except RefusedError as refused:
             status, body = refused.status, refused.body
-        except StorageError:  # too much is waiting, or the process is ending
+        except StorageError:  # too many jobs wait, or the process ends
             status, body = 503, BUSY
         self._running.metrics.requests.labels(self._name, status).inc()
         await respond(send, status, body)
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        # Path, length and headers: they depend on the charter alone.
         running = self._running
         if running.ended:
             raise RefusedError(503, BUSY)
@@ -158,26 +165,34 @@ class SignedRoute:
         identity = ClientIdentity.parsed(scope["headers"])
         if identity is None:
             return 401, UNKNOWN
-        body = await received(receive, self._limit) if self.reads_first else None
+        # The signature; only an enrolment needs its body for that.
+        body = await read_body(receive, self._limit) if self.reads_first else None
         began = time.perf_counter()
         if not self._known(identity, path, body):
             return 401, UNKNOWN
         if not self.reads_first and (connection := scope.get(CONNECTION)) is not None:
             connection.signed()
+        # What a device with a valid signature may still not send.
         receipt = self._head_refused(identity, step) or self._format_refused(identity, step)
         if receipt is None:
+            # The body, whose transfer does not count as time of the request.
             reading = time.perf_counter()
             if body is None:
                 body = await running.bodies.read(identity.client, receive, self._limit)
             began += time.perf_counter() - reading
             if hashlib.sha256(body).digest() != identity.digest:
                 return 401, UNKNOWN
-            receipt = await self._decided(identity, step, body)
+            # The engine's answer, once it is durable.
+            receipt = await self._receipt_of(identity, step, body)
         running.metrics.request_seconds.observe(time.perf_counter() - began)
         return STATUS_CODES[receipt.answer], receipt.encoded()
 
     def _place(self, scope: Scope) -> tuple[int, str]:
-        """The step and the exact path, as it must be signed; what depends on the charter alone."""
+        """Step and exact path of a request; the step is −1 for a route without one.
+
+        Raises:
+            RefusedError: the run has no such step, or the path is written in another form.
+        """
         text = scope.get("path_params", {}).get("step", "")
         if not text:
             step = -1
@@ -192,47 +207,48 @@ class SignedRoute:
         return step, path
 
     reads_first = False
-    """Whether the body must be read before it is known whose signature this should be."""
+    """Whether the body has the key of the signature, and so is read before it is checked."""
 
     def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
-        """Whether the signature is the client's."""
+        """Whether the client's key signed the request."""
         del body
-        return self._signed_by(self._running.keys.get(identity.client), identity, path)
+        return self._has_signature_of(self._running.keys.get(identity.client), identity, path)
 
-    def _signed_by(self, key: bytes | None, identity: ClientIdentity, path: str) -> bool:
-        """Whether the signature is that key's; the same work where there is none."""
+    def _has_signature_of(self, key: bytes | None, identity: ClientIdentity, path: str) -> bool:
+        """Whether ``key`` signed the request; without a key the same work is done."""
         request = identity.request(self._running.task, path)
         return verified(key, identity.signature, request.canonical())
 
     def _format_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
-        """A receipt for a body whose format this coordinator does not read."""
+        """Receipt that refuses another format of the body than the route's; None for the same."""
         if identity.format == self._format:
             return None
-        told = identity.format or "none"
-        detail = f"the body's format is {self._format or 'none'} here, not {told}"
+        given = identity.format or "none"
+        detail = f"body format = {given}: expected {self._format or 'none'}"
         return WireReceipt(
             WireAnswer.REFUSED, self._running.task, identity.client, step, detail=detail
         )
 
     def _head_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
-        """A receipt for a head that was never this coordinator's.
+        """Receipt that refuses a ledger head which this coordinator never signed; None otherwise.
 
         Raises:
-            RefusedError: it was, and the storage does not have it: nothing goes on.
+            RefusedError: this coordinator signed the ledger head, but the storage does not have it;
+                the process ends.
         """
         running, seen = self._running, identity.seen
-        if seen is None or holds(running, seen):
+        if seen is None or ledger_has(running, seen):
             return None
         return WireReceipt(
             WireAnswer.REFUSED,
             running.task,
             identity.client,
             step,
-            detail="not a head of this ledger",
+            detail="the ledger head is not one of this ledger",
         )
 
-    async def _decided(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
-        """The engine's answer, once it is durable."""
+    async def _receipt_of(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
+        """The engine's receipt, once it is durable."""
         running, client, digest = self._running, identity.client, identity.digest
         try:
             if len(body) > _BIG_BODY:
@@ -245,38 +261,39 @@ class SignedRoute:
 
 
 class EnrolmentRoute(SignedRoute):
-    """Uses an invitation: the key is in the body, and so is the secret that vouches for it.
+    """Route of enrolments: the body has the device's key and the secret of its invitation.
 
-    So here a stranger's body is read, of the few bytes that an enrolment may have.
+    So the body of an unauthenticated client is read here, up to the limit of an enrolment.
     """
 
     reads_first = True
 
     def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
-        """Whether the signature is that of the key in the body."""
+        """Whether the key in the body signed the request."""
         client, key, _ = enrolment_of(body or b"") or (-1, None, b"")
-        return self._signed_by(key, identity, path) and client == identity.client
+        return self._has_signature_of(key, identity, path) and client == identity.client
 
-    async def _decided(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
-        """The engine's answer; who does not know the secret never reaches the writer."""
+    async def _receipt_of(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
+        """The engine's receipt; a request without the right secret never reaches the writer."""
         running, client = self._running, identity.client
         _, key, secret = enrolment_of(body) or (-1, b"", b"")
         if not await asyncio.to_thread(self._knows, client, secret):
             return WireReceipt(WireAnswer.UNKNOWN)
-        receipt = await super()._decided(identity, step, body)
+        receipt = await super()._receipt_of(identity, step, body)
         if receipt.answer is WireAnswer.ACCEPTED:
             running.keys[client] = key
         return receipt
 
     def _knows(self, client: int, secret: bytes) -> bool:
+        """Whether the secret is that of the client's invitation."""
         with self._running.storage.snapshot() as view:
             invitation = view.invitation(client)
         stored = invitation.secret_digest if invitation else bytes(32)
         return hmac.compare_digest(stored, hashlib.sha256(secret).digest())
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs, each key once."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Dictionary of key and value pairs of JSON; a repeated key raises ValueError."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key is given twice")
@@ -284,9 +301,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def enrolment_of(body: bytes) -> tuple[int, bytes, bytes] | None:
-    """Client, public key and secret in an enrolment; None for any other body."""
+    """Client, public key and secret in the body of an enrolment; None for another body."""
     try:
-        fields = json.loads(body.decode("ascii"), object_pairs_hook=_once)
+        fields = json.loads(body.decode("ascii"), object_pairs_hook=_unique_keys)
         client, key, secret = fields["client"], fields["public_key"], fields["secret"]
         if len(fields) != 3 or type(client) is not int:
             return None
