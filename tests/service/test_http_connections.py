@@ -310,15 +310,15 @@ async def rubbish(server, port, app):
 async def assert_little_is_logged(server, port, app, caplog, later):
     caplog.set_level(logging.INFO)
     await rubbish(server, port, app)
-    server.tell()
+    server.report()
     (line,) = caplog.records
     assert re.search(r"ended early: .*\d+ broken off.*\d+ without a length", line.getMessage())
     assert len(line.getMessage()) < 200
     await rubbish(server, port, app)
-    server.tell()
+    server.report()
     assert len(caplog.records) == 1
     later()
-    server.tell()
+    server.report()
     assert len(caplog.records) == 2
     assert not any(record.exc_info for record in caplog.records)
 
@@ -361,7 +361,7 @@ def test_a_fault_of_the_application_is_logged_once_a_minute(tmp_path, caplog, mo
                 reader, _ = await s.opened(b"GET /v1/status HTTP/1.1\r\n\r\n")
                 assert b" 500 " in await reader.readuntil(b"\r\n\r\n")
             assert len([record for record in caplog.records if record.exc_info]) == 1
-            s.server.tell()
+            s.server.report()
             assert "3 failed" in caplog.messages[-1]
 
     caplog.set_level(logging.INFO)

@@ -1,4 +1,7 @@
-"""The server: one listening socket, a bounded table of connections, and how they end together."""
+"""The HTTP server: one listening socket, a bounded table of connections, and their common end.
+
+`BoundedServer` serves an ASGI application. `listening_at` binds a socket, `url_of` is its URL.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,28 @@ from turnout.service.web.connections import Connections, Listener, OpenConnectio
 from turnout.service.web.http_connection import UNREAD_BYTES, HttpConnection
 
 _SWEEP_SECONDS, _BREATH_SECONDS, _POLL_SECONDS = 1.0, 0.02, 0.05
-_TOLD_SECONDS = 60.0
-"""Between two lines about requests that ended early, and between two tracebacks."""
+_REPORT_SECONDS = 60.0
+"""Shortest time between two lines about requests that ended early, and between two tracebacks."""
 
 _LOGGER = logging.getLogger("turnout.service.http")
 
 
 class BoundedServer:
-    """Serves an application over one socket until it is stopped.
+    """Server of an application over one socket, until it is stopped.
 
     Guarantees:
-        Whatever strangers send, the log gets two entries a minute at most: how many requests ended
-        early, by their reason, and the traceback of one at which the application failed.
+        Unauthenticated clients cause at most two entries a minute in the log: the number of
+        requests that ended early, by reason, and the traceback of one failure of the application.
+
+    Args:
+        app: the ASGI application.
+        connections: table of connections.
+        tls: files of certificate and key; None for HTTP.
+        grace_seconds: longest wait for requests that are being answered at the end.
 
     Attributes:
-        started: set once connections are taken.
-        answering: requests that the application has.
+        started: set once connections are accepted.
+        answering: tasks of requests that are being answered.
     """
 
     def __init__(
@@ -52,8 +61,8 @@ class BoundedServer:
         self.started, self._stopping = asyncio.Event(), asyncio.Event()
         self.ending = self._at_once = False
         self.answering: set[asyncio.Task[None]] = set()
-        self._early: Counter[str] = Counter()
-        self._told_at = self._failed_at = -_TOLD_SECONDS
+        self._ended_early: Counter[str] = Counter()
+        self._reported_at = self._failed_at = -_REPORT_SECONDS
         self.date = b""
 
     def run(self, listening: socket.socket) -> None:
@@ -69,15 +78,15 @@ class BoundedServer:
             runner.run(main())
 
     def stop(self) -> None:
-        """Take no more requests, and answer those that are here; called again, not even those."""
+        """Accept no more requests and answer the current ones; a second call ends those too."""
         self._at_once = self._stopping.is_set()
         self._stopping.set()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Take connections until `stop`, and answer what is here then."""
+        """Serve connections until `stop`, then answer the current requests."""
         self.address = listening.getsockname()[:2]
         self.date = formatdate(usegmt=True).encode()
-        listener = Listener(listening, self.table, self._made, self._tls)
+        listener = Listener(listening, self.table, self._make_connection, self._tls)
         sweeping = asyncio.create_task(self._keep_sweeping())
         self.started.set()
         try:
@@ -92,7 +101,7 @@ class BoundedServer:
             sweeping.cancel()
 
     async def _all_answered(self) -> None:
-        """Wait for what is being answered, but not for ever."""
+        """Wait for current requests up to the grace time, then cancel them."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace_seconds):
                 while (self.open or self.answering) and not self._at_once:
@@ -100,62 +109,72 @@ class BoundedServer:
         for task in self.answering:
             task.cancel()
 
-    def _made(
+    def _make_connection(
         self, entry: OpenConnection, address: tuple[str, int], drop: Callable[[], object]
     ) -> HttpConnection:
+        """Protocol of a new connection."""
         return HttpConnection(self, entry, address=address, drop=drop)
 
     async def _keep_sweeping(self) -> None:
-        """Once a second: the date, and connections that are overdue.
+        """Once a second set the date, close overdue connections, and report.
 
-        Thousands that are overdue at once, as an attacker's are, go over most of a second: closed
-        in one go, they come back in one go.
+        Thousands of overdue connections are closed over most of a second: an attacker whose
+        connections are closed at once opens all of them again at once.
         """
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self.date = formatdate(usegmt=True).encode()
             for _ in self.table.sweep():
                 await asyncio.sleep(_BREATH_SECONDS)
-            self.tell()
+            self.report()
 
-    # -- what connections say: see `http_connection.Front` ------------------------------------
+    # -- calls of connections ----------------------------------------------------------------
 
     def answer(self, answering: Callable[[Application], Coroutine[Any, Any, None]]) -> None:
-        """Have the application answer, in a task of its own."""
+        """Let the application answer a request, in a separate task."""
         task = asyncio.get_running_loop().create_task(answering(self._app))
         self.answering.add(task)
         task.add_done_callback(self.answering.discard)
 
     def ended(self, why: str) -> None:
-        """A request ended without the application's answer."""
-        self._early[why] += 1
+        """Count a request that ended without the application's answer, by reason."""
+        self._ended_early[why] += 1
 
     def failed(self, error: Exception) -> None:
-        """The application raised: a traceback, unless there was one lately."""
+        """Count a failure of the application, and log its traceback at most once a minute."""
         now = self.table.now()
-        self._early["failed"] += 1
-        if now - self._failed_at >= _TOLD_SECONDS:
+        self._ended_early["failed"] += 1
+        if now - self._failed_at >= _REPORT_SECONDS:
             self._failed_at = now
             _LOGGER.error("a request failed", exc_info=error)
 
-    def tell(self) -> None:
-        """Log how many requests ended early since the last such line, if that is some time ago."""
+    def report(self) -> None:
+        """Log the numbers of requests that ended early, at most once a minute."""
         now = self.table.now()
-        if self._early and now - self._told_at >= _TOLD_SECONDS:
-            counts = ", ".join(f"{count} {why}" for why, count in sorted(self._early.items()))
-            self._told_at = now
-            self._early.clear()
+        if self._ended_early and now - self._reported_at >= _REPORT_SECONDS:
+            counts = ", ".join(f"{count} {why}" for why, count in sorted(self._ended_early.items()))
+            self._reported_at = now
+            self._ended_early.clear()
             _LOGGER.info("requests that ended early: %s", counts)
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Settings of TLS with a certificate and its key."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     return context
 
 
 def listening_at(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address."""
+    """Socket that is bound to an address.
+
+    Args:
+        host: name or address of this machine.
+        port: the port; 0 for any free one.
+
+    Raises:
+        ParameterError: the address is unknown, in use, or not this machine's.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
@@ -173,7 +192,7 @@ def listening_at(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, secure: bool) -> str:
-    """The address under which a bound socket is reached from this machine."""
+    """URL of a bound socket, for clients on this machine."""
     host, port = listening.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     return f"http{'s' if secure else ''}://{name}:{port}"

@@ -1,14 +1,14 @@
-"""All open connections in one table: which one waits for what, until when, and which one gives way.
+"""All open connections in one table: awaited event, deadline, and order in which they are closed.
 
-`Connections` is the table, `Listener` accepts. A silent connection costs a descriptor and some
-memory, so there is a limit, for all together and for one address. At the limit no new connection is
-turned away: the one that has been waited for longest gives way, and first of all one that never
-sent a signed request. A connection that is being answered never gives way. One task looks at
-deadlines once a second, rather than a timer for each connection.
+`Connections` is the table, `Listener` accepts connections. A silent connection occupies a
+descriptor and some memory, so their number is limited, in all and for one address. At the limit a
+new connection is accepted and an old one is closed: the one that has waited longest, and first of
+all one that never sent a signed request. A connection whose request is being answered is never
+closed for that. One task checks all deadlines once a second, without a timer for each connection.
 
-uvloop's own server accepts one connection in a turn of its loop; a turn with hundreds of requests
-in it takes long, so a device that connects last would wait for thousands of them. `Listener`
-accepts many in a turn, and a connection gets its transport and its parser with its first byte.
+uvloop's server accepts one connection in a turn of its loop; a turn with hundreds of requests takes
+long, so the last device to connect would wait for thousands of them. `Listener` accepts many
+connections in a turn, and a connection gets its transport and its parser with its first byte.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-_GIVEN_UP_AT_ONCE = 32
+_CLOSED_AT_ONCE = 32
+"""Number of overdue connections that are closed before other work continues."""
 
 SLOWEST_BYTES_A_SECOND = 1000.0
-"""A body that comes more slowly, after its first seconds, is not waited for."""
+"""Least rate of a body after its first seconds; a slower one is given up."""
 
 
 class Awaits(Enum):
-    """The event that a connection waits for, with its seconds."""
+    """Event that the server awaits on a connection, and its longest wait in seconds."""
 
     FIRST = "first byte", 10.0
     HANDSHAKE = "handshake", 10.0
@@ -48,45 +49,49 @@ class Awaits(Enum):
         self.text, self.seconds = text, seconds
 
 
-# A member's name is looked up by a function, several times in a request.
+# Names for the members, since looking up a member of an Enum is slow and done for each request.
 FIRST, HANDSHAKE, HEAD, BODY = Awaits.FIRST, Awaits.HANDSHAKE, Awaits.HEAD, Awaits.BODY
 ANSWER, READER = Awaits.ANSWER, Awaits.READER
 NEXT, CLOSE = Awaits.NEXT, Awaits.CLOSE
 
 
-class Held:
-    """The table's question to a connection; here, to one that is closed."""
+class Closable:
+    """Operations of the table on a connection; this base class is a closed connection."""
 
     __slots__ = ()
 
     def give_up(self) -> None:
-        """Its deadline is over: end it, with an answer where one is due."""
+        """End an overdue connection, with an answer if a request waits for one."""
 
     def abort(self) -> None:
-        """Drop it at once."""
+        """Close the connection at once."""
 
     def unsent(self) -> int:
-        """Bytes of answers that it has not taken yet."""
+        """Number of bytes of answers that the network has not taken yet."""
         return 0
 
 
-_NOBODY = Held()
+_CLOSED = Closable()
 
 
 @dataclass(slots=True, eq=False)
 class OpenConnection:
-    """One open connection.
+    """Entry of the table: one open connection.
 
     Attributes:
-        since: when it began to wait for what it awaits.
-        bounded: whether its address has a bound of its own.
-        awaits: what it is waiting for, which may take so long as is ``allowed``.
-        known: it has brought a signed request.
-        received, unsent: bytes of a body since then; of answers, when that was looked at last.
+        peer: address of the client.
+        held: the connection.
+        since: time at which the wait began, in seconds of the table's clock.
+        bounded: whether the number of connections of this address is limited.
+        awaits: awaited event.
+        allowed: longest wait in seconds.
+        known: whether the connection has carried a signed request.
+        received: bytes of the body that arrived since ``since``.
+        unsent: bytes of answers that the network had not taken at the last check.
     """
 
     peer: str
-    held: Held
+    held: Closable
     since: float
     bounded: bool
     awaits: Awaits = FIRST
@@ -96,16 +101,16 @@ class OpenConnection:
     unsent: int = 0
 
     def overdue(self, now: float) -> bool:
-        """Whether it is waited for no longer."""
+        """Whether the wait is over; a body or an answer in progress extends it."""
         waited = now - self.since
         if waited <= self.allowed:
             return False
         if self.awaits is BODY:
             waited -= self.received / SLOWEST_BYTES_A_SECOND
-        return waited > self.allowed and not self._takes_its_answer(now)
+        return waited > self.allowed and not self._is_reading_its_answer(now)
 
-    def _takes_its_answer(self, now: float) -> bool:
-        """Whether an answer goes on being read, however slowly the network carries it."""
+    def _is_reading_its_answer(self, now: float) -> bool:
+        """Whether the client has read a part of its answer since the last check."""
         unsent = self.held.unsent()
         if not unsent or (self.unsent and unsent >= self.unsent):
             return False
@@ -114,16 +119,18 @@ class OpenConnection:
 
 
 class Connections:
-    """The table.
+    """Table of open connections.
 
     Guarantees:
-        There are never more than ``most`` entries, nor of one bounded address more than
-        ``most_of_peer``.
-        What makes room is the entry that was waited for longest; a stranger before one that is
-        known, and none that waits for an answer or whose signed body is on its way.
+        There are at most ``most`` entries, and at most ``most_of_peer`` of one bounded address.
+        At the limit the entry that has waited longest is closed; entries without a signed request
+        come first. Entries that wait for an answer, or whose signed body arrives, are never closed.
 
     Args:
-        exempt: whether an address has no bound of its own, as a proxy that many come through.
+        most: largest number of connections.
+        most_of_peer: largest number of connections of one address.
+        exempt: whether an address has no such limit, as a proxy of many clients.
+        clock: time in seconds.
     """
 
     def __init__(
@@ -137,10 +144,10 @@ class Connections:
         self._exempt, self.now = exempt, clock
         self._all: dict[OpenConnection, None] = {}
         self._counts: dict[str, int] = {}
-        # Those that may make room, the one that was waited for longest first.
-        self._strangers: OrderedDict[OpenConnection, None] = OrderedDict()
-        self._acquainted: OrderedDict[OpenConnection, None] = OrderedDict()
-        self._strangers_of: dict[str, OrderedDict[OpenConnection, None]] = {}
+        # Entries that may be closed, in the order of their waits, with and without signed requests.
+        self._unsigned: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._signed: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._unsigned_of: dict[str, OrderedDict[OpenConnection, None]] = {}
         self.made_room = self.given_up = 0
 
     def __len__(self) -> int:
@@ -148,102 +155,117 @@ class Connections:
 
     @property
     def full(self) -> bool:
-        """Whether there is neither room nor anybody who could make it."""
+        """Whether the table is at its limit and no entry may be closed."""
         full = len(self._all) >= self._most
-        return full and not self._strangers and not self._acquainted
+        return full and not self._unsigned and not self._signed
 
-    def admit(self, peer: str, held: Held) -> OpenConnection | None:
-        """An entry for a new connection, whose room another one made if need be; None without."""
+    def admit(self, peer: str, held: Closable) -> OpenConnection | None:
+        """Entry for a new connection; None if the table is full.
+
+        At a limit another connection is closed.
+
+        Args:
+            peer: address of the client.
+            held: the connection.
+        """
+        # The limit of the address: close one of its own connections.
         bounded = not self._exempt(peer)
         if bounded and self._counts.get(peer, 0) >= self._most_of_peer:
-            of_peer = self._strangers_of.get(peer)
-            victim = next(iter(of_peer), None) if of_peer else self._longest_known(peer)
+            of_address = self._unsigned_of.get(peer)
+            victim = next(iter(of_address), None) if of_address else self._oldest_signed(peer)
             if victim is None:
                 return None
             self._drop(victim)
+        # The limit of all connections.
         if len(self._all) >= self._most:
             if self.full:
                 return None
-            self._drop(next(iter(self._strangers or self._acquainted)))
+            self._drop(next(iter(self._unsigned or self._signed)))
+        # The new entry waits for its first byte.
         entry = OpenConnection(peer, held, self.now(), bounded)
         self._all[entry] = None
         self._counts[peer] = self._counts.get(peer, 0) + 1
-        self._into_line(entry)
+        self._add_to_queue(entry)
         return entry
 
     def waits(self, entry: OpenConnection, awaits: Awaits) -> None:
-        """It waits for something, from now on."""
+        """Let an entry await an event from now on."""
         if entry not in self._all:
             return
-        self._out_of_line(entry)
+        self._remove_from_queue(entry)
         entry.awaits, entry.since = awaits, self.now()
         entry.allowed, entry.received, entry.unsent = awaits.seconds, 0, 0
         if awaits is not ANSWER and not (awaits is BODY and entry.known):
-            self._into_line(entry)
+            self._add_to_queue(entry)
 
     def signed(self, entry: OpenConnection) -> None:
-        """It has brought a request with a client's signature; a body in progress is its own."""
+        """Note a signed request of an entry; a body in progress belongs to it."""
         if entry.known or entry not in self._all:
             return
-        self._out_of_line(entry)
+        self._remove_from_queue(entry)
         entry.known = True
         if entry.awaits not in (ANSWER, BODY):
-            self._into_line(entry)
+            self._add_to_queue(entry)
 
     def left(self, entry: OpenConnection) -> None:
-        """It is closed."""
+        """Remove the entry of a closed connection."""
         if entry not in self._all:
             return
-        self._out_of_line(entry)
+        self._remove_from_queue(entry)
         del self._all[entry]
-        entry.held = _NOBODY  # nothing is left that only the garbage collector would find
+        entry.held = (
+            _CLOSED  # breaks a reference cycle, which only the garbage collector would free
+        )
         self._counts[entry.peer] -= 1
         if not self._counts[entry.peer]:
             del self._counts[entry.peer]
 
     def sweep(self) -> Iterator[None]:
-        """Give up all that are overdue; those who are here get their turn in between."""
+        """Close all overdue connections, and yield after some so that other work continues."""
         now = self.now()
         overdue = [entry for entry in self._all if entry.overdue(now)]
         for number, entry in enumerate(overdue, start=1):
             if entry in self._all and entry.overdue(now):
                 self.given_up += 1
                 entry.held.give_up()
-            if not number % _GIVEN_UP_AT_ONCE:
+            if not number % _CLOSED_AT_ONCE:
                 yield
 
-    def _longest_known(self, peer: str) -> OpenConnection | None:
-        """The known entry of an address that was waited for longest."""
-        return next((entry for entry in self._acquainted if entry.peer == peer), None)
+    def _oldest_signed(self, peer: str) -> OpenConnection | None:
+        """Entry of an address with a signed request that has waited longest."""
+        return next((entry for entry in self._signed if entry.peer == peer), None)
 
     def _drop(self, entry: OpenConnection) -> None:
+        """Close an entry at a limit."""
         held = entry.held
         self.made_room += 1
         self.left(entry)
         held.abort()
 
-    def _into_line(self, entry: OpenConnection) -> None:
+    def _add_to_queue(self, entry: OpenConnection) -> None:
+        """Append an entry to its queue of entries that may be closed."""
         if entry.known:
-            self._acquainted[entry] = None
+            self._signed[entry] = None
             return
-        self._strangers[entry] = None
+        self._unsigned[entry] = None
         if entry.bounded:
-            self._strangers_of.setdefault(entry.peer, OrderedDict())[entry] = None
+            self._unsigned_of.setdefault(entry.peer, OrderedDict())[entry] = None
 
-    def _out_of_line(self, entry: OpenConnection) -> None:
+    def _remove_from_queue(self, entry: OpenConnection) -> None:
+        """Remove an entry from its queue."""
         if entry.known:
-            self._acquainted.pop(entry, None)
+            self._signed.pop(entry, None)
             return
-        self._strangers.pop(entry, None)
-        of_peer = self._strangers_of.get(entry.peer)
-        if of_peer is not None:
-            of_peer.pop(entry, None)
-            if not of_peer:
-                del self._strangers_of[entry.peer]
+        self._unsigned.pop(entry, None)
+        of_address = self._unsigned_of.get(entry.peer)
+        if of_address is not None:
+            of_address.pop(entry, None)
+            if not of_address:
+                del self._unsigned_of[entry.peer]
 
 
 def proxies(named: str | None) -> Callable[[str], bool]:
-    """Whether an address is one of those, or lies in one of those networks; ``*`` is all.
+    """Function that says whether an address is in ``named``: addresses, networks, or ``*``.
 
     >>> proxies("10.0.0.0/8, ::1")("10.1.2.3"), proxies(None)("10.1.2.3")
     (True, False)
@@ -266,6 +288,7 @@ def proxies(named: str | None) -> Callable[[str], bool]:
 
 
 def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Network, or address as a network; None for another text."""
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
@@ -273,24 +296,33 @@ def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 ACCEPTED_AT_ONCE = 256
-BEGUN_AT_ONCE = 256
+OPENED_AT_ONCE = 256
 BACKLOG = 4096
 
 _PAUSE_SECONDS = 0.05
 _HANDSHAKE_SECONDS = 10.0
 
 
-class Begun(asyncio.BaseProtocol, Held):
-    """A connection that said something."""
+class ActiveConnection(asyncio.BaseProtocol, Closable):
+    """Protocol of a connection that has sent its first byte."""
 
 
-Make = Callable[[OpenConnection, tuple[str, int], Callable[[], object]], Begun]
-"""Makes the protocol of an entry of the table with its address; the last argument ends it as long
-as it has no transport."""
+Make = Callable[[OpenConnection, tuple[str, int], Callable[[], object]], ActiveConnection]
+"""Makes the protocol of an entry with its address.
+
+The last argument ends the connection while it has no transport.
+"""
 
 
 class Listener:
-    """Takes connections of one listening socket."""
+    """Acceptor of the connections of one listening socket.
+
+    Args:
+        listening: bound socket.
+        connections: table of connections.
+        make: makes the protocol of a connection.
+        tls: settings of TLS; None for HTTP.
+    """
 
     def __init__(
         self,
@@ -303,65 +335,69 @@ class Listener:
         self._make, self._tls = make, tls
         self._loop = asyncio.get_running_loop()
         self._silent = selectors.DefaultSelector()
-        self._spoke: deque[_Silent] = deque()
+        self._ready: deque[_SilentConnection] = deque()
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
         listening.setblocking(False)
         listening.listen(BACKLOG)
-        self._loop.add_reader(self._silent.fileno(), self._hear)  # pyright: ignore[reportAttributeAccessIssue]
+        self._loop.add_reader(self._silent.fileno(), self._on_first_bytes)  # pyright: ignore[reportAttributeAccessIssue]
         self._listen()
 
     def close(self) -> None:
-        """Take no more, and drop those that said nothing."""
+        """Accept no more connections, and close the silent ones."""
         self._closed = True
         self._loop.remove_reader(self._listening.fileno())
         self._loop.remove_reader(self._silent.fileno())  # pyright: ignore[reportAttributeAccessIssue]
         for key in list(self._silent.get_map().values()):
             self.drop(key.data)
-        while self._spoke:
-            self.drop(self._spoke.popleft())
+        while self._ready:
+            self.drop(self._ready.popleft())
         self._silent.close()
 
-    def drop(self, silent: _Silent) -> None:
-        """It is not waited for any longer."""
+    def drop(self, silent: _SilentConnection) -> None:
+        """Close a silent connection and remove its entry."""
         self._connections.left(silent.entry)
         self.close_silent(silent)
 
-    def close_silent(self, silent: _Silent) -> None:
-        """Close one that has no transport, once."""
+    def close_silent(self, silent: _SilentConnection) -> None:
+        """Close the socket of a silent connection, once."""
         if silent.socket.fileno() >= 0:
-            with suppress(KeyError):  # it spoke a moment ago
+            with suppress(KeyError):  # its first byte arrived a moment ago
                 self._silent.unregister(silent.socket)
             silent.socket.close()
 
     def _listen(self) -> None:
+        """Accept connections from now on."""
         if not self._closed:
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
-        """All that wait, up to some, so that those who are here already get their turn."""
+        """Accept waiting connections, up to a number, so that other work continues."""
         for _ in range(ACCEPTED_AT_ONCE):
-            if self._connections.full:  # the others wait in the system's queue
+            if self._connections.full:  # further connections wait in the system's queue
                 self._pause()
                 return
             try:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionError:  # it has left again
+            except ConnectionError:  # the client has closed it again
                 continue
-            except OSError:  # the system has no descriptor or no memory left
+            except OSError:  # the system lacks descriptors or memory
                 self._pause()
                 return
             accepted.setblocking(False)
-            self._hold(_Silent(self, accepted, (str(address[0]), int(address[1]))))
+            self._await_first_byte(
+                _SilentConnection(self, accepted, (str(address[0]), int(address[1])))
+            )
 
     def _pause(self) -> None:
+        """Accept no connection for a short time."""
         self._loop.remove_reader(self._listening.fileno())
         self._loop.call_later(_PAUSE_SECONDS, self._listen)
 
-    def _hold(self, silent: _Silent) -> None:
-        """Keep it until it says something."""
+    def _await_first_byte(self, silent: _SilentConnection) -> None:
+        """Add a new connection to the table and wait for its first byte."""
         entry = self._connections.admit(silent.address[0], silent)
         if entry is None:
             silent.socket.close()
@@ -369,26 +405,27 @@ class Listener:
         silent.entry = entry
         self._silent.register(silent.socket, selectors.EVENT_READ, silent)
 
-    def _hear(self) -> None:
-        """Those that said something are begun in the order in which they did."""
+    def _on_first_bytes(self) -> None:
+        """Queue connections whose first byte arrived, in that order."""
         for key, _ in self._silent.select(0):
             self._silent.unregister(key.fileobj)
-            if not self._spoke:
-                self._loop.call_soon(self._begin_some)
-            self._spoke.append(key.data)
+            if not self._ready:
+                self._loop.call_soon(self._open_some)
+            self._ready.append(key.data)
 
-    def _begin_some(self) -> None:
-        """Some; the rest in the loop's next turn, so that those who are here get theirs."""
-        for _ in range(min(BEGUN_AT_ONCE, len(self._spoke))):
-            silent = self._spoke.popleft()
+    def _open_some(self) -> None:
+        """Open some queued connections; the loop's next turn opens the rest."""
+        for _ in range(min(OPENED_AT_ONCE, len(self._ready))):
+            silent = self._ready.popleft()
             if silent.has_left:
                 self.drop(silent)
             else:
-                self._begin(silent)
-        if self._spoke:
-            self._loop.call_soon(self._begin_some)
+                self._start(silent)
+        if self._ready:
+            self._loop.call_soon(self._open_some)
 
-    def _begin(self, silent: _Silent) -> None:
+    def _start(self, silent: _SilentConnection) -> None:
+        """Give a connection its protocol, and open its transport in a task."""
         entry, accepted = silent.entry, silent.socket
         protocol = self._make(entry, silent.address, partial(_shut, accepted))
         entry.held = protocol
@@ -397,20 +434,22 @@ class Listener:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(self, accepted: socket.socket, entry: OpenConnection, protocol: Begun) -> None:
-        """Hand it to the loop, after its handshake where there is one."""
+    async def _open(
+        self, accepted: socket.socket, entry: OpenConnection, protocol: ActiveConnection
+    ) -> None:
+        """Open the transport of a connection, with a handshake under TLS."""
         seconds = None if self._tls is None else _HANDSHAKE_SECONDS
         try:
             await self._loop.connect_accepted_socket(
                 lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=seconds
             )
-        except (OSError, asyncio.CancelledError):  # it left, or its handshake was none
+        except (OSError, asyncio.CancelledError):  # the client closed it, or the handshake failed
             self._connections.left(entry)
             accepted.close()
 
 
-class _Silent(Held):
-    """A connection that said nothing yet."""
+class _SilentConnection(Closable):
+    """Connection whose first byte has not arrived."""
 
     __slots__ = ("_listener", "address", "entry", "socket")
 
@@ -421,7 +460,7 @@ class _Silent(Held):
 
     @property
     def has_left(self) -> bool:
-        """Whether it closed without a word."""
+        """Whether the client closed the connection without sending anything."""
         try:
             return not self.socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -430,15 +469,15 @@ class _Silent(Held):
             return True
 
     def give_up(self) -> None:
-        """See `connections.Held`."""
+        """As `Closable`."""
         self._listener.drop(self)
 
     def abort(self) -> None:
-        """See `connections.Held`."""
+        """As `Closable`."""
         self._listener.close_silent(self)
 
 
 def _shut(accepted: socket.socket) -> None:
-    """End a connection whose transport does not exist yet: the handshake fails."""
+    """End a connection without a transport; a handshake in progress fails."""
     with suppress(OSError):
         accepted.shutdown(socket.SHUT_RDWR)

@@ -1,9 +1,9 @@
 """HTTP/1.1 over one connection: one request at a time, in bounded memory, without timers.
 
-Bytes of a head are collected until its end is there, and read by httptools; those of a body go to
-the application as it asks for them. While a request is being answered, hardly anything behind it
-is read, and nothing of it is begun.
-What a connection is waited for, and until when, is in the table of connections.
+`HttpConnection` collects the bytes of a head until it is complete, and `http_request` parses it;
+bytes of a body go to the application when it reads them. While a request is being answered, few
+bytes after it are read, and the next request does not begin. The table in `connections` has the
+awaited event and the deadline of each connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turnout.service.web.connections import (
     HEAD,
     NEXT,
     READER,
-    Begun,
+    ActiveConnection,
     OpenConnection,
 )
 from turnout.service.web.http_request import MalformedError, Request, begins, request_of
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
     from turnout.service.web.bounded_server import BoundedServer
 
 HEAD_BYTES = 16 << 10
-"""Most bytes of a head, and of what is read behind a request that is being answered."""
+"""Largest head, and most bytes that are read after a request that is being answered."""
 UNREAD_BYTES = 64 << 10
-"""Most bytes of a body that are kept before the application asks for them."""
+"""Most bytes of a body that wait for the application."""
 
 _END_OF_HEAD = b"\r\n\r\n"
 _STATUS = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 _BODILESS = (204, 304)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_REFUSALS = {400: "malformed", 408: "too slow", 411: "without a length", 431: "too long"}
+_ENDED_EARLY = {400: "malformed", 408: "too slow", 411: "without a length", 431: "too long"}
 
 
 class _Exchange:
-    """One request and its answer, as ASGI has them.
+    """One request and its answer, in ASGI's form.
 
     Attributes:
-        missing: bytes of the body that did not arrive yet.
-        unread: those that arrived, and that the application did not ask for yet.
-        begun: the answer has begun, so that no other one is possible.
-        last: no other request is answered after this one.
-        over: it is answered, or nobody waits for the answer.
+        missing: number of bytes of the body that have not arrived.
+        unread: bytes that have arrived and that the application has not read.
+        begun: whether the answer has begun, so that no other answer is possible.
+        last: whether the connection ends after this answer.
+        over: whether the request is answered, or the client has closed the connection.
     """
 
     __slots__ = (
+        "_body_read",
         "_connection",
         "_continues",
         "_request",
         "_started",
-        "_told",
         "_waiting",
         "begun",
         "last",
@@ -74,45 +74,46 @@ class _Exchange:
         self._continues = request.continues
         self._started: Message = {}
         self._waiting: asyncio.Future[None] | None = None
-        self._told = self.begun = self.over = False
+        self._body_read = self.begun = self.over = False
         self.last = not request.keep_alive
 
     async def run(self, application: Application) -> None:
-        """Have it answered."""
+        """Let the application answer the request."""
         try:
             await application(self._request.scope, self.receive, self.send)
-        except ClientDisconnect:  # the table counts who left
+        except ClientDisconnect:  # the server counts it
             pass
         except Exception as error:
-            self._connection.front.failed(error)
-        if not self.over:  # without an answer, or without all of it
+            self._connection.server.failed(error)
+        if not self.over:  # the answer is missing or incomplete
             self._connection.refuse(500)
 
     async def receive(self) -> Message:
-        """The next part of the body, or that all is over."""
+        """Next part of the body, or the end of the connection, as ASGI's message."""
         if self._continues and self.missing and not self.over:
             self._connection.write([_CONTINUE])
         self._continues = False
-        while not self.over and (self._told or (self.missing and not self.unread)):
+        while not self.over and (self._body_read or (self.missing and not self.unread)):
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         if self.over:
             return {"type": "http.disconnect"}
         body, self.unread = bytes(self.unread), bytearray()
-        self._told = not self.missing
-        if not self._told:
+        self._body_read = not self.missing
+        if not self._body_read:
             self._connection.read_on()
-        return {"type": "http.request", "body": body, "more_body": not self._told}
+        return {"type": "http.request", "body": body, "more_body": not self._body_read}
 
     def wake(self) -> None:
-        """Tell the application that something arrived, or that all is over."""
+        """Wake the application: bytes have arrived, or the request is over."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def send(self, message: Message) -> None:
-        """Write a part of the answer; nothing where nobody waits for it."""
+        """Write a part of the answer, unless the client has closed the connection."""
         if self.over:
             return
+        # The head is written with the first part of the body, whose length it may need.
         if message["type"] == "http.response.start":
             self._started = message
             return
@@ -122,6 +123,7 @@ class _Exchange:
             parts.append(body)
         self.begun = True
         self._connection.write(parts)
+        # Wait for a slow reader, or end the request.
         if more:
             await self._connection.drained()
             return
@@ -130,7 +132,7 @@ class _Exchange:
         self._connection.answered()
 
     def _head(self, length: int | None) -> bytes:
-        """The head of the answer; without a known length, its end is the connection's."""
+        """Head of the answer; a body of unknown length ends with the connection."""
         status, headers = self._started["status"], self._started.get("headers", ())
         lines = [_STATUS[status]]
         lines += [b"%b: %b\r\n" % (name, value) for name, value in headers]
@@ -141,127 +143,135 @@ class _Exchange:
                 self.last = True
             else:
                 lines.append(b"content-length: %d\r\n" % length)
-        self.last = self.last or self.missing > 0 or self._connection.front.ending
-        lines.append(b"date: %b\r\n" % self._connection.front.date)
+        self.last = self.last or self.missing > 0 or self._connection.server.ending
+        lines.append(b"date: %b\r\n" % self._connection.server.date)
         lines.append(b"connection: close\r\n\r\n" if self.last else b"\r\n")
         return b"".join(lines)
 
 
-class HttpConnection(asyncio.BufferedProtocol, Begun):
-    """One connection.
+class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
+    """Protocol of one connection.
 
     Guarantees:
-        One request is answered at a time. Behind it at most `HEAD_BYTES` are read, and of its body
-        at most `UNREAD_BYTES` that the application did not ask for.
-        An answer that is given before its request's body arrived says that it is the last one;
-        what is still sent is thrown away, so that the answer arrives.
-        The next request begins once the answer before it was taken by the network.
+        One request is answered at a time. At most `HEAD_BYTES` after it are read, and at most
+        `UNREAD_BYTES` of its body wait for the application.
+        An answer before the end of the request's body announces the end of the connection; later
+        bytes of the body are discarded, so that the answer arrives.
+        The next request begins once the network has taken the answer before it.
+
+    Args:
+        server: the server.
+        entry: entry of the connection in the table.
+        address: address of the client.
+        drop: ends the connection while it has no transport.
     """
 
     def __init__(
         self,
-        front: BoundedServer,
+        server: BoundedServer,
         entry: OpenConnection,
         *,
         address: tuple[str, int],
         drop: Callable[[], object],
     ) -> None:
-        self.front, self._table = front, front.table
+        self.server, self._table = server, server.table
         self.entry, self._address, self._drop = entry, address, drop
         self._transport: Any = None
         self._exchange: _Exchange | None = None
-        self._behind = bytearray()
+        self._pipelined = bytearray()
         self._reads = True
         self._leaving = False
         self._full: asyncio.Future[None] | None = None
 
-    # -- what the loop says ------------------------------------------------------------------
+    # -- callbacks of the loop ---------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
-        """See `asyncio.BaseProtocol`."""
+        """As `asyncio.BaseProtocol`."""
         self._transport = transport
-        self.front.open.add(self)
+        self.server.open.add(self)
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         if self.entry.awaits is not HEAD:  # a handshake came first
             self._table.waits(self.entry, HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
+        """As `asyncio.BaseProtocol`."""
         if not self._leaving and self.entry.awaits in (HEAD, BODY):
-            self.front.ended("broken off")
-        self.front.open.discard(self)
+            self.server.ended("broken off")
+        self.server.open.discard(self)
         self._table.left(self.entry)
         self._leaving = True
         self._give_up_exchange()
         self.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop reads into: of a body never more than is missing."""
+        """Buffer for the next bytes; of a body at most the missing ones."""
         exchange = self._exchange
         if exchange is not None and exchange.missing:
             most = min(exchange.missing, UNREAD_BYTES - len(exchange.unread))
         else:
-            most = HEAD_BYTES - len(self._behind)
-        return self.front.buffer[: max(1, most)]
+            most = HEAD_BYTES - len(self._pipelined)
+        return self.server.buffer[: max(1, most)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes arrived; those behind the request that is being answered wait."""
+        """Take ``nbytes`` bytes; those after the request that is being answered wait."""
         if self._leaving:
             return
-        data, exchange = self.front.buffer[:nbytes], self._exchange
+        data, exchange = self.server.buffer[:nbytes], self._exchange
         if exchange is not None and exchange.missing:
             self._take(exchange, data)
             return
-        self._behind += data
+        self._pipelined += data
         if exchange is None:
-            self._next()
+            self._begin_next()
         else:
             self._pause()
 
     def eof_received(self) -> None:
-        """See `asyncio.BufferedProtocol`: the transport closes."""
+        """Let the transport close."""
 
     def pause_writing(self) -> None:
-        """The answer is not taken: what is waited for is its reader."""
+        """Await the client, which does not read its answer."""
         self._full = asyncio.get_running_loop().create_future()
         if not self._leaving:
             self._table.waits(self.entry, READER)
 
     def resume_writing(self) -> None:
-        """It is taken again."""
+        """Continue after the client has read its answer."""
         full, self._full = self._full, None
         if full is not None and not full.done():
             full.set_result(None)
         if full is None or self._leaving:
             return
         if self._exchange is None:
-            self._next()
+            self._begin_next()
         else:
             self._table.waits(self.entry, BODY if self._exchange.missing else ANSWER)
 
     # -- requests ----------------------------------------------------------------------------
 
-    def _next(self) -> None:
-        """Begin the next request, if all of its head is here."""
-        behind = self._behind
-        if behind[:1] in (b"\r", b"\n"):  # an empty line before a request is none
-            self._behind = behind = behind.lstrip(b"\r\n")
-        end = behind.find(_END_OF_HEAD)
+    def _begin_next(self) -> None:
+        """Begin the next request, if its head is complete."""
+        received = self._pipelined
+        if received[:1] in (b"\r", b"\n"):  # empty lines before a request are ignored
+            self._pipelined = received = received.lstrip(b"\r\n")
+        end = received.find(_END_OF_HEAD)
         if end >= 0:
-            head = bytes(behind[: end + len(_END_OF_HEAD)])
-            del behind[: len(head)]
+            head = bytes(received[: end + len(_END_OF_HEAD)])
+            del received[: len(head)]
             self._begin(head)
-        elif len(behind) >= HEAD_BYTES:
+        elif len(received) >= HEAD_BYTES:
             self.refuse(431)
-        elif behind and not begins(behind):
+        elif received and not begins(received):
             self.refuse(400)
         else:
-            awaits = HEAD if behind else NEXT
+            awaits = HEAD if received else NEXT
             if self.entry.awaits is not awaits:
                 self._table.waits(self.entry, awaits)
             self.read_on()
 
     def _begin(self, head: bytes) -> None:
+        """Begin the request of a head."""
+        # Parse the head, and add the entries of the connection to ASGI's scope.
         try:
             request = request_of(head)
         except MalformedError as error:
@@ -271,30 +281,32 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             {
                 "scheme": self._scheme,
                 "client": self._address,
-                "server": self.front.address,
+                "server": self.server.address,
                 CONNECTION: self,
             }
         )
+        # The application answers in a task; without a body it need not wait for anything.
         exchange = self._exchange = _Exchange(self, request)
-        self.front.answer(exchange.run)
+        self.server.answer(exchange.run)
         if not exchange.missing:
             self._table.waits(self.entry, ANSWER)
-            if self._behind:
+            if self._pipelined:
                 self._pause()
             return
+        # Bytes after the head are the first ones of the body.
         self._table.waits(self.entry, BODY)
-        begun = self._behind[: exchange.missing]
-        del self._behind[: exchange.missing]
+        begun = self._pipelined[: exchange.missing]
+        del self._pipelined[: exchange.missing]
         self._take(exchange, begun)
 
     def _take(self, exchange: _Exchange, data: bytes | bytearray | memoryview) -> None:
-        """A part of the body."""
+        """Take a part of the body, and pause reading if much of it waits."""
         exchange.unread += data
         exchange.missing -= len(data)
         self.entry.received += len(data)
-        if not exchange.missing and self._full is None:  # else its reader is waited for
+        if not exchange.missing and self._full is None:  # otherwise the client must read first
             self._table.waits(self.entry, ANSWER)
-        if len(exchange.unread) >= UNREAD_BYTES or (self._behind and not exchange.missing):
+        if len(exchange.unread) >= UNREAD_BYTES or (self._pipelined and not exchange.missing):
             self._pause()
         elif exchange.missing:
             self.read_on()
@@ -302,45 +314,46 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             exchange.wake()
 
     def answered(self) -> None:
-        """The answer is written: go on with what arrived behind its request, or end."""
+        """Begin the next request after an answer, or end the connection."""
         exchange, self._exchange = self._exchange, None
         assert exchange is not None
         if exchange.last:
             self._leave(unread=exchange.missing > 0)
         elif self._full is None:
-            self._next()
+            self._begin_next()
 
     # -- reading and writing -----------------------------------------------------------------
 
     def _pause(self) -> None:
+        """Pause reading."""
         if self._reads:
             self._reads = False
             self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """Read, if reading was paused."""
+        """Resume reading."""
         if not self._reads and not self._transport.is_closing():
             self._reads = True
             self._transport.resume_reading()
 
     def write(self, parts: list[bytes]) -> None:
-        """Write at once what belongs together."""
+        """Write parts that belong together at once."""
         if parts and not self._transport.is_closing():
             self._transport.writelines(parts)
 
     async def drained(self) -> None:
-        """Wait until an answer is taken, where it is not."""
+        """Wait until the network has taken the answer."""
         if self._full is not None:
             await self._full
 
-    # -- its end -----------------------------------------------------------------------------
+    # -- end of the connection ---------------------------------------------------------------
 
     def signed(self) -> None:
-        """A client's signature was seen over it."""
+        """Note that the connection has carried a signed request."""
         self._table.signed(self.entry)
 
     def give_up(self) -> None:
-        """See `connections.Held`."""
+        """As `connections.Closable`."""
         exchange = self._exchange
         if self._transport is None or self._leaving:
             self.abort()
@@ -350,7 +363,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             self._leave(unread=False)
 
     def abort(self) -> None:
-        """See `connections.Held`."""
+        """As `connections.Closable`."""
         if self._transport is None:
             self._drop()
         else:
@@ -358,37 +371,42 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             self._transport.abort()
 
     def unsent(self) -> int:
-        """See `connections.Held`."""
+        """As `connections.Closable`."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def shutdown(self) -> None:
-        """The server ends: what is being answered still is."""
+        """End the connection, after the request that is being answered."""
         if self._exchange is None:
             self._leave(unread=False)
 
     def refuse(self, status: int) -> None:
-        """Give a last answer without the application, which is told that nobody waits for its."""
+        """Answer without the application and end the connection; the application is notified."""
         begun = self._exchange is not None and self._exchange.begun
         self._give_up_exchange()
         if self._leaving:
             return
-        if status in _REFUSALS:  # the server counts what failed
-            self.front.ended(_REFUSALS[status])
+        if status in _ENDED_EARLY:  # the server counts failures of the application itself
+            self.server.ended(_ENDED_EARLY[status])
         if not begun:
             self.write([_STATUS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"])
         self._leave(unread=True)
 
     def _give_up_exchange(self) -> None:
+        """End the current request without an answer."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.over = True
             exchange.wake()
 
     def _leave(self, *, unread: bool) -> None:
-        """Close once what is written was taken, and what is still sent arrived or takes long."""
-        unread = unread or bool(self._behind) or not self._reads
+        """Close after the answer is sent.
+
+        Args:
+            unread: whether bytes of the client are unread; then reading goes on for a while.
+        """
+        unread = unread or bool(self._pipelined) or not self._reads
         self._leaving = True
-        self._behind.clear()
+        self._pipelined.clear()
         self._give_up_exchange()
         if self._transport.is_closing():
             return
@@ -396,7 +414,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
         if not unread:
             self._transport.close()
             return
-        # Closed with unread bytes, the system would take the answer back from its reader.
+        # If unread bytes were left, the system would discard the answer before the client reads it.
         self.read_on()
         if self._transport.can_write_eof():
             self._transport.write_eof()
