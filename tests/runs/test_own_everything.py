@@ -83,8 +83,8 @@ def test_another_module_is_not_loaded(run, data):
     ("model", "module", "said"),
     [
         ({"name": "logistic"}, Net, "model.name = 'logistic': expected none where a module"),
-        ({}, None, "model.name = (missing): expected the name of a model"),
-        ({"name": "logistic", "module": "a:b"}, None, "and not both"),
+        ({}, None, "model.name = (missing): expected either the name of a model"),
+        ({"name": "logistic", "module": "a:b"}, None, "or your own module"),
         (
             {},
             nn.Linear(4, 2),
