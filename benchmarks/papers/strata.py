@@ -118,7 +118,7 @@ class TiltedStratum:
 class JumpStratum:
     """At least one score above the edge, for the remove direction: E_P[(1 − K/S)₊; a jump].
 
-    Under P the first score has mean μ. The first score that jumps is drawn by its exact law, those
+    Under P the first score has mean μ. The first score that jumps has its exact distribution, those
     before it below the edge, those after it freely.
 
     Attributes:

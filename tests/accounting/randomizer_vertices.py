@@ -1,4 +1,4 @@
-"""Small ε₀-randomizers and the exact laws of their shuffles, for tests of bounds for all of them.
+"""Small ε₀-randomizers and the exact distributions of their shuffles, for tests of bounds.
 
 A randomizer is an array of chances, shape (records, outputs).
 """

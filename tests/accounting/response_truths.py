@@ -67,7 +67,7 @@ def bit_laws(local_epsilon: float, coordinates: int) -> list[Law]:
 
 
 def shuffled(laws: Sequence[Law]) -> Shuffle:
-    """The exact law of the histogram of messages, one of each law."""
+    """The exact distribution of the histogram of messages, one of each law."""
     total: Shuffle = {(0,) * len(laws[0]): 1.0}
     for law in laws:
         grown: Counter[tuple[int, ...]] = Counter()

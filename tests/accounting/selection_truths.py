@@ -1,4 +1,4 @@
-"""The exact law of the best of K runs on a small set of outputs, by its definition."""
+"""The exact distribution of the best of K runs on a small set of outputs, by its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower bounds on ε by counts and by guesses: against other software, exact laws, and coverage."""
+"""Lower bounds on ε by counts and guesses against other software and exact distributions."""
 
 import itertools
 import math

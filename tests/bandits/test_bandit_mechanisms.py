@@ -35,7 +35,7 @@ def at_once(mechanism, runs, source, mean=MEAN):
 
 
 def law(mechanism):
-    """The exact law of a sum from −80 to 80, by convolution."""
+    """The exact distribution of a sum from −80 to 80, by convolution."""
     kappa = float(mechanism.channels(np.array([PULLS])).attenuation[0])
     bit = np.zeros(3)
     bit[[0, 2]] = 0.5 - 0.5 * kappa * MEAN, 0.5 + 0.5 * kappa * MEAN

@@ -1,4 +1,4 @@
-"""Rényi divergences of shuffled messages: never below exact laws, and close to them."""
+"""Rényi divergences of shuffled messages: never below exact distributions, and close to them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_point_in_many_digits() -> None:
 
 
 def messages(laws: list[dict[int, float]]) -> dict[tuple[int, ...], float]:
-    """The exact law of the multiset of messages, one of each law."""
+    """The exact distribution of the multiset of messages, one of each law."""
     total: Counter[tuple[int, ...]] = Counter({(): 1.0})
     for law in laws:
         grown: Counter[tuple[int, ...]] = Counter()

@@ -243,7 +243,7 @@ def test_a_population_that_does_not_fit_is_refused(law, population, message):
     ],
 )
 def test_a_block_of_another_participation_is_refused(block):
-    with pytest.raises(ParameterError, match="one of the 2 blocks of the law"):
+    with pytest.raises(ParameterError, match="one of its 2 blocks"):
         draw(CheckIn(4, 2), 3, block, OSRandomness())
 
 

@@ -1,4 +1,4 @@
-"""Rounded Gaussian noise has its exact law, decided by exact numbers at every boundary."""
+"""Rounded Gaussian noise has its exact distribution, decided by exact numbers at every boundary."""
 
 import random
 import subprocess

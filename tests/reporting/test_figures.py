@@ -80,7 +80,7 @@ def others():
         [scaling.Refined(cell, (1.0, 1.0), bins, low, high) for cell in scaling.GRIDS]
     )
     steps = [1.0 + step for step in convex.STEPS]
-    yield convex.picture([convex.Measured(name, steps, 1.0) for name in convex.LAWS])
+    yield convex.picture([convex.Measured(name, steps, 1.0) for name in convex.DISTRIBUTIONS])
 
 
 def test_every_figure_follows_the_rules_and_matches_the_committed_one(figures, capsys):

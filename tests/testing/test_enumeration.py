@@ -1,4 +1,4 @@
-"""The enumerator returns exact laws and refuses what it cannot enumerate."""
+"""The enumerator returns exact distributions and refuses what it cannot enumerate."""
 
 from fractions import Fraction
 

@@ -261,13 +261,13 @@ MUTANTS = {
     "no delta": (lambda: edited(term("delta", (0.0).hex())), r"delta = 0\.0"),
     "an unknown term": (lambda: edited(term("more", 1)), r"not of the format"),
     "another format": (lambda: edited(term("format", "turnout-charter-3")), r"not of the format"),
-    "a scheme of nothing": (
+    "a scheme of another class": (
         lambda: edited(term("scheme", {"is": "Fraction"})),
-        r"nothing that a scheme consists of",
+        r"is not a part of a scheme",
     ),
-    "a scheme that is a law": (
+    "a scheme that is a participation": (
         lambda: edited(term("scheme", {"is": "EveryStep", "steps": 12})),
-        r"the scheme is none",
+        r"the scheme is not one of turnout",
     ),
     "no target": (lambda: edited(term("target", (0.0).hex())), r"target and dimension"),
     "charged steps fall": (

@@ -156,7 +156,7 @@ class BatchMechanism(ABC):
     """One way to release the sums of a batch: a reward randomizer and an aggregator.
 
     Rewards are ±1 (`rounded_rewards`). `messages` and `release` are what clients and learner run;
-    `simulated` draws the same sums in their exact law without drawing a reward.
+    `simulated` draws the same sums in their exact distribution without drawing a reward.
     """
 
     word: ClassVar[str]
@@ -327,8 +327,8 @@ class ShuffledBits(BatchMechanism):
     """The same bit, at the largest ε₀ that the pulls of the client's own action allow.
 
     Messages show the action, so only the n pulls of that action in that batch hide a client; ε₀ is
-    the largest at which n shuffled binary responses are (ε, δ)-DP by their exact law, and ε where
-    there are too few to hide in.
+    the largest at which n shuffled binary responses are (ε, δ)-DP by their exact distribution, and
+    ε where there are too few to hide in.
 
     Source: thesis, Algorithm 6.4.1, which takes the whole batch's pulls and the clones bound beyond
         its range (docs/errata.md).
@@ -372,7 +372,7 @@ class ShuffledBits(BatchMechanism):
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Of the costliest action of the costliest batch, by the exact law.
+        """Of the costliest action of the costliest batch, by the exact distribution.
 
         The lower bound is one of its batches' where all other clients hold the same bit.
         """

@@ -112,7 +112,7 @@ class PrivateLinUCB:
         return one if self.model == "central" else one * math.sqrt(self.batch)
 
     def bit_level(self, dimension: int) -> float:
-        """ε₀ of each of a client's D shuffled bits, by the exact law composed over them."""
+        """ε₀ of each of a client's D shuffled bits, by their exact composed distribution."""
         numbers = _numbers(dimension)
         return _bit_level(self.epsilon_asked, self.delta, self.batch, numbers)
 

@@ -1,4 +1,4 @@
-"""Runs of a policy in an environment, batch by batch, each sum drawn in its exact law."""
+"""Runs of a policy in an environment, batch by batch, each sum drawn in its exact distribution."""
 
 from __future__ import annotations
 

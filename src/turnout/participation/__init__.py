@@ -1,1 +1,1 @@
-"""Participation: one sampler for each law, and the expectations that follow from the laws."""
+"""Participation: one sampler for each kind of draw, and the expectations of each participation."""

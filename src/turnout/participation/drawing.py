@@ -54,21 +54,21 @@ _CELLS = 2**22
 def everybody(
     draw: Always, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Everybody, without a draw."""
+    """Every client in every step, without randomness."""
     return _one_step(block, clients, np.arange(len(clients)))
 
 
 def coins(
     draw: Bernoulli, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A coin each. Whose hand tosses it, the server's or the client's, is not seen in the law."""
+    """An independent coin for each client and step; the server or the client may draw it."""
     return _one_step(block, clients, _who_came(len(clients), draw.rate, source))
 
 
 def cohort(
     draw: Cohort, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A uniform subset, drawn by the server."""
+    """A uniform subset of the clients, drawn by the server."""
     if len(clients) != draw.population:
         raise UnsupportedError("under FixedSize no client can draw its own steps: sizes are fixed")
     return _one_step(block, clients, source.subset(draw.population, draw.size))
@@ -77,7 +77,7 @@ def cohort(
 def one_of(
     draw: OneOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """One coin, then one uniform step of the block."""
+    """One coin and one uniform step of the block for each client."""
     came = _who_came(len(clients), draw.probability, source)
     slots = source.below(block.steps, len(came))
     return grouped(block.first_step, block.steps, slots, numbered(clients, came))
@@ -86,7 +86,7 @@ def one_of(
 def kept(
     draw: Kept, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """One coin and one uniform slot, which the client keeps in every epoch."""
+    """One coin and one uniform slot for each client, the same in every epoch."""
     came = _who_came(len(clients), draw.slot.probability, source)
     slots = source.below(draw.slot.steps, len(came))
     steps = np.concatenate([slots + epoch * draw.slot.steps for epoch in range(draw.epochs)])
@@ -97,7 +97,7 @@ def kept(
 def k_of(
     draw: KOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A uniform subset of the block for each client."""
+    """A uniform subset of the block's steps for each client."""
     slots = _subset_each(len(clients), block.steps, draw.picks, source)
     who = np.repeat(numbered(clients, np.arange(len(clients))), draw.picks)
     return grouped(block.first_step, block.steps, slots.reshape(-1), who)
@@ -106,7 +106,7 @@ def k_of(
 def staggered(
     draw: Staggered, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Check-in paper §4.2. Step 0 is slot ``window − 1``: those before it are the warm-up."""
+    """A uniform slot in each client's own window; step 0 is slot ``window − 1``."""
     positions = np.arange(len(clients))
     slots = (positions + clients.start) // draw.clients_per_slot
     slots += source.below(draw.window, len(clients))
@@ -118,7 +118,7 @@ def staggered(
 def among_available(
     draw: OneOfOwn, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Each client draws the rank of its step among *its own* ones in the block."""
+    """A uniform step among the block's steps at which the client is available."""
     begin = block.first_step - first_step
     window = slice(begin, begin + block.steps)
     free = draw.available[clients.start : clients.stop, window]
@@ -134,16 +134,16 @@ def among_available(
 
 
 def _one_step(block: ScheduleBlock, clients: range, came: NDArray[np.int64]) -> Schedule:
-    """The schedule of a block of one step."""
+    """Schedule of a block of one step."""
     offsets = np.array([0, len(came)], dtype=np.int64)
     return Schedule(block.first_step, offsets, numbered(clients, came))
 
 
 def _who_came(n: int, probability: float, source: Source) -> NDArray[np.int64]:
-    """Indices of those of ``n`` who come, each with ``probability`` on its own, ascending.
+    """Ascending indices of the clients that participate, each of ``n`` with ``probability``.
 
-    Few: their number first, then who they are, so that the cost is that of the few. Many: a
-    coin each, which then is cheaper.
+    For small probabilities the number is drawn first and then the clients, so that the cost is that
+    of the participants; otherwise a coin for each client is faster.
     """
     if probability == 1:
         return np.arange(n)
@@ -169,10 +169,10 @@ def _subset_each(clients: int, window: int, picks: int, source: Source) -> NDArr
 
 
 def _floyd(clients: int, window: int, picks: int, source: Source) -> NDArray[np.int32]:
-    """Floyd's algorithm, one round for all clients at a time; shape (picks, clients).
+    """Floyd's sampling of a subset, one round for all clients at a time; shape (picks, clients).
 
-    Round r draws from {0, …, window − picks + r}; a client that hits a slot that it already holds
-    takes the topmost one, which nobody can hold yet.
+    Round r draws from {0, …, window − picks + r}. A client that draws a slot that it already holds
+    takes the largest one of the range, which no earlier round could draw.
     """
     held = np.empty((picks, clients), dtype=np.int32)
     for r in range(picks):
@@ -186,7 +186,7 @@ def _floyd(clients: int, window: int, picks: int, source: Source) -> NDArray[np.
 
 
 def _complement(drawn: NDArray[np.int32], window: int) -> NDArray[np.integer]:
-    """For each client the slots of the window that were not drawn, ascending."""
+    """Ascending slots of the window that were not drawn, for each client."""
     picks, clients = drawn.shape
     free = np.ones((clients, window), dtype=np.bool_)
     free[np.arange(clients), drawn] = False
@@ -210,41 +210,42 @@ SAMPLERS: DrawTable[Callable[[Any, range, ScheduleBlock, Source, int], Schedule]
 
 
 def draw(
-    law: Participation,
+    participation: Participation,
     population: int,
     block: ScheduleBlock,
     source: Source,
     *,
     client: int | None = None,
 ) -> Schedule:
-    """The participations of one block of a run.
+    """Participations of one block of a run.
 
     Time and memory grow with the participations (for a check-in probability above 1/16, with
     the clients); no client becomes a Python object.
 
     Args:
-        law: who takes part when.
-        population: clients of the run, at least 1. A law that knows its population
+        participation: who takes part when.
+        population: clients of the run, at least 1. A participation that knows its population
             (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must agree.
-        block: one of ``blocks(law)``.
-        source: where draws come from; `turnout.randomness.OSRandomness` on a device.
-        client: draw for this client alone, as its own device does; None draws for everybody.
+        block: one of ``blocks(participation)``.
+        source: source of randomness; `turnout.randomness.OSRandomness` on a device.
+        client: draw for this client alone, as its own device does; None draws for all clients.
 
     Returns:
-        the schedule of the block's steps. Its law is exactly that of the spec, given that
+        the schedule of the block's steps, with exactly the stated distribution, given that
         ``source`` is.
 
     Raises:
-        ParameterError: a population, block or client that does not fit the law.
-        UnsupportedError: an unknown law or draw, or one client's own draw under `FixedSize`.
+        ParameterError: a population, block or client that does not fit the participation.
+        UnsupportedError: an unknown participation or draw, or one client's own draw under
+            `FixedSize`.
 
     Guarantees:
         blocks drawn from independent sources are independent.
     """
-    form = check_population(law, population)
+    form = check_population(participation, population)
     known = 0 <= block.index < form.blocks
     if not known or form.block(block.index) != (block.first_step, block.steps):
-        raise ParameterError("block", block, f"one of the {form.blocks} blocks of the law")
+        raise ParameterError("block", block, f"one of its {form.blocks} blocks")
     span, first_step, _ = form.at_step(block.first_step)
     clients = range(population)
     if client is not None:
@@ -256,43 +257,43 @@ def draw(
 
 
 def draw_run(
-    law: Participation, population: int, streams: SimulationStreams, first_block: int = 0
+    participation: Participation, population: int, streams: SimulationStreams, first_block: int = 0
 ) -> Iterator[Schedule]:
-    """The schedules of a simulated run, block after block, from ``first_block`` on.
+    """Schedules of a simulated run, block by block, from ``first_block`` on.
 
     Block b is drawn from the stream ``("participation", b)``, so a run that is resumed at any
     block draws what the uninterrupted one drew.
     """
-    cut = blocks(law)
+    cut = blocks(participation)
     for index in range(first_block, len(cut)):
-        yield draw(law, population, cut[index], streams.source("participation", index))
+        yield draw(participation, population, cut[index], streams.source("participation", index))
 
 
-def check_population(law: Participation, population: int) -> Form:
-    """The normal form; refuses a population below 1, or another one than the law's own."""
-    form = normal_form(law)
+def check_population(participation: Participation, population: int) -> Form:
+    """Normal form of a participation; refuses a population below 1 or another than its own."""
+    form = normal_form(participation)
     form.check_population(population)
     return form
 
 
-def expected_check_ins(law: Participation, population: int) -> NDArray[np.float64]:
-    """The expected number of clients who come at each step, exact up to rounding.
+def expected_check_ins(participation: Participation, population: int) -> NDArray[np.float64]:
+    """Expected number of clients at each step, exact up to rounding.
 
     Raises:
-        ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law or draw.
+        ParameterError: a population that does not fit the participation.
+        UnsupportedError: an unknown participation or draw.
 
     >>> from turnout.schemes import CheckIn
     >>> expected_check_ins(CheckIn(window=4, probability=0.5), 16)
     array([2., 2., 2., 2.])
     """
-    spans = check_population(law, population).spans
+    spans = check_population(participation, population).spans
     means = [EXPECTED[span.draw].check_ins(span.draw, population, span.steps) for span in spans]
     return means[0] if len(means) == 1 else np.concatenate(means)
 
 
-def expected_empty_steps(law: Participation, population: int) -> float:
-    """The expected number of steps in which nobody comes, exact up to rounding.
+def expected_empty_steps(participation: Participation, population: int) -> float:
+    """Expected number of steps without any client, exact up to rounding.
 
     Source: the proofs of Propositions 3.4 (`CheckIn`) and 4.4 (`SlidingWindow`) of the
     check-in paper, before their last inequality. The proof of 4.4 prints the range of steps
@@ -303,7 +304,7 @@ def expected_empty_steps(law: Participation, population: int) -> float:
     >>> round(expected_empty_steps(CheckIn(window=1000), 1000), 3)
     367.695
     """
-    spans = check_population(law, population).spans
+    spans = check_population(participation, population).spans
     with np.errstate(divide="ignore"):
         return sum(
             EXPECTED[span.draw].empty_steps(span.draw, population, span.steps) for span in spans
@@ -314,38 +315,35 @@ FAR_DEVIATIONS, FAR_SHARE = 6.0, 0.05
 
 
 def is_far_below(count: float, expected: float, variance: float) -> bool:
-    """Whether fewer came than chance explains: below μ − 6σ, and more than 5 % below μ.
+    """Whether a count is too low for chance: below μ − 6σ, and more than 5 % below μ.
 
-    A law that is kept falls below μ − 6σ with a chance of about 1e-9. The 5 % keep laws without
-    variance (everybody comes once a window) from raising an alarm at the first device that is off
-    line.
+    A correct participation falls below μ − 6σ with probability of about 1e-9. The 5 % keep
+    participations without variance (every client once a window) from raising an alarm at the first
+    device that is offline.
 
     Args:
-        count: how many came.
+        count: observed number of participations.
         expected: μ.
         variance: σ², or an upper bound on it.
-
-    >>> is_far_below(312, 960.0, 0.0), is_far_below(930, 960.0, 0.0), is_far_below(4, 20.0, 20.0)
-    (True, False, False)
     """
     far = expected - max(FAR_DEVIATIONS * math.sqrt(variance), FAR_SHARE * expected)
     return count < far
 
 
 def expected_turns(
-    law: Participation, population: int, clients: Sequence[int], steps: int
+    participation: Participation, population: int, clients: Sequence[int], steps: int
 ) -> tuple[float, float]:
-    """Expected turns of some clients in the first steps of a run, and a bound on their variance.
+    """Expected participations of some clients in a run's first steps, and a bound on the variance.
 
     Clients draw independently. Within a window a client's turns exclude each other, so with the
     sum S of its chances there, of at most k turns, their variance is at most S(1 − S/k); that is
     exact for a whole window.
 
     Args:
-        law: one that clients can draw by themselves.
+        participation: a participation that clients can draw by themselves.
         population: clients of the run, at least 1.
         clients: ids, each in 0 … population − 1.
-        steps: how many steps count, from the first one on.
+        steps: number of steps that count, from the first one on.
 
     Returns:
         μ, exact up to rounding, and never less than σ².
@@ -354,7 +352,7 @@ def expected_turns(
     >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
     (8.0, 4.0)
     """
-    spans = check_population(law, population).spans
+    spans = check_population(participation, population).spans
     mean = bound = 0.0
     for span in spans if clients else ():
         counted = min(steps, span.steps)
@@ -385,7 +383,7 @@ _CANDIDATES: DrawTable[Callable[[Any, int], tuple[int, float]]] = DrawTable(
 def _turns(
     span: Span, population: int, clients: NDArray[np.int64], steps: int
 ) -> tuple[float, float]:
-    """μ of clients in a span's first steps, and the bound on their variance."""
+    """Mean μ for some clients in a span's first steps, and the bound on the variance."""
     draw = span.draw
     chances, alike = EXPECTED[draw].turns(draw, clients, population, steps)
     length, together = draw.steps, 1
@@ -409,7 +407,7 @@ def _mean_empty_steps(draw: Draw, population: int, steps: int) -> float:
 
 
 def _chances(draw: OneOfOwn) -> NDArray[np.float64]:
-    """Chance of each client to come at each step, shape (clients, steps)."""
+    """Probability of each client to participate at each step, shape (clients, steps)."""
     sizes = np.repeat(draw.block_sizes(), draw.steps, axis=1)[:, : draw.available.shape[1]]
     chances = np.zeros(draw.available.shape)
     np.divide(draw.probability, sizes, out=chances, where=draw.available)
@@ -431,13 +429,13 @@ def _staggered_turns(
 
 
 class _Expected(NamedTuple):
-    """Expectations of a span, by its draw, the population and its steps.
+    """Functions for the expectations of a span, by its draw, the population and its steps.
 
     Attributes:
-        check_ins: of clients at each step.
-        empty_steps: of steps in which nobody comes.
-        turns: chance of given clients to come at each of the span's first steps, shape
-            (rows, steps), and clients a row.
+        check_ins: expected clients at each step.
+        empty_steps: expected steps without any client.
+        turns: probability of given clients at each of the span's first steps, shape (rows, steps),
+            and the number of clients of each row.
     """
 
     check_ins: Callable[[Any, int, int], NDArray[np.float64]] = _mean_check_ins

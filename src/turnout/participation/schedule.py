@@ -1,4 +1,9 @@
-"""The blocks in which a law is drawn, and who comes at which of their steps: two flat arrays."""
+"""Schedules: the blocks of a participation, and the clients of each of their steps in two arrays.
+
+`blocks` returns the `ScheduleBlock`s of a participation. A `Schedule` holds the participations of
+consecutive steps; `grouped` and `joined_schedules` make it. `drawing` fills schedules; `simulation`
+and devices read them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,7 @@ class ScheduleBlock:
 
 
 class Blocks(Sequence[ScheduleBlock]):
-    """The blocks of a normal form, made on demand."""
+    """Blocks of a normal form, created on demand."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -52,23 +57,19 @@ class Blocks(Sequence[ScheduleBlock]):
         return ScheduleBlock(positions, *self._form.block(positions))
 
 
-def blocks(law: Participation) -> Sequence[ScheduleBlock]:
-    """The blocks of a law, in order; together they cover steps 0 … ``law.steps − 1``.
+def blocks(participation: Participation) -> Sequence[ScheduleBlock]:
+    """Blocks of a participation, in order; together they cover steps 0 … ``steps − 1``.
 
-    They are those of its normal form: one a window of check-ins or of k-subsets; one for the whole
-    run of sliding windows or of a slot that is kept; one a step where steps stand for themselves.
-
-    >>> from turnout.schemes import CheckIn
-    >>> blocks(CheckIn(window=5, windows=2))[1]
-    Block(index=1, first_step=5, steps=5)
+    There is one block for each window of check-ins or of k-subsets, one for the whole run of
+    sliding windows or of a kept slot, and one for each step where steps are independent.
     """
-    return Blocks(normal_form(law))
+    return Blocks(normal_form(participation))
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """The participations of consecutive steps, grouped by step.
+    """Participations of consecutive steps, grouped by step.
 
     Guarantees:
         the clients of a step ascend where a sampler of this package drew them.
@@ -96,16 +97,16 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Steps covered."""
+        """Number of steps covered."""
         return len(self.offsets) - 1
 
     @property
     def participations(self) -> int:
-        """Participations in all steps together."""
+        """Number of participations in all steps."""
         return len(self.clients)
 
     def at(self, step: int) -> NDArray[np.integer]:
-        """The clients of one step, a view of shape (count,)."""
+        """Clients of one step, a view of shape (count,)."""
         i = step - self.first_step
         if not 0 <= i < self.steps:
             last = self.first_step + self.steps - 1
@@ -117,13 +118,13 @@ class Schedule:
         return np.diff(self.offsets)
 
     def slots(self) -> NDArray[np.int64]:
-        """The step of each participation, counted over the whole run, shape (participations,)."""
+        """Step of each participation, counted over the whole run, shape (participations,)."""
         steps = np.arange(self.first_step, self.first_step + self.steps)
         return np.repeat(steps, self.counts())
 
 
 def numbered(clients: range, positions: NDArray[np.int64]) -> NDArray[np.integer]:
-    """The numbers of the clients at these positions of ``clients``."""
+    """Numbers of the clients at the given positions of ``clients``."""
     numbers = positions.astype(np.int32 if clients.stop <= 2**31 else np.int64)
     numbers += clients.start
     return numbers
@@ -132,7 +133,7 @@ def numbered(clients: range, positions: NDArray[np.int64]) -> NDArray[np.integer
 def grouped(
     first_step: int, steps: int, slots: NDArray[np.integer], clients: NDArray[np.integer]
 ) -> Schedule:
-    """The schedule in which ``clients[i]`` comes at step ``first_step + slots[i]``.
+    """Schedule in which ``clients[i]`` participates at step ``first_step + slots[i]``.
 
     Within a step the clients keep their order.
     """
@@ -151,7 +152,7 @@ def grouped(
 
 
 def joined_schedules(schedules: list[Schedule]) -> Schedule:
-    """One schedule of consecutive ones.
+    """One schedule from consecutive ones.
 
     Raises:
         ParameterError: none given, or one does not start where the one before it ends.

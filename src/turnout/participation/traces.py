@@ -1,7 +1,8 @@
-"""Availability traces: when each client really was there, as far as that is known.
+"""Availability traces: when each client was available, as far as that is known.
 
+`availability_participation` makes a participation from a trace, `trace_statistics` its statistics.
 A trace is a float array of shape (clients, steps): 1 available, 0 not available, NaN unknown.
-Unknown is neither: no participation is drawn there, and no statistic counts it as absence.
+An unknown step has no participation, and no statistic counts it as absence.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class TraceStatistics:
     """Statistics of a trace's clients; unknown slots are in no denominator.
 
     Attributes:
-        known_fraction: known slots among all.
-        available_fraction: available slots among the *known* ones; NaN where none is known.
+        known_fraction: share of slots that are known.
+        available_fraction: share of available slots among the *known* ones; NaN without any.
         never_available: clients without any slot in which they are known to be available.
         day_profile: available among known slots by time of day, float64 of shape
             (steps_per_day,); NaN where none is known.
@@ -38,20 +39,20 @@ class TraceStatistics:
 def availability_participation(
     trace: ArrayLike, window: int, probability: float = 1.0
 ) -> AvailabilityCheckIn:
-    """The participation law in which clients draw among the slots of a trace.
+    """Participation in which clients draw among the available steps of a trace.
 
     Raises:
-        ParameterError: another shape or other values, or parameters the law refuses.
+        ParameterError: another shape or other values, or parameters the participation refuses.
 
     Guarantees:
-        no client ever comes at a step in which it is not known to be available.
+        no client participates at a step at which it is not known to be available.
     """
     available = _checked(trace) == 1  # NaN equals nothing: unknown is not drawn from.
     return AvailabilityCheckIn(available, window, probability)
 
 
 def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) -> TraceStatistics:
-    """The report's record of a trace.
+    """Statistics of a trace for the report.
 
     Args:
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
@@ -76,7 +77,7 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
 def day_profile(
     per_step: ArrayLike, steps_per_day: int, first_slot: int = 0
 ) -> NDArray[np.float64]:
-    """The mean of a number per step (say, participations) at each time of day.
+    """Mean of a number per step (for example participations) at each time of day.
 
     Args:
         per_step: shape (steps,); a NaN is left out of the mean.
@@ -93,7 +94,7 @@ def day_profile(
 
 
 def _checked(trace: ArrayLike) -> NDArray[np.float64]:
-    """The trace as floats, or one line about what is wrong with it."""
+    """Trace as floats; invalid values raise a ParameterError."""
     values = np.asarray(trace, dtype=np.float64)
     if values.ndim != 2 or values.size == 0:
         raise ParameterError("trace", values.shape, "an array of shape (clients, steps)")
@@ -106,7 +107,7 @@ def _checked(trace: ArrayLike) -> NDArray[np.float64]:
 
 
 def _slot_of_day(steps: int, steps_per_day: int, first_slot: int) -> NDArray[np.int64]:
-    """The time of day of each step."""
+    """Time of day of each step, as a slot number."""
     checks.count(steps_per_day=steps_per_day)
     checks.count(0, first_slot=first_slot)
     checks.at_most("steps_per_day - 1", steps_per_day - 1, first_slot=first_slot)
@@ -114,6 +115,6 @@ def _slot_of_day(steps: int, steps_per_day: int, first_slot: int) -> NDArray[np.
 
 
 def _ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:
-    """Part / whole; NaN where the whole is 0."""
+    """Ratio part/whole; NaN where the whole is 0."""
     parts, wholes = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
     return np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0)

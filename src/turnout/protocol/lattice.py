@@ -1,7 +1,7 @@
 """Updates as whole numbers: what a device sends, a coordinator checks and sums, noise is added to.
 
-Whole numbers, because accounting is about the exact law of what is released, and floating-point
-sums and noise have another: docs/design/lattice.md.
+Whole numbers, because accounting is about the exact distribution of what is released, and
+floating-point sums and noise have another: docs/design/lattice.md.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Cascade:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The exact law of the noise on each level."""
+        """The exact distribution of the noise on each level."""
         return self._realised[1]
 
     @property

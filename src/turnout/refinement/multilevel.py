@@ -87,7 +87,7 @@ class MultiLevel:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The exact law of the noise on each level."""
+        """The exact distribution of the noise on each level."""
         return self.cascade.levels
 
     @property

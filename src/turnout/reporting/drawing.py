@@ -66,7 +66,7 @@ class Look:
 LOOKS = {
     # ε by analysis: check-ins
     "turnout": Look(_VERMILION, words="turnout's ε upper bound"),
-    "check-in": Look(_VERMILION, words="random check-ins, exact law (turnout)"),
+    "check-in": Look(_VERMILION, words="random check-ins, exact distribution (turnout)"),
     "Poisson": Look(_BLUE, "o", "Poisson sampling at the same rate"),
     "Poisson RDP": Look(_TEAL, "s", "Poisson sampling by Rényi divergences"),
     "shuffling": Look(_GREEN, "^", "shuffled messages, each with its own noise"),

@@ -453,7 +453,7 @@ def _guarantee(mechanism: BatchMechanism, results: Results) -> Guarantee | None:
     if mechanism.trust is None:
         return None
     lower, upper = results.epsilon.max(axis=0)
-    method = "one batch a client: the costliest batch, by the exact law of its sums"
+    method = "one batch a client: the costliest batch, by the exact distribution of its sums"
     if isinstance(mechanism, StatisticsOfPolicy):
         method = "action, context and reward of a client: all noisy statistics that hold them"
     bounds = Bounds(float(lower), float(upper))

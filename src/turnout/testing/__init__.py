@@ -1,4 +1,4 @@
-"""For tests of samplers, laws and algorithms, yours included: exact laws, frequency tests,
+"""For tests of samplers, laws and algorithms, yours included: exact distributions, frequency tests,
 conformance.
 """
 

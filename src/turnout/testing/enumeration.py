@@ -1,4 +1,4 @@
-"""The exact law of a small sampler, as fractions."""
+"""The exact distribution of a small sampler, as fractions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Conformance of a participation law: all that read it mean the same by it.
 
-The exact law of the sampler, enumerated, is held against what the law promises in the author's own
-words, and against everybody else: expectations, admissions, price, the verifier and the codec. So
-take a law that is small: few clients, and no more than about ten steps.
+The exact distribution of the sampler, enumerated, is held against what the law promises in the
+author's own words, and against everybody else: expectations, admissions, price, the verifier and
+the codec. So take a law that is small: few clients, and no more than about ten steps.
 """
 
 from __future__ import annotations

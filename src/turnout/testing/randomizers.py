@@ -1,8 +1,8 @@
 """Conformance of a randomizer: what is sent, what it tells and what it is said to cost agree.
 
-The exact law of each message, enumerated, is held against the randomizer's own `probabilities`,
-against the level and the price of its `law`, against its bytes and against its estimate. So take a
-randomizer that is small: few values, and no more than some hundred messages.
+The exact distribution of each message, enumerated, is held against the randomizer's own
+`probabilities`, against the level and the price of its `law`, against its bytes and against its
+estimate. So take a randomizer that is small: few values, and no more than some hundred messages.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> N
 
 
 def _law(randomizer: Any, value: Any) -> MessageDistribution:
-    """The exact law of the sampler; the stated one where the sampler's cannot be enumerated."""
+    """Exact distribution of the sampler, or the stated one where it cannot be enumerated."""
     stated: MessageDistribution | None = None
     if hasattr(randomizer, "probabilities"):
         chances = enumerate(map(Fraction, randomizer.probabilities(value)))

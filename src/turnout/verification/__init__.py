@@ -1,7 +1,7 @@
-"""Checks an exported ledger from the file alone (docs/ledger.md says what is in the file).
+"""Verification of an exported ledger from the file alone (docs/ledger.md describes the file).
 
-Shares nothing with what wrote the file but `turnout.schemes` and `turnout.core`: reading, chain,
-signature and the accountant are written here once more, so that one error is not made twice.
+The package shares only `turnout.schemes` and `turnout.core` with the code that wrote the file. Its
+reader, chain, signature and accountant are independent, so that an error is not repeated.
 """
 
 from turnout.verification.document import (

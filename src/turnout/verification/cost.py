@@ -66,7 +66,7 @@ Chances = list[tuple[float, int]]
 def seen_runs(
     scheme: Scheme, steps: int
 ) -> tuple[tuple[SeenMessage, ...] | None, tuple[SeenMessage, ...]]:
-    """Runs no worse than the truth, if one is known, and no better, after ``steps`` steps.
+    """Runs of observed messages that bound ε from above (if one is known) and from below.
 
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
@@ -75,7 +75,10 @@ def seen_runs(
     if not isinstance(randomizer, PureRandomizer) or isinstance(randomizer, RepeatedMessages):
         raise UnsupportedError(f"{type(randomizer).__name__} has no independent analysis")
     if scheme.relation is Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
-        raise UnsupportedError("only sums of all messages, whose senders are seen, by replace-one")
+        raise UnsupportedError(
+            "local trust has an independent analysis for sums of all messages under "
+            "replace-one only"
+        )
     if steps:
         _CHANCES.require(scheme.participation)
     apart, attained = _total_variation(randomizer)
@@ -99,7 +102,7 @@ def _messages(epsilon0: float, apart: float, chances: Chances) -> tuple[SeenMess
 
 
 def _total_variation(randomizer: PureRandomizer) -> tuple[float, bool]:
-    """A bound on the total variation of any two records, and whether two attain it and ε₀."""
+    """Bound on the total variation of two records, and whether two records attain it and ε₀."""
     largest = math.tanh(randomizer.epsilon0 / 2)
     if isinstance(randomizer, BoundedVariation):
         attained = isinstance(randomizer, AttainedVariation)
@@ -118,14 +121,14 @@ def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances
 
 
 def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Whole windows, and one that was begun: the message was sent if its step is past."""
+    """Complete windows, and the last one: its message was sent if its step is past."""
     probability = float(draw.probability)
     sent = [(probability, full), (probability * rest / draw.steps, 1)]
     return sent, sent
 
 
 def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Of a window that was begun at least no message was sent, and at most k."""
+    """Complete windows, and the last one, in which at least 0 and at most k messages were sent."""
     whole = full * draw.picks
     return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
 
@@ -142,13 +145,13 @@ Windows = tuple[Window, ...]
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The method by which ε is enclosed.
+    """Runs that bound ε from both sides.
 
     Attributes:
-        lowers: runs that an adversary really gets, or could make of what is seen.
-        bounds: one run that is at least as bad as the truth, or two that are so one after the
-            other: to the null record and on to the other record.
-        method: in a few words.
+        lowers: runs that an adversary observes or can derive, each a lower bound.
+        bounds: one run that is an upper bound, or two that are one after the other: to the null
+            record and from it to the other record.
+        method: name of the analysis, in a few words.
     """
 
     lowers: tuple[Run, ...]
@@ -158,7 +161,7 @@ class Analysis:
 
 @contextmanager
 def _certified() -> Iterator[None]:
-    """Ends the computation where a number leaves float64: no number comes out of it."""
+    """Context that turns floating-point overflow into a NumericalError."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             yield
@@ -170,7 +173,7 @@ def _certified() -> Iterator[None]:
 
 @_certified()
 def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
-    """ε after the first ``steps`` steps between two proved bounds, and the method in words.
+    """Proved lower and upper bound on ε after the first ``steps`` steps, and the method.
 
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
@@ -182,7 +185,7 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
 
 @_certified()
 def least(scheme: Scheme, steps: int, delta: float) -> float:
-    """The lower of the two bounds alone; raises as `recomputed`."""
+    """Proved lower bound on ε after the first ``steps`` steps; raises as `recomputed`."""
     bounds = [
         epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
         for run in analysis(scheme, steps).lowers
@@ -193,14 +196,14 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
 
 @_certified()
 def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
-    """A lower bound on ε of the one bounding run, whoever works it out.
+    """Lower bound on ε of the single bounding run, which no record may attain.
 
-    For schemes that are priced by a pair that nothing is known to attain: who charges less than
-    this has not charged for the pair. Raises as `recomputed`; also where two runs bound ε.
+    A ledger that charges less than this has not charged for the bounding run. Raises as
+    `recomputed`; also where two runs bound ε.
     """
     found = analysis(scheme, steps)
     if len(found.bounds) != 1:
-        raise UnsupportedError("two runs bound this scheme's epsilon, one after the other")
+        raise UnsupportedError("this scheme has no single bounding run: two runs bound its epsilon")
     run = found.bounds[0]
     return (
         epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
@@ -220,7 +223,7 @@ def _most(found: Analysis, delta: float) -> float:
 
 
 def analysis(scheme: Scheme, steps: int) -> Analysis:
-    """The runs that enclose ε after the first ``steps`` steps.
+    """Runs that bound ε after the first ``steps`` steps from both sides.
 
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
@@ -232,26 +235,29 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
     if not isinstance(noise, GaussianNoise):
         raise UnsupportedError(f"{type(noise).__name__} has no independent analysis")
     if scheme.trust is not TrustModel.CENTRAL or scheme.release is ReleaseRule.AVERAGED:
-        raise UnsupportedError("only aggregated and one-client releases by a trusted coordinator")
+        raise UnsupportedError(
+            "only aggregated and one-client releases under central trust have an "
+            "independent analysis"
+        )
     if steps:
         _WINDOWS.require(scheme.participation)
-    alone, law = noise.noise_multiplier, normal_form(scheme.participation)
-    lower = _runs(law, alone, steps)[0]
+    alone, form = noise.noise_multiplier, normal_form(scheme.participation)
+    lower = _runs(form, alone, steps)[0]
     replaced = scheme.relation is Relation.REPLACE_ONE
-    always = all(type(span.draw) is Always for span in law.spans)
+    always = all(type(span.draw) is Always for span in form.spans)
     if always and (replaced or scheme.relation is Relation.ZERO_OUT):
         # Both worlds have the client in every step: no bound over its absence, whatever the rule.
-        run = _runs(law, alone / 2 if replaced else alone, steps)[1]
-        return Analysis((run,), (run,), "the exact law of every step")
+        run = _runs(form, alone / 2 if replaced else alone, steps)[1]
+        return Analysis((run,), (run,), "the exact distribution of every step")
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
-    upper, back = (_runs(law, n, steps)[1] for n in (alone / 2 if one_client else alone, alone))
+    upper, back = (_runs(form, n, steps)[1] for n in (alone / 2 if one_client else alone, alone))
     if replaced:
         lowers = (lower, tuple(map(_sum_opposed, lower)))
         return Analysis(
             lowers, (upper, upper), "opposite records' sums below, over the null record above"
         )
     if not one_client:
-        exact = "the exact law of the client's slots"
+        exact = "the exact distribution of the client's slots"
         method = exact if lower == upper else "less than the client's slots below, more above"
         return Analysis((lower,), (upper,), method)
     if scheme.relation is Relation.ADD_REMOVE:
@@ -260,15 +266,15 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
 
 
 def _sum_opposed(window: Window) -> Window:
-    """Two opposite records, told apart by nothing but the sum of each window's releases."""
+    """Lower run of two opposite records, by the sum of each window's releases."""
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
-def _runs(law: Form, noise: float, steps: int) -> tuple[Windows, Windows]:
-    """Presence against absence after ``steps`` steps: (no worse than true, no better)."""
+def _runs(form: Form, noise: float, steps: int) -> tuple[Windows, Windows]:
+    """Runs of presence against absence after ``steps`` steps: an upper and a lower one."""
     lower: list[Window] = []
     upper: list[Window] = []
-    for draw, full, rest in law.released(steps) if steps else ():
+    for draw, full, rest in form.released(steps) if steps else ():
         below, above = _WINDOWS[draw](draw, noise, full, rest)
         lower += _possible(below)
         upper += _possible(above)
@@ -295,13 +301,13 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Windows, W
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Windows:
-    """Whole windows, and the one that was begun: the client has come by now if its slot is past."""
+    """Complete windows, and the last one, in which the client took part if its slot is past."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
 def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """The client's own window, of which as many slots are past as steps at most."""
+    """The client's own window, of which at most ``steps`` slots are past."""
     whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
     run = (
         Window(noise, whole, whole / draw.window, full),
@@ -311,7 +317,7 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Win
 
 
 def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """The slot comes again in every epoch: in one that was begun surely or not at all."""
+    """Runs of a slot that repeats in every epoch; in the last one it is past or not."""
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
     epochs, left = divmod(rest, window)
@@ -323,12 +329,13 @@ def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Wind
 
 
 def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Above: a random partition into k blocks, one step in each, all shown. Below: plain sums.
+    """Above: a random partition into k blocks with one step in each, revealed. Below: plain sums.
 
-    A uniformly drawn partition of the window into k blocks whose sizes differ by at most one,
-    with a uniform step in each, is a uniform subset of k steps; who is told the partition sees k
-    windows. The sum of a window's releases is moved by k and has noise of √t; sums of W windows
-    add up to one Gaussian. A window that was begun counts above as a whole and below not at all.
+    A uniform partition of the window into k blocks whose sizes differ by at most one, with a
+    uniform step in each, is a uniform subset of k steps; an adversary who knows the partition
+    observes k windows. The sum of a window's releases is moved by k and has noise of √t; sums of W
+    windows add up to one Gaussian. An incomplete window counts above as a whole and below not at
+    all.
     """
     if draw.picks == 1:
         run = _check_ins(noise, draw.steps, 1.0, full, rest)

@@ -26,7 +26,7 @@ from turnout.schemes.registry import participation_class
 
 
 class VerificationOutcome(Enum):
-    """The verdict in a word; the value is the exit code of ``turnout ledger verify``."""
+    """Verdict in a word; its value is the exit code of ``turnout ledger verify``."""
 
     GOOD = 0
     BAD = 1
@@ -35,7 +35,7 @@ class VerificationOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerFault:
-    """Something that must not be, in one line; ``step`` is None for the charter and the head."""
+    """One fault of a ledger; ``step`` is None for the charter and the head."""
 
     what: str
     step: int | None = None
@@ -46,7 +46,7 @@ class LedgerFault:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """ε in the ledger after some steps, and bounds on the true one; ``upper`` may be left out."""
+    """ε that a ledger claims after some steps, and bounds on the true ε."""
 
     steps: int
     claimed: float
@@ -55,27 +55,27 @@ class Cost:
 
     @property
     def enough(self) -> bool:
-        """Whether the ledger claims no less than what was surely spent."""
+        """Whether the claimed ε is at least the lower bound on the true one."""
         return self.claimed >= self.lower
 
     @property
     def loose(self) -> bool:
-        """Whether it claims more than can have been spent, which is allowed."""
+        """Whether the claimed ε exceeds the upper bound on the true one, which is allowed."""
         return self.upper is not None and self.claimed > self.upper
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationVerdict:
-    """All that was found.
+    """Result of a verification.
 
     Attributes:
-        task: SHA-256 of the charter, hexadecimal; "" where there is no charter.
+        task: SHA-256 of the charter in hexadecimal, empty without a charter.
         head: ``steps:digest`` of the last record.
-        epsilon, delta: what the ledger claims; None where it cannot be read.
-        relation: whom it protects against what, in words.
+        epsilon, delta: claims of the ledger; None where they cannot be read.
+        relation: neighbouring relation in words.
         faults: in the order of the file.
         costs: rising in steps.
-        not_recomputed: why there is no recomputed cost; "" where there is one.
+        not_recomputed: why ε was not recomputed, empty where it was.
         models: model files whose digests were compared; None where none were given.
     """
 
@@ -94,7 +94,7 @@ class VerificationVerdict:
 
     @property
     def outcome(self) -> VerificationOutcome:
-        """Good, bad, or sound as far as it goes."""
+        """Outcome of the verification: valid, invalid, or valid without a recomputed ε."""
         if self.faults:
             return VerificationOutcome.BAD
         return (
@@ -104,7 +104,7 @@ class VerificationVerdict:
         )
 
     def document(self) -> dict[str, Any]:
-        """The verdict as JSON has it."""
+        """Verdict as a JSON object."""
         return {
             "verdict": self.outcome.name.lower().replace("_", "-"),
             "task": self.task,
@@ -126,7 +126,7 @@ _PREFIX, _SUFFIX = b'{"charter":', b"}"
 
 
 class DamagedError(Exception):
-    """The error of a file that is no ledger; carries the `LedgerFault`."""
+    """A file that is not a ledger; the error carries the `LedgerFault`."""
 
     def __init__(self, what: str, step: int | None = None) -> None:
         super().__init__(what)
@@ -135,7 +135,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """One release, as its line has it; ``digest`` is SHA-256 of the line."""
+    """One release as its line states it; ``digest`` is the SHA-256 of the line."""
 
     task: str
     step: int
@@ -149,20 +149,20 @@ class RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class HeadLine:
-    """The last line: how far the ledger is, and the coordinator's signature under it."""
+    """Last line of a ledger: number of steps, last digest and coordinator's signature."""
 
     steps: int
     digest: bytes
     signature: bytes
 
     def signed(self, task: str) -> bytes:
-        """The bytes under the signature."""
+        """Bytes that the coordinator signed."""
         return f"turnout-head-1\n{task}\n{self.steps}:{self.digest.hex()}".encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An exported ledger whose lines could be read.
+    """Exported ledger whose lines were all parsed.
 
     Attributes:
         charter: the charter's bytes, as they stand in the first line.
@@ -181,14 +181,14 @@ class Document:
 
 
 def parsed(data: bytes) -> Document:
-    """The lines of a file.
+    """Lines of a ledger file, parsed.
 
     Raises:
         DamagedError: a line is not one, down to the last byte.
     """
     lines = data.split(b"\n")
     if lines.pop() != b"":
-        raise DamagedError("the last line has no end: the file was cut off")
+        raise DamagedError("the last line has no line end: the file was cut off")
     if len(lines) < 2:
         raise DamagedError("a ledger has at least a charter and a head")
     first, *middle, last = lines
@@ -199,7 +199,7 @@ def parsed(data: bytes) -> Document:
 
 
 def canonical_fields(line: bytes) -> dict[str, Any]:
-    """The JSON object that is written in these bytes: keys sorted, no spaces, ASCII, no floats."""
+    """JSON object of a line in canonical form: sorted keys, no spaces, ASCII, no floats."""
     try:
         fields = json.loads(line.decode("ascii"), parse_float=_refused, parse_constant=_refused)
         again = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -213,7 +213,7 @@ def canonical_fields(line: bytes) -> dict[str, Any]:
 
 
 def number_of(text: object) -> float:
-    """The finite float that ``float.hex`` wrote."""
+    """Finite float from the text that ``float.hex`` wrote."""
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not a number's hexadecimal form")
     try:
@@ -228,12 +228,12 @@ def number_of(text: object) -> float:
 
 
 def digest_of(text: object) -> bytes:
-    """32 bytes from 64 lower-case hexadecimal digits."""
+    """Digest of 32 bytes from 64 lower-case hexadecimal digits."""
     return _bytes_of(text, 32)
 
 
 def count_of(value: object) -> int:
-    """A whole number of at least 0."""
+    """Whole number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a whole number of at least 0")
     return value
@@ -284,7 +284,7 @@ def _head(line: bytes) -> HeadLine:
 
 
 def head_of(text: object) -> tuple[int, bytes]:
-    """Steps and digest of ``steps:digest``."""
+    """Steps and digest from ``steps:digest``."""
     steps, _, digest = str(text).partition(":")
     if not (steps.isascii() and steps.isdigit()):
         raise ValueError("a head is steps:digest")
@@ -324,12 +324,12 @@ _CLASSES: Mapping[str, type] = {
     for name, value in vars(spec).items()
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
-"""Classes of which a scheme consists, but for participation laws, which have names of their own."""
+"""Classes of which a scheme consists, but for participations, which have names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTerms:
-    """The terms that a charter states.
+    """Terms that a charter states.
 
     Attributes:
         delta, target: (ε, δ) that must not be exceeded.
@@ -349,16 +349,16 @@ class DocumentTerms:
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.charged_steps[-1]
 
     def charge(self, steps: int) -> float:
-        """ε that the charter says is spent once 1 ≤ ``steps`` ≤ all steps are released."""
+        """ε that the charter charges once 1 ≤ ``steps`` ≤ all steps are released."""
         return self.charged[bisect_left(self.charged_steps, steps)]
 
 
 def decode_terms(charter: bytes) -> DocumentTerms:
-    """The terms in a charter's bytes.
+    """Terms from the bytes of a charter.
 
     Raises:
         DamagedError: it is not canonical, lacks a term, or contradicts itself.
@@ -370,7 +370,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
         dimension, first = _artefacts(fields)
         scheme = rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
-            raise ValueError("the scheme is none")
+            raise ValueError("the scheme is not one of turnout")
         _require_trust(fields, scheme)
         terms = DocumentTerms(
             scheme,
@@ -389,7 +389,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
 
 
 def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
-    """Dimension of the model and digest of the first one; refuses formats that are not known."""
+    """Dimension and digest of the first model; unknown formats are refused."""
     model, update = fields["model"], fields["messages"]["update"]
     named = model["format"], update["format"], fields["messages"]["record"]["format"]
     if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
@@ -398,7 +398,7 @@ def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
 
 
 def _require_trust(fields: dict[str, Any], scheme: Scheme) -> None:
-    """Refuses updates that are not what clients send under the scheme's trust."""
+    """Refuse update formats that clients do not send under the scheme's trust model."""
     update = fields["messages"]["update"]["format"]
     if scheme.trust is not _UPDATES[update]:
         raise ValueError(f"updates of the format {update} are not sent under {scheme.trust} trust")
@@ -411,7 +411,7 @@ def _require_consistent(terms: DocumentTerms) -> None:
         raise ValueError("target and dimension must be above 0")
     steps, charged = terms.charged_steps, terms.charged
     if not steps or len(steps) != len(charged):
-        raise ValueError("as many charges as charged steps, and at least one")
+        raise ValueError("charged and charged_steps must have the same length of at least 1")
     if any(a >= b for a, b in pairwise(steps)):
         raise ValueError("charged_steps do not rise")
     if charged[0] < 0 or any(a > b for a, b in pairwise(charged)):
@@ -421,7 +421,7 @@ def _require_consistent(terms: DocumentTerms) -> None:
 
 
 def rebuilt(value: Any) -> Any:
-    """An object of `turnout.schemes` from ``{"is": class, field: …}``; other values as they are."""
+    """Object of `turnout.schemes` from ``{"is": class, field: …}``; other values unchanged."""
     if not isinstance(value, dict):
         return value
     content = dict(value)
@@ -432,11 +432,11 @@ def rebuilt(value: Any) -> Any:
         return tuple(rebuilt(item) for item in content["values"])
     known = (_CLASSES.get(name) or participation_class(name)) if isinstance(name, str) else None
     if known is None:
-        raise ValueError(f"{name!r} is nothing that a scheme consists of")
+        raise ValueError(f"{name!r} is not a part of a scheme")
     # A scheme would take a bare word for its member; a charter has each with its kind.
     words = [key for key, inner in content.items() if isinstance(inner, str)]
     if words and not issubclass(known, Enum):
-        raise ValueError(f"{name}: {words[0]} is a bare word")
+        raise ValueError(f"{name}: {words[0]} is not quoted as a member")
     try:
         return known(**{key: rebuilt(inner) for key, inner in content.items()})
     except ParameterError as error:
@@ -446,7 +446,7 @@ def rebuilt(value: Any) -> Any:
 
 
 def _array(content: dict[str, Any]) -> np.ndarray:
-    """A bool array, all that a participation law may hold."""
+    """Array of booleans, the only kind that a participation holds."""
     values = np.array(content["values"])
     if content["type"] != "bool" or values.dtype != np.bool_:
         raise ValueError("only bool arrays belong to a scheme")
@@ -454,7 +454,7 @@ def _array(content: dict[str, Any]) -> np.ndarray:
 
 
 def _plain(value: Any) -> Any:
-    """JSON with ``{"float": hex}`` as floats."""
+    """JSON value with ``{"float": hex}`` replaced by floats."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return number_of(value["float"])

@@ -1,8 +1,7 @@
-"""From a file to a verdict: what is read, in which order it is checked, and how it is shown.
+"""Verification of a ledger file: the order of the checks, and the printed verdict.
 
 `verify` is the entry; `chain_faults` checks that records follow each other and agree with the
-charter, `model_faults` that models are those of the records, `show` prints the verdict as a table
-with one closing line.
+charter, `model_faults` that model files match the records, and `show` prints the verdict.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from turnout.verification.document import (
 
 
 def chain_faults(document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
-    """The faults of the records and the head, in the order of the file."""
+    """Faults of the records and the head, in the order of the file."""
     due, previous, spent = 0, bytes.fromhex(document.task), 0.0
     seen: set[int] = set()
     for record in document.records:
@@ -109,7 +108,7 @@ _STEP_FILE = re.compile(r"step-(\d{6,})\.f32")
 
 
 def model_faults(folder: Path, document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
-    """The faults of a folder that should hold the model after every released step."""
+    """Faults of a folder that should hold the model after every released step."""
     expected = [("initial.f32", terms.initial_model, None)]
     expected += [(f"step-{r.step:06d}.f32", r.model_digest, r.step) for r in document.records]
     for name, digest, step in expected:
@@ -142,17 +141,17 @@ _EARLIER_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class KnownHead:
-    """A head that somebody saw: ``steps`` were released, and the last record had ``digest``."""
+    """Ledger head seen earlier: the record after ``steps`` releases had this ``digest``."""
 
     steps: int
     digest: bytes
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """From ``steps:digest``; a signature behind it, as a device keeps it, is left aside.
+        """Head from ``steps:digest``; a signature after it is ignored.
 
         Raises:
-            ParameterError: anything else.
+            ParameterError: any other text.
         """
         try:
             return cls(*head_of(":".join(text.strip().split(":")[:2])))
@@ -163,7 +162,7 @@ class KnownHead:
 def verify(
     data: bytes, known: KnownHead | None = None, models: Path | None = None
 ) -> VerificationVerdict:
-    """The verdict on an exported ledger, from its bytes alone.
+    """Verdict on an exported ledger, from its bytes alone.
 
     The ledger must continue ``known``; ``models`` is a folder with the released models, to be
     compared with it. Cost is recomputed only where nothing else is at fault.
@@ -216,7 +215,7 @@ def _known_faults(document: Document, known: KnownHead) -> Iterator[LedgerFault]
 def _priced(
     found: VerificationVerdict, document: Document, terms: DocumentTerms
 ) -> VerificationVerdict:
-    """The verdict with the cost recomputed, where it can be."""
+    """Verdict with ε recomputed where an independent analysis exists."""
     if not document.records:
         return replace(found, method="nothing is released")
     try:
@@ -242,7 +241,7 @@ def _priced(
 
 
 def _costs(document: Document, terms: DocumentTerms) -> tuple[list[Cost], str]:
-    """Lower bounds at some charged steps, and both at the last one."""
+    """Lower bounds on ε at some charged steps, and both bounds at the last one."""
     released = len(document.records)
     before = [steps for steps in terms.charged_steps if 0 < steps < released]
     some = range(min(_EARLIER_POINTS, len(before)))
@@ -261,7 +260,7 @@ _SHOWN = 10
 
 
 def show(verdict: VerificationVerdict, console: Console | None = None) -> None:
-    """Prints a verdict; the last line is the verdict itself."""
+    """Print a verdict as a table; its last line is the outcome."""
     console = console or Console()
     if verdict.task:
         console.print(_facts(verdict))

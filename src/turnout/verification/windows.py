@@ -8,16 +8,17 @@ are without the client, where E L = 1. At ratio k an attack gains two convex exp
 
     remove: E[(L − k)₊]        add: E[(1 − k·L)₊]
 
-So a law that is larger in convex order proves an upper bound, a smaller one a lower bound, in both
-directions at once. Sums of independent laws, and products of independent laws that are not
-negative, keep the order (fix all factors but one: the function stays convex in it). A window of t
-steps, of which the client takes with probability p exactly one, uniform, has the ratio
-L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`; windows multiply.
+So a distribution that is larger in convex order proves an upper bound, a smaller one a lower bound,
+in both directions at once. Sums of independent distributions, and products of independent
+distributions that are not negative, keep the order (fix all factors but one: the function stays
+convex in it). A window of t steps, of which the client takes with probability p exactly one,
+uniform, has the ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`; windows
+multiply.
 
-A law is a list of atoms; when there are too many, values are cut into cells, and
+A distribution is a list of atoms; when there are too many, values are cut into cells, and
 
-* a *lower* law puts a cell's mass at its mean (Jensen);
-* an *upper* law splits it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
+* a *lower* distribution puts a cell's mass at its mean (Jensen); * an *upper* distribution splits
+it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
   beyond the last end b is cut to b, and E[(L − b)₊] is kept as `RatioDistribution.infinity_mass`:
   as if that much certainty were given away. Cutting only raises E[(1 − k·L)₊].
 
@@ -42,7 +43,7 @@ from scipy.special import ndtr
 from turnout.core.errors import NumericalError
 
 CELLS = 1000
-"""Atoms that a law may have."""
+"""Atoms that a distribution may have."""
 
 _BINS = 1 << 14
 _ROWS = 32  # of a table of values that are put into bins at once
@@ -57,7 +58,7 @@ Floats = NDArray[np.float64]
 
 
 class OrderSide(Enum):
-    """Below or above the true law in convex order."""
+    """Side of the true distribution in convex order."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -65,12 +66,13 @@ class OrderSide(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RatioDistribution:
-    """Atoms of a ratio, or of a sum of ratios.
+    """Atoms of a likelihood ratio, or of a sum of ratios.
 
     Attributes:
         values: not negative, rising, shape ``(n,)``.
         masses: their probabilities without the client, shape ``(n,)``.
-        infinity_mass: probability with the client (times the law's mean) of outcomes that tell.
+        infinity_mass: probability with the client (times the distribution's mean) of outcomes that
+            tell.
         value_error, mass_error: bounds on the relative rounding error of each value and mass.
     """
 
@@ -85,7 +87,7 @@ class RatioDistribution:
             raise NumericalError("a likelihood ratio is too large for float64")
 
     def mixed(self, share: float, total: float) -> RatioDistribution:
-        """The law of 1 − share + share·S/total, S having this law and mean ``total``."""
+        """Distribution of 1 − share + share·S/total, where S has this one, of mean ``total``."""
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
         return RatioDistribution(
@@ -95,7 +97,7 @@ class RatioDistribution:
 
 @dataclass(frozen=True, slots=True)
 class AtomCells:
-    """The sums of the atoms in each cell; the last cell is open above.
+    """Sums of the atoms in each cell; the last cell has no upper end.
 
     Attributes:
         edges: lower ends, from 0 on, rising, shape ``(n,)``.
@@ -114,7 +116,7 @@ class AtomCells:
         value_error: float = 0.0,
         mass_error: float = 0.0,
     ) -> RatioDistribution:
-        """A law with one atom a cell (lower) or one an end (upper)."""
+        """Distribution with one atom in each cell (lower) or at each end (upper)."""
         errors = value_error + _ROUNDING, mass_error + _ROUNDING
         if side is OrderSide.LOWER:
             kept = self.masses > 0
@@ -133,7 +135,7 @@ class AtomCells:
 
 
 def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
-    """The ratio of one step: the client moves it by 1, its noise has standard deviation ``noise``.
+    """Likelihood ratio of one Gaussian step of deviation ``noise`` that the client moves by 1.
 
     X = e^{z/σ − 1/(2σ²)}, z standard normal without the client and shifted by 1/σ with it.
 
@@ -148,7 +150,7 @@ def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
 
 
 def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribution:
-    """The ratio of one step between two records that move it by +1 and by −1.
+    """Likelihood ratio of one step between two records that move it by +1 and by −1.
 
     In both worlds the client takes the step with the given probability. The ratio rises with what
     the step shows, so cells of what is shown are cells of the ratio.
@@ -171,7 +173,7 @@ def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribut
 
 
 def message(epsilon0: float, total_variation: float, probability: float) -> RatioDistribution:
-    """The ratio of one message that is sent with a probability; `seen_messages` says why.
+    """Likelihood ratio of one message that is sent with a probability (see the header of `cost`).
 
     Raises:
         NumericalError: ratios leave float64.
@@ -191,7 +193,7 @@ def _require_noise(noise: float, log_ratio: float) -> None:
 
 
 def _normal_cells(edges: Floats) -> Floats:
-    """Normal probabilities between neighbouring edges and beyond the outer ones."""
+    """Normal probabilities between neighbouring edges and beyond the outer edges."""
     low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
     return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
@@ -199,7 +201,7 @@ def _normal_cells(edges: Floats) -> Floats:
 def added(
     one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
 ) -> RatioDistribution:
-    """The sum of two independent laws; tails of probability below ``cut`` get one cell each."""
+    """Sum of two independent ratios; each tail of probability below ``cut`` gets one cell."""
     value_error = max(one.value_error, other.value_error)
     return _combined(one, other, np.add, side, cut, value_error=value_error)
 
@@ -207,7 +209,7 @@ def added(
 def multiplied(
     one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
 ) -> RatioDistribution:
-    """The product of two independent laws of mean 1: two windows, one after the other."""
+    """Product of two independent ratios of mean 1: the composition of two windows."""
     value_error = one.value_error + other.value_error
     return _combined(one, other, np.multiply, side, cut, value_error=value_error)
 
@@ -237,7 +239,7 @@ def _combined(
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Fine bins: even in ln v near the bulk, ever wider away from it; bin 0 is v = 0."""
+    """Fine bins, even in ln v near the bulk and wider away from it; bin 0 is v = 0."""
 
     centre: float
     width: float
@@ -246,7 +248,7 @@ class _Scale:
 
     @classmethod
     def fitting(cls, values: Floats, sample: Floats) -> _Scale:
-        """A scale for all the values, with the bulk where a sample of equal weights has its."""
+        """Scale for all values, with its fine bins where a sample of equal weights is dense."""
         bulk = np.log(sample[sample > 0]) if (sample > 0).any() else np.zeros(1)
         quarter, centre, three_quarters = (float(y) for y in np.quantile(bulk, (0.25, 0.5, 0.75)))
         width = max((three_quarters - quarter) / 4, 1e-12)
@@ -256,17 +258,17 @@ class _Scale:
         return cls(centre, width, low, _BINS / max(high - low, 1e-6) * (1 - 1e-9))
 
     def bins_of(self, values: Floats) -> NDArray[np.int64]:
-        """The bin of each value."""
+        """Bin of each value."""
         with np.errstate(divide="ignore"):
             place = np.arcsinh((np.log(values) - self.centre) / self.width)
         numbers = np.clip((place - self.low) * self.bins_per_unit, 0, _BINS - 1)
         return np.where(values > 0, numbers.astype(np.int64) + 1, 0)
 
     def bins_of_table(self, values: Floats, *, mirrored: bool) -> NDArray[np.int64]:
-        """The bins of a table of values, few rows at once, which stay in a processor's cache.
+        """Bins of a table of values, computed few rows at a time within a processor's cache.
 
-        Logarithms take most of the time of a verification: of a ``mirrored`` table, a law with
-        itself, only one half is worked out.
+        Logarithms take most of the time of a verification, so only one half of a ``mirrored``
+        table, a distribution with itself, is computed.
         """
         bins = np.empty(values.shape, dtype=np.int64)
         for first in range(0, len(values), _ROWS):
@@ -278,16 +280,18 @@ class _Scale:
         return bins
 
     def edges(self) -> Floats:
-        """Logarithms of the ends of bins 1 …, shape ``(bins + 1,)``."""
+        """Logarithms of the ends of bins 1, 2, …, shape ``(bins + 1,)``."""
         places = self.low + np.arange(_BINS + 1) / self.bins_per_unit
         return self.centre + self.width * np.sinh(places)
 
 
-def _quantiles(law: RatioDistribution) -> Floats:
-    """64 values of about equal probability; they only say where to put bins."""
-    cumulated = np.cumsum(law.masses)
+def _quantiles(distribution: RatioDistribution) -> Floats:
+    """Sixty-four values of about equal probability, which only place the bins."""
+    cumulated = np.cumsum(distribution.masses)
     wanted = (np.arange(64) + 0.5) / 64 * cumulated[-1]
-    return law.values[np.minimum(np.searchsorted(cumulated, wanted), len(law.values) - 1)]
+    return distribution.values[
+        np.minimum(np.searchsorted(cumulated, wanted), len(distribution.values) - 1)
+    ]
 
 
 def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> AtomCells:
@@ -317,7 +321,7 @@ def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Atom
 
 
 def _filled(wish: Floats) -> Floats:
-    """The part of all wishes that stands before each bin's end, from 0 to 1."""
+    """Cumulated share of the weights before the end of each bin, from 0 to 1."""
     total = np.append(0.0, np.cumsum(wish))
     return total / total[-1] if total[-1] > 0 else np.linspace(0.0, 1.0, len(total))
 
@@ -327,15 +331,15 @@ _NEGLIGIBLE = 1e-8  # part of δ that all cut tails together may take
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """So many equal windows.
+    """Several equal windows.
 
     Attributes:
-        noise: standard deviation of a step's noise, in units of what the client moves it by.
-        steps: t.
-        probability: p.
-        count: how many.
-        opposed: the record is compared not with the null record but with one that pulls to
-            the opposite side; of one step only.
+        noise: standard deviation of a step's noise, in units of the client's move.
+        steps: number of steps t.
+        probability: probability p that the client takes part.
+        count: number of windows.
+        opposed: whether the record is compared with one that moves the opposite way, instead of the
+            null record; for windows of one step only.
     """
 
     noise: float
@@ -347,13 +351,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class SeenMessage:
-    """So many messages, each of which is seen with its sender.
+    """Several equal messages that are observed with their senders.
 
     Attributes:
-        epsilon0: ε₀ of one.
-        total_variation: τ of one, at most tanh(ε₀/2).
-        probability: that one is sent.
-        count: how many.
+        epsilon0: ε₀ of one message.
+        total_variation: total variation τ of one message, at most tanh(ε₀/2).
+        probability: probability that a message is sent.
+        count: number of messages.
     """
 
     epsilon0: float
@@ -366,7 +370,7 @@ Run = tuple[Window | SeenMessage, ...]
 
 
 def run_distribution(run: Run, side: OrderSide, delta: float) -> RatioDistribution:
-    """The ratio's law after all windows of a run that has at least one.
+    """Likelihood ratio after all windows of a run of at least one window.
 
     Raises:
         NumericalError: ratios leave float64, or so many steps that rounding is not negligible.
@@ -375,12 +379,12 @@ def run_distribution(run: Run, side: OrderSide, delta: float) -> RatioDistributi
     parts = [
         _power(_window(window, side, cut), window.count, multiplied, side, cut) for window in run
     ]
-    law = parts[0]
+    distribution = parts[0]
     for part in parts[1:]:
-        law = multiplied(law, part, side, cut)
-    if law.mass_error > 0.01:
-        raise NumericalError("too many steps: rounding could not be told from cost")
-    return law
+        distribution = multiplied(distribution, part, side, cut)
+    if distribution.mass_error > 0.01:
+        raise NumericalError("too many steps: rounding errors exceed the cost of a step")
+    return distribution
 
 
 def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> RatioDistribution:
@@ -393,47 +397,54 @@ def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> RatioD
 
 
 def _power(
-    law: RatioDistribution,
+    distribution: RatioDistribution,
     times: int,
     joined: Callable[[RatioDistribution, RatioDistribution, OrderSide, float], RatioDistribution],
     side: OrderSide,
     cut: float,
 ) -> RatioDistribution:
-    """``times`` independent copies joined, by repeated squaring."""
+    """Join of ``times`` independent copies, by repeated squaring."""
     done: RatioDistribution | None = None
     while True:
         if times & 1:
-            done = law if done is None else joined(done, law, side, cut)
+            done = distribution if done is None else joined(done, distribution, side, cut)
         times >>= 1
         if times == 0:
             assert done is not None
             return done
-        law = joined(law, law, side, cut)
+        distribution = joined(distribution, distribution, side, cut)
 
 
-def remove_delta(law: RatioDistribution, epsilon: float) -> float:
-    """E[(L − e^ε)₊] and what tells for sure."""
-    return float(law.masses @ np.maximum(law.values - math.exp(epsilon), 0.0)) + law.infinity_mass
+def remove_delta(distribution: RatioDistribution, epsilon: float) -> float:
+    """E[(L − e^ε)₊] plus the infinity mass."""
+    return (
+        float(distribution.masses @ np.maximum(distribution.values - math.exp(epsilon), 0.0))
+        + distribution.infinity_mass
+    )
 
 
-def add_delta(law: RatioDistribution, epsilon: float) -> float:
+def add_delta(distribution: RatioDistribution, epsilon: float) -> float:
     """E[(1 − e^ε·L)₊]."""
-    below = int(np.searchsorted(law.values, math.exp(-epsilon)))
-    return float(law.masses[:below] @ (1.0 - math.exp(epsilon) * law.values[:below]))
+    below = int(np.searchsorted(distribution.values, math.exp(-epsilon)))
+    return float(
+        distribution.masses[:below] @ (1.0 - math.exp(epsilon) * distribution.values[:below])
+    )
 
 
-def epsilon_of_windows(law: RatioDistribution, side: OrderSide, delta: float) -> float:
-    """ε at δ of the worse direction, on its side of the truth, rounding charged."""
+def epsilon_of_windows(distribution: RatioDistribution, side: OrderSide, delta: float) -> float:
+    """ε at δ of the worse direction, on its side of the truth, with rounding charged."""
     upper = side is OrderSide.UPPER
-    goal = delta / (1 + law.mass_error) if upper else delta * (1 + law.mass_error)
-    crossings = [_crossing(partial(curve, law), goal) for curve in (remove_delta, add_delta)]
+    goal = delta / (1 + distribution.mass_error) if upper else delta * (1 + distribution.mass_error)
+    crossings = [
+        _crossing(partial(curve, distribution), goal) for curve in (remove_delta, add_delta)
+    ]
     if upper:
-        return max(high for _, high in crossings) + law.value_error
-    return max(max(low for low, _ in crossings) - law.value_error, 0.0)
+        return max(high for _, high in crossings) + distribution.value_error
+    return max(max(low for low, _ in crossings) - distribution.value_error, 0.0)
 
 
 def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, float]:
-    """Two neighbouring ε between which a falling curve comes down to δ."""
+    """Two neighbouring values of ε between which a falling curve reaches δ."""
     if delta_at(0.0) <= goal:
         return 0.0, 0.0
     low, high = 0.0, 1.0
@@ -448,7 +459,7 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
 
 
 def two_bound_epsilon(first: RatioDistribution, second: RatioDistribution, delta: float) -> float:
-    """An upper bound on ε from one record over the null record to another; both laws are upper.
+    """Upper bound on ε from one record over the null record to another.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
     """

@@ -254,7 +254,7 @@ def test_no_bound_is_below_binary_response_anywhere(epsilon0, clients, digits):
 
 
 def shuffled(messages: list[tuple[Fraction, ...]]) -> Counter[tuple[int, ...]]:
-    """The exact law of how often each value comes."""
+    """The exact distribution of how often each value comes."""
     total = Counter({(0,) * len(messages[0]): Fraction(1)})
     for law in messages:
         grown: Counter[tuple[int, ...]] = Counter()

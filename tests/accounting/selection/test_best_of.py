@@ -1,4 +1,4 @@
-"""The price of the best of K runs: against exact laws, published bounds and wrong ones."""
+"""The price of the best of K runs: against exact distributions, published bounds and wrong ones."""
 
 from __future__ import annotations
 

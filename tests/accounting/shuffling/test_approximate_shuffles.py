@@ -232,7 +232,7 @@ def test_no_epsilon_helps_below_delta0():
 
 
 def test_two_rounds_with_infinity_mass_are_bracketed():
-    """Composed: above the exact law of two rounds of three clients."""
+    """Composed: above the exact distribution of two rounds of three clients."""
     local_epsilon, delta0 = 1.0, 0.004
     zero, one = with_infinity_mass(local_epsilon, delta0)
     first, second = truths.shuffled([zero, one, zero]), truths.shuffled([one, one, zero])
@@ -267,7 +267,7 @@ def test_gaussian_messages_pay_for_all_of_delta(noise, clients, delta):
 
 
 def test_gaussian_messages_that_are_all_alike_cost_less():
-    """One record among others alike is random allocation: an exact law to stay above."""
+    """One record among others alike is random allocation: an exact distribution to stay above."""
     for noise, clients, delta in ((4.0, 1000, 1e-5), (2.0, 50, 1e-3), (1.0, 4, 0.01)):
         bound = shuffled_gaussian(noise, clients, delta)
         identical_others = [(AllocationBlock(GaussianPair(noise / 2), clients), 1)]

@@ -67,7 +67,7 @@ def test_few_messages_cost_the_local_epsilon():
 
 @pytest.mark.parametrize("delta", [0.2, 0.05, 0.01])
 def test_two_rounds_of_a_small_shuffle(delta):
-    """Composed: above the exact law of two rounds of three clients."""
+    """Composed: above the exact distribution of two rounds of three clients."""
     zero, one = response(1.0, 2)
     first, second = (twice(shuffled([law, one, zero])) for law in (zero, one))
     k = math.exp(clones_2021(1.0, 3, delta, 2))

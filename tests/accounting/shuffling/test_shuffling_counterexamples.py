@@ -1,7 +1,7 @@
 """Claims about shuffles that are false: our answers lie above the truth where others' do not.
 
-Every truth is the exact law of a shuffle, summed up here and nowhere else. docs/errata.md and
-docs/shuffling.md name the claims.
+Every truth is the exact distribution of a shuffle, summed up here and nowhere else. docs/errata.md
+and docs/shuffling.md name the claims.
 """
 
 from __future__ import annotations

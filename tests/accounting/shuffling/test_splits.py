@@ -1,4 +1,4 @@
-"""Splits of shuffled bits: exact laws, a supremum that is one, and mutants that are not."""
+"""Splits of shuffled bits: exact distributions, the supremum, and mutants."""
 
 from __future__ import annotations
 

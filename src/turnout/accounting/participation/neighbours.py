@@ -139,14 +139,20 @@ NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
     {
         Always: _Analysis(_every_step, "every step, no amplification, exact"),
         Bernoulli: _Analysis(_coins, "Poisson-subsampled steps, composed as PLD"),
-        OneOf: _Analysis(_one_of, "exact law of random allocation, windows composed as PLD"),
+        OneOf: _Analysis(
+            _one_of, "exact distribution of random allocation, windows composed as PLD"
+        ),
         KOf: _Analysis(
             _k_of,
             "k-subset by one statistic of its steps, below the bound of k windows",
             tight=False,
         ),
-        Kept: _Analysis(_kept, "exact law of random allocation, one slot kept in all epochs"),
-        Staggered: _Analysis(_staggered, "exact law of random allocation in its own window"),
+        Kept: _Analysis(
+            _kept, "exact distribution of random allocation, one slot kept in all epochs"
+        ),
+        Staggered: _Analysis(
+            _staggered, "exact distribution of random allocation in its own window"
+        ),
     },
 )
 """Analyses of the presence of a client against its absence, by the draw.
@@ -164,7 +170,8 @@ def window_bound(
     above, below = (
         _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
     )
-    return NeighbourBound(above, below, "exact law of random allocation in its own windows")
+    method = "exact distribution of random allocation in its own windows"
+    return NeighbourBound(above, below, method)
 
 
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:

@@ -241,7 +241,7 @@ _REMOVE = ("remove",)
 METHODS: tuple[Method[Setting], ...] = (
     Method(
         "check-in",
-        "one check-in a window, aggregated: exact law, both directions",
+        "one check-in a window, aggregated: exact distribution, both directions",
         compared_check_ins(lambda setting: CheckIn(setting.window, setting.windows)),
     ),
     Method(

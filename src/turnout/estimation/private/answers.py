@@ -343,7 +343,8 @@ def mean_randomizer(
     if norm == "l2" and dimension > 1 and public:
         return _code(dimension, epsilon, radius, int(min(budget, _MOST_CODE_BITS)))
     if norm == "l2" and bits is None:
-        return L2Randomizer.rotated(dimension, epsilon, radius), "an exact law, quickly drawn"
+        reason = "an exact distribution, quickly drawn"
+        return L2Randomizer.rotated(dimension, epsilon, radius), reason
     chosen = best_randomizer(NORMS[norm], dimension, epsilon, radius, message_bits=budget)
     return chosen, "the least error bound" + ("" if bits is None else f" within {bits} bits")
 
