@@ -298,7 +298,7 @@ class SelfSamplingShuffle(_Shuffled):
     order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)
 
     def participation(self) -> Participation:
-        """Participation of each client in each round by its own coin."""
+        """Self-sampling of the clients in each round."""
         from turnout.schemes.participation.self_sampling import SelfSampling
 
         return SelfSampling(self.rate, self.rounds)

@@ -1,4 +1,4 @@
-"""Self-sampling: each client draws in each step with one probability, by its own coin."""
+"""Self-sampling: client-side Poisson sampling, drawn by each client in each step."""
 
 from __future__ import annotations
 
