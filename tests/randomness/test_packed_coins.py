@@ -19,7 +19,7 @@ def byte_of(law: packed_coins.ByteDistribution, u: Fraction) -> int:
 
 @pytest.mark.parametrize(("threshold", "bits"), [(1, 1), (3, 4), (1, 7), (127, 7), (12345, 16)])
 def test_the_limits_are_those_of_eight_coins(threshold, bits):
-    law, q = packed_coins.byte_law(threshold, bits), Fraction(threshold, 1 << bits)
+    law, q = packed_coins.byte_distribution(threshold, bits), Fraction(threshold, 1 << bits)
     ends = [Fraction(0), *(Fraction(limit, 1 << law.unit_bits) for limit in law.limits), 1]
     for byte in range(256):
         ones = byte.bit_count()
@@ -28,7 +28,7 @@ def test_the_limits_are_those_of_eight_coins(threshold, bits):
 
 @pytest.mark.parametrize("threshold", [1, 2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 1])
 def test_the_coin_table_gives_the_right_byte(threshold):
-    law = packed_coins.byte_law(threshold, 62)
+    law = packed_coins.byte_distribution(threshold, 62)
     stated = law.table.astype(np.int64)
     for first in np.unique([0, 1, 2**16 - 1, *np.flatnonzero(np.diff(stated)), 31_000]):
         start, end = Fraction(int(first), 2**16), Fraction(int(first) + 1, 2**16)
@@ -67,7 +67,7 @@ def drawn(law: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
 
 @pytest.mark.parametrize("threshold", [2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 2**50])
 def test_a_byte_is_the_number_of_limits_at_or_below_u(threshold):
-    law = packed_coins.byte_law(threshold, 62)
+    law = packed_coins.byte_distribution(threshold, 62)
     for place in (0, 1, 77, 127, 128, 200, 254):
         limit = law.limits[place] << 16  # In units of 2⁻⁵¹².
         for u in (limit - 1, limit, limit + 1, limit + 2**440, limit - 2**440, limit + 2**480):

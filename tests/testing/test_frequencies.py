@@ -83,7 +83,7 @@ def test_a_mean_test_accepts_the_right_value_and_rejects_a_wrong_one():
 
 
 def test_an_accepted_wrong_distribution_is_named():
-    with pytest.raises(AssertionError, match="wrong laws were accepted: harmless"):
+    with pytest.raises(AssertionError, match="wrong distributions were accepted: harmless"):
         assert_rejects(
             lambda counts: assert_frequencies(counts, [0.5, 0.5]),
             {"biased": [1000, 0], "harmless": [500, 500]},
@@ -91,7 +91,7 @@ def test_an_accepted_wrong_distribution_is_named():
 
 
 def test_a_test_without_wrong_distributions_is_refused():
-    with pytest.raises(ParameterError, match="at least one wrong law"):
+    with pytest.raises(ParameterError, match="at least one wrong distribution"):
         assert_rejects(lambda counts: None, {})
 
 

@@ -1,1 +1,1 @@
-"""Errors, checks and bounds: what every other package stands on."""
+"""Errors, checks, bounds, files and arrays, on which every other package builds."""

@@ -1,4 +1,7 @@
-"""Sums of clients' updates: the only thing about them that the coordinator keeps."""
+"""Sums of clients' updates. The coordinator keeps nothing else of the updates.
+
+`UpdateSum` is a float64 sum with its count, `IntegerSum` an exact sum of whole numbers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ to integers, shape ``(dimension,)``."""
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateSum:
-    """A sum of clipped updates and how many went into it: a commutative monoid.
+    """Sum of clipped updates and their number: a commutative monoid.
 
     ``a + b`` is the sum over both groups and `zero` the empty group, so chunks, workers and
     single uploads merge in any grouping. Sums are float64 whatever the updates came in: with
@@ -64,16 +67,16 @@ class UpdateSum:
 
     @classmethod
     def zero(cls, dimension: int) -> Self:
-        """The sum of nobody's updates."""
+        """Empty sum, without any update."""
         return cls(np.zeros(dimension, cls.dtype), 0)
 
     @property
     def dimension(self) -> int:
-        """Coordinates of an update."""
+        """Number of coordinates of an update."""
         return self.total.size
 
     def __add__(self, other: UpdateSum) -> Self:
-        """The sum over both groups, which must not share a client."""
+        """Sum over two groups of clients, which must be disjoint."""
         if type(other) is not type(self):
             raise ParameterError("sum", type(other).__name__, type(self).__name__)
         if self.dimension != other.dimension:
@@ -89,7 +92,7 @@ class UpdateSum:
         )
 
     def with_noise(self, std: float, noise: Noise) -> Self:
-        """This sum as if every client in it had added N(0, std²) noise of its own.
+        """Sum as if every client in it had added its own N(0, std²) noise.
 
         Args:
             std: standard deviation, a coordinate, of one client's noise.
@@ -97,7 +100,7 @@ class UpdateSum:
 
         Guarantees:
             Who already carries noise gets no more; for the other k one draw of std·√k is
-            added, which has the law of k separate draws.
+            added, which has the distribution of k separate draws.
         """
         bare = self.count - self.noised
         if bare == 0:
@@ -107,9 +110,10 @@ class UpdateSum:
 
 
 class IntegerSum(UpdateSum):
-    """A sum of whole numbers in int64: of lattice updates, or of bits, whose sum is a count a bit.
+    """Sum of whole numbers in int64: of lattice updates, or of bits, counted bit by bit.
 
-    Exact in any grouping below 2⁶³. Numbers that are not whole, noise too, are refused.
+    The sum is exact in any grouping below 2⁶³. Numbers that are not whole are refused, noise
+    included.
     """
 
     __slots__ = ()

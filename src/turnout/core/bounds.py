@@ -21,7 +21,7 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``lower <= truth <= upper``; both sides are proved.
+    """Proved bounds of a number: ``lower <= truth <= upper``.
 
     Raises:
         NumericalError: a NaN, or a lower bound above the upper one. Nothing certified has
@@ -37,23 +37,23 @@ class Bounds:
 
     @property
     def relative_width(self) -> float:
-        """(upper − lower) / upper; 0 where both are 0."""
+        """Relative width (upper − lower)/upper; 0 where both are 0."""
         return 0.0 if self.upper == 0 else (self.upper - self.lower) / self.upper
 
     def __or__(self, other: Bounds) -> Bounds:
-        """The bounds of the larger of two quantities (the worse of two directions)."""
+        """Bounds of the larger of two quantities (the worse of two directions)."""
         return Bounds(max(self.lower, other.lower), max(self.upper, other.upper))
 
 
 class Bracket(NamedTuple):
-    """Two numbers around a threshold: where a condition fails, and where it holds."""
+    """Two numbers around a threshold: a condition fails at one and holds at the other."""
 
     failing: float
     holding: float
 
     @property
     def middle(self) -> float:
-        """About the threshold, on neither side for sure."""
+        """Approximate threshold; the condition may hold or fail there."""
         return 0.5 * (self.failing + self.holding)
 
 
@@ -66,7 +66,7 @@ def bisected(
     gap: float = 0.0,
     relative: float = 0.0,
 ) -> Bracket:
-    """A narrower bracket around the threshold of a condition.
+    """Narrower bracket around the threshold of a condition.
 
     Args:
         holds: the condition; asked between the ends only, never at them.
@@ -95,7 +95,7 @@ def bisected_each(
     holding: FloatArray,
     halvings: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """Brackets around many thresholds at once: where the condition fails, and where it holds."""
+    """Brackets around many thresholds at once."""
     for _ in range(halvings):
         middle = 0.5 * (failing + holding)
         if np.all((middle == failing) | (middle == holding)):  # neighbours among the floats
@@ -108,13 +108,10 @@ def bisected_each(
 def grown(
     holds: Callable[[float], bool], start: float, most: float, factor: float = 2.0
 ) -> Bracket | None:
-    """A bracket from 0 or the last failure up to the first success of start, factor·start, ….
+    """Bracket from 0 or the last failure to the first success among start, factor·start, ….
 
-    None if the condition fails at all of them up to ``most``; ``failing`` is 0, untried, where it
-    holds at once.
-
-    >>> grown(lambda x: x >= 5.0, 1.0, 100.0)
-    Bracket(failing=4.0, holding=8.0)
+    None if the condition fails at all of them up to ``most``. If it holds at once, ``failing`` is
+    0, which was not tried.
     """
     failing, holding = 0.0, start
     while not holds(holding):

@@ -1,4 +1,4 @@
-"""One-line checks: ``checks.positive(noise_multiplier=sigma)``. NaN fails every one of them."""
+"""Checks of parameters in one line: ``checks.positive(noise_multiplier=sigma)``. NaN fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def _each(parameters: Mapping[str, object], expected: str, inside: Callable[[float], bool]) -> None:
-    """Refuses what is no real number inside a range; NaN is inside none."""
+    """Refuse any value that is not a real number inside a range; NaN is never inside."""
     for name, value in parameters.items():
         try:
             number = isinstance(value, Real) and not isinstance(value, bool) and float(value)
@@ -27,32 +27,32 @@ def _each(parameters: Mapping[str, object], expected: str, inside: Callable[[flo
 
 
 def positive(**parameters: object) -> None:
-    """Each parameter is a finite number above 0."""
+    """Require a finite number above 0 for each parameter."""
     _each(parameters, "a finite number above 0", lambda x: 0 < x < math.inf)
 
 
 def number(**parameters: object) -> None:
-    """Each parameter is a finite number."""
+    """Require a finite number for each parameter."""
     _each(parameters, "a finite number", math.isfinite)
 
 
 def non_negative(**parameters: object) -> None:
-    """Each parameter is a finite number of at least 0."""
+    """Require a finite number of at least 0 for each parameter."""
     _each(parameters, "a finite number of at least 0", lambda x: 0 <= x < math.inf)
 
 
 def probability(**parameters: object) -> None:
-    """Each parameter lies in [0, 1]."""
+    """Require a number in [0, 1] for each parameter."""
     _each(parameters, "a number from 0 to 1", lambda x: 0 <= x <= 1)
 
 
 def open_unit(**parameters: object) -> None:
-    """Each parameter lies strictly between 0 and 1 (a δ, a decay)."""
+    """Require a number strictly between 0 and 1 for each parameter (a δ, a decay)."""
     _each(parameters, "a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
 def count(minimum: int = 1, **parameters: object) -> None:
-    """Each parameter is a whole number of at least ``minimum``."""
+    """Require a whole number of at least ``minimum`` for each parameter."""
     expected = f"a whole number of at least {minimum}"
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
@@ -60,14 +60,14 @@ def count(minimum: int = 1, **parameters: object) -> None:
 
 
 def flag(**parameters: object) -> None:
-    """Each parameter is True or False: any other value would count as one of them."""
+    """Require True or False for each parameter; other values are refused, not interpreted."""
     for name, value in parameters.items():
         if not isinstance(value, bool):
             raise ParameterError(name, value, "True or False")
 
 
 def real_array(**parameters: object) -> np.ndarray:
-    """The one parameter as a float array; words and truth values are no numbers."""
+    """Return the parameter as a float array; words and truth values are refused."""
     ((name, value),) = parameters.items()
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
@@ -76,24 +76,24 @@ def real_array(**parameters: object) -> np.ndarray:
 
 
 def text(**parameters: object) -> None:
-    """Each parameter is a text."""
+    """Require a string for each parameter."""
     for name, value in parameters.items():
         if not isinstance(value, str):
             raise ParameterError(name, value, "a text")
 
 
 def at_most(limit_name: str, limit: int, **parameters: int) -> None:
-    """Each (already checked) count is no larger than another quantity, named in the message."""
+    """Require that each (checked) count is at most another quantity, which the message names."""
     for name, value in parameters.items():
         if value > limit:
             raise ParameterError(name, value, f"at most {limit_name} = {limit}")
 
 
 def choice(choices: type[Choice], **parameters: object) -> Choice:
-    """The member that the one parameter is: given as itself, or by its exact word.
+    """Member of an enumeration for the one parameter, given as itself or by its exact word.
 
-    Code asks ``relation is Relation.ADD_REMOVE``, which the word "add-remove" is not. So every
-    public field of such a type goes through here before anything reads it.
+    Code compares by identity (``relation is Relation.ADD_REMOVE``), which the word "add-remove"
+    would fail. So every public field of such a type is converted here before it is used.
     """
     ((name, value),) = parameters.items()
     # Another enumeration's member may have the same word and mean another thing.

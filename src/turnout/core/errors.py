@@ -20,15 +20,15 @@ from typing import Any
 
 
 class TurnoutError(Exception):
-    """Base of every error that turnout raises on purpose; its text is one line for a person."""
+    """Base class of all errors that turnout raises on purpose; the text is one line."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The error as it is, in another process; by default its class would be called again."""
+        """Pickled form with the error's attributes; the default would call the class again."""
         return _restored, (type(self), self.args, vars(self))
 
 
 def _restored(kind: type[TurnoutError], args: tuple[object, ...], own: dict[str, Any]) -> Any:
-    """An error that was raised in another process."""
+    """Error that was raised in another process, with its attributes."""
     error = kind.__new__(kind, *args)
     vars(error).update(own)
     return error

@@ -25,7 +25,7 @@ MOST_NAMES = 16
 
 
 def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
-    """The stages of an expression, each the names of what stands side by side in it.
+    """Stages of a feature expression, each with the names that are applied side by side.
 
     Args:
         text: names, or "module:name" of a function of the user's own; with ``|`` between what
@@ -54,5 +54,5 @@ def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def names_code(text: str) -> bool:
-    """Whether an expression names code of the user's own."""
+    """Whether an expression refers to a user's own code."""
     return any(is_reference(name) for stage in feature_stages(text) for name in stage)

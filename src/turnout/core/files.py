@@ -1,4 +1,4 @@
-"""Files that a power cut leaves whole, and that two processes never write at once."""
+"""Files that survive a power cut whole, and locks that keep two processes from writing at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ModuleNotFoundError:
 
 
 def lock_descriptor(descriptor: int, *, wait: bool) -> None:
-    """Takes the exclusive lock of an open file; closing the descriptor gives it back.
+    """Take the exclusive lock of an open file; closing the descriptor releases it.
 
     Raises:
         BlockingIOError: another process has it, and ``wait`` is false.
@@ -30,7 +30,7 @@ def lock_descriptor(descriptor: int, *, wait: bool) -> None:
 
 
 def lock_file(path: Path, *, wait: bool) -> int:
-    """Descriptor of a file that no other process holds locked; raises as `lock_descriptor`."""
+    """Descriptor of a file, locked exclusively; raises as `lock_descriptor`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_descriptor(descriptor, wait=wait)
@@ -42,7 +42,7 @@ def lock_file(path: Path, *, wait: bool) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock beside a file: whoever else asks for it waits until this ends."""
+    """Hold the lock beside a file; other processes that request it wait until the context ends."""
     try:
         descriptor = lock_file(path.with_name(path.name + ".lock"), wait=True)
     except OSError as error:
@@ -54,7 +54,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mode: int) -> None:
-    """Writes a file anew; a process killed at any moment leaves the old or the new one, whole.
+    """Replace a file; a process killed at any moment leaves the old or the new contents, whole.
 
     Args:
         path: in a folder that exists.
@@ -81,7 +81,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
 
 
 def write(path: Path, data: str | bytes) -> None:
-    """Put a file into its place whole, its folders too; text in UTF-8.
+    """Write a file whole, with its folders; text is encoded in UTF-8.
 
     Raises:
         StorageError: the file system refuses; the file is what it was.
@@ -96,7 +96,7 @@ def write(path: Path, data: str | bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in a folder durable; Windows does so by itself, and opens no folder."""
+    """Make a rename in a folder durable; on Windows nothing is needed."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)

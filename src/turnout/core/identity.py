@@ -1,8 +1,8 @@
-"""The identity of an object: what decides what it computes, as text, and the data that it holds.
+"""Identity of an object: its class and settings as text, and the arrays that it holds.
 
-A run goes on from a checkpoint only if everything that decides its outcome is what it was. The
-text is public and may be hashed and shown. Arrays may be private, and a plain digest of private
-data confirms whoever guesses them, so arrays are kept apart and digested under a secret key.
+A run resumes from a checkpoint only if everything that decides its outcome is unchanged. The text
+is public and may be hashed and shown. Arrays may be private, and a plain digest of private data
+lets anyone test guesses of them, so arrays are kept apart and digested under a secret key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 @runtime_checkable
 class Resumable(Protocol):
-    """An object of a class of the user's own that says what decides what it computes."""
+    """Object of a user's own class that lists everything that decides what it computes."""
 
     def resume_parts(self) -> Mapping[str, object]:
         """All settings and all data by name: plain values, arrays, dataclasses of such values, or
@@ -105,13 +105,13 @@ def _text(value: object, arrays: list[NDArray[np.generic]]) -> str:
 
 
 def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> str:
-    """Parts in the order of their names."""
+    """Parts of an object in the order of their names."""
     inside = (f"{key!r}: {_text(parts[key], arrays)}" for key in sorted(parts, key=repr))
     return f"{{{', '.join(inside)}}}"
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """Settings and data of an object by name, if it says them."""
+    """Settings and data of an object by name; None if it does not list them."""
     if isinstance(value, Resumable) and not isinstance(value, type):
         return value.resume_parts()
     # A subclass that is no dataclass itself may hold more than the fields that it inherits.
@@ -126,7 +126,7 @@ def _parts(value: object) -> Mapping[str, object]:
 
 
 def _own(value: object) -> Iterable[str]:
-    """Names of what an instance holds, cached properties apart."""
+    """Names of an instance's attributes, without cached properties."""
     held = getattr(value, "__dict__", {})
     return (
         name for name in held if not isinstance(getattr(type(value), name, None), cached_property)
@@ -134,7 +134,7 @@ def _own(value: object) -> Iterable[str]:
 
 
 def _name(value: object) -> str:
-    """The class of an object, if its name stands for one class alone."""
+    """Qualified class name of an object, if the name identifies one class."""
     if "<locals>" in type(value).__qualname__:
         raise UnsupportedError(
             f"a checkpoint cannot say what {_title(value)} computes: its class is made inside of "
@@ -144,6 +144,6 @@ def _name(value: object) -> str:
 
 
 def _title(value: object) -> str:
-    """The name of a function or class, or of an object's class."""
+    """Name of a function or class, or of an object's class."""
     qualified = getattr(value, "__qualname__", type(value).__qualname__)
     return f"{getattr(value, '__module__', type(value).__module__)}.{qualified}"

@@ -1,7 +1,7 @@
-"""The one line that installs turnout, in messages, pages and unit files alike.
+"""Install command of turnout, in messages, pages and unit files alike.
 
-The name is on no package index as ours, so nothing is installed by name: a stranger who registers
-it would run code on each machine that follows the guide. `pip wheel --no-deps .` in a copy of the
+The project's name is not registered at a package index. Nothing is installed by name, since anyone
+who registered it could run code on the machines of users. `pip wheel --no-deps .` in a copy of the
 repository builds the file, and ``python tests/meta/install_lines.py`` writes it into all pages.
 """
 
@@ -12,7 +12,7 @@ WHEEL = "./turnout-0.1.0-py3-none-any.whl"
 
 
 def install_line(*extras: str) -> str:
-    """The command that installs turnout with these extras.
+    """Command that installs turnout with the given extras.
 
     >>> install_line("service", "train")
     "pip install './turnout-0.1.0-py3-none-any.whl[service,train]'"

@@ -58,7 +58,7 @@ _NAMES = {
 
 
 def require(*extras: str, what: str) -> None:
-    """Refuses what needs these extras where one of their packages is missing; imports none.
+    """Raise an error where a package of these extras is missing; no package is imported.
 
     Args:
         extras: keys of ``EXTRAS``.

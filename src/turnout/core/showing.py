@@ -1,4 +1,4 @@
-"""The text of objects that hold records or secrets: types, shapes and sizes, never a value."""
+"""Printed form of objects that hold records or secrets: types, shapes and sizes, never a value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _text(held: Any, name: str, public: tuple[str, ...]) -> str:
 
 
 def shape_of(value: Any) -> str:
-    """A value's type, with its shape or size where it has one.
+    """Type of a value, with its shape or size where it has one.
 
     >>> shape_of(b"secret"), shape_of(3.5), shape_of(None)
     ('bytes of 6', 'float', 'None')

@@ -1,9 +1,9 @@
-"""Texts, missing values and conversions, as every reader of clients' values treats them.
+"""Texts, missing values and conversions, treated alike by every reader of clients' values.
 
 Texts (values, categories, classes, ids of clients, names of columns) are compared in Unicode's
-normal form C, so that a name is one name on every system, and keep all their characters: a
-trailing NUL too, which NumPy's text of fixed width drops. An entry is missing where it is null,
-not a number or the empty text.
+normal form C, so that a name is the same on every system. They keep all their characters, also a
+trailing NUL, which NumPy's text of fixed width drops. An entry is missing where it is null, not a
+number or the empty text.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _SHOWN = 5
 
 
 def canonical(text: str) -> str:
-    """The text in Unicode's normal form C."""
+    """Text in Unicode's normal form C."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def distinct(texts: Iterable[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The place of each text among the different ones, and these, by their first appearance."""
+    """Index of each text among the distinct texts, and these in the order of first appearance."""
     places: dict[str, int] = {}
     found = [places.setdefault(canonical(text), len(places)) for text in texts]
     return np.array(found, dtype=np.int64), tuple(places)
 
 
 def is_missing(entry: Any) -> bool:
-    """Whether it is None or empty, or differs from itself, as NaN does, or will not say."""
+    """Whether an entry is None, empty, NaN, or cannot be compared with itself."""
     try:
         return entry is None or entry == "" or bool(entry != entry)  # noqa: PLR0124
     except (TypeError, ValueError, ArithmeticError):
@@ -54,7 +54,7 @@ def refuse_rows(
     wrong: NDArray[np.bool_] | None,
     rows: NDArray[np.int64],
 ) -> None:
-    """Refuses a batch in which some rows are wrong, and says which.
+    """Raise a ParameterError that names the invalid rows of a batch, if there are any.
 
     Args:
         key: of the settings, such as ``inputs``.
@@ -71,10 +71,10 @@ def refuse_rows(
 
 
 def refuse_inexact(name: str, values: NDArray[Any]) -> None:
-    """Refuses whole numbers that float64 would make one with others.
+    """Refuse whole numbers that float64 cannot represent exactly.
 
     Raises:
-        ParameterError: some are beyond ±2^53; which is not said.
+        ParameterError: some are beyond ±2^53; the message does not show which.
     """
     whole = values.dtype.kind in "iu" and values.size
     if whole and not -EXACT_WHOLE < int(values.min()) <= int(values.max()) < EXACT_WHOLE:
@@ -82,7 +82,7 @@ def refuse_inexact(name: str, values: NDArray[Any]) -> None:
 
 
 def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which whole numbers float32 makes one with others; floats beyond 2^64 are magnitudes."""
+    """Mask of the whole numbers below 2^64 that float32 cannot represent exactly."""
     size = np.abs(values.astype(np.float64))
     lost = (size > FLOAT32_WHOLE) & (values.astype(np.float32) != values)
     lost |= size >= EXACT_WHOLE
@@ -93,7 +93,7 @@ def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 @contextmanager
 def converting(what: str) -> Iterator[None]:
-    """One line for whatever a library raises of values that it cannot read or convert.
+    """Context that turns any error of a library while it reads or converts values into one line.
 
     Raises:
         InputFileError: it did; errors of turnout's own stay what they are.

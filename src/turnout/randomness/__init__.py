@@ -1,4 +1,4 @@
-"""Randomness as an argument: one primitive, the operating system's or a simulation's."""
+"""Sources of randomness, passed as arguments: the operating system's, or a simulation's."""
 
 from typing import TYPE_CHECKING
 

@@ -53,7 +53,7 @@ def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
 
 def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, int, int]:
-    """G(x) and 2φ(x) in fixed point, each off by less than 2^{−bits−8}.
+    """G(x) and 2φ(x) in fixed point, each with an error below 2^{−bits−8}.
 
     What is lost, in units of 2^−w: u is cut by less than 1, and neither sum has a slope above 1.
     A term is cut by less than 1, and this error is carried on to the next as the term is, so
@@ -81,14 +81,14 @@ def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, 
 
 @cache
 def root_of_two_over_pi(bits: int) -> int:
-    """2^bits · √(2/π), too small by less than 2."""
+    """2^bits · √(2/π), rounded down by less than 2."""
     guarded = bits + 32
     pi = 4 * (4 * _inverse_tangent(5, guarded) - _inverse_tangent(239, guarded))
     return isqrt((2 << 3 * guarded) // pi) >> 32
 
 
 def _inverse_tangent(divisor: int, bits: int) -> int:
-    """2^bits · arctan(1/divisor), off by less than one unit for each term."""
+    """2^bits · arctan(1/divisor), with an error below one unit for each term."""
     power = (1 << bits) // divisor
     total, n = power, 1
     while power:
@@ -120,14 +120,15 @@ def rounded_gaussian(
 ) -> NDArray[np.int64]:
     """Independent draws of round(z), z ~ N(0, ``standard_deviation``²).
 
-    Not covered is what can be seen while it runs. Time and memory access depend on the draws:
+    Observations while it runs are not covered. Time and memory access depend on the draws:
     about one in 2¹⁶ (and a share of s·2⁻³⁴ of the others) is settled by slow arithmetic, so
-    whoever times a call learns how many of its draws were large or next to a half-integer, and
-    whoever shares the processor's caches may learn more. Publish on a schedule, on a machine
-    that is not shared. Covered is whoever sees the output alone.
+    anyone who times a call learns how many of its draws were large or next to a half-integer, and
+    anyone who shares the processor's caches may learn more. Publish on a schedule, on a machine
+    that is not shared. The guarantee covers an adversary who sees the output alone.
 
     Guarantees:
-        Of uniform, independent bytes the law is exact: every draw is decided by comparison with
+        Of uniform, independent bytes the distribution is exact: every draw is decided by comparison
+            with
         the true probabilities. The one exception is a draw that 255 bits do not decide, which
         raises, with a chance below (s + 1)·2⁻²⁴⁸ a draw.
         The system's bytes differ from uniform ones as AES-256 does from a random permutation,
@@ -159,7 +160,7 @@ def rounded_gaussian(
 
 
 def _draw(s: float, words: NDArray[np.uint64], read: ByteStream, out: NDArray[np.int64]) -> None:
-    """Write one draw for each word; what the table leaves open reads on."""
+    """Write one draw for each word; where the table is not decisive, further bits are read."""
     values = (words >> np.uint64(1)).view(np.int64)
     scaled = s * _enclosed(values.astype(np.float64))
     # The sums below are off by less than 2⁻⁵⁰·(1 + s), which is within what is added here.
@@ -175,7 +176,7 @@ def _draw(s: float, words: NDArray[np.uint64], read: ByteStream, out: NDArray[np
 
 
 def _enclosed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """z(V) to within `ENCLOSURE` for V from value·2⁻⁶³ to (value + 1)·2⁻⁶³; NaN off the table."""
+    """z(V) to `ENCLOSURE` for V in [value, value + 1)·2⁻⁶³; NaN outside the table."""
     bits = values.view(np.int64)
     cells = np.maximum((bits >> _RESIDUAL_BITS) - (_FIRST_INDEX - 1), 0)
     residual = (bits & _RESIDUAL_MASK).astype(np.float64)
@@ -188,13 +189,13 @@ def _enclosed(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _Uniform:
-    """A uniform V of which more bits are drawn as they are needed."""
+    """Uniform number V whose further bits are drawn when they are needed."""
 
     def __init__(self, value: int, read: ByteStream) -> None:
         self._value, self._bits, self._read = value, _WORD_BITS, read
 
     def magnitude(self, s: float) -> int:
-        """m(V), the number of k ≥ 0 with V < G((k + ½)/s)."""
+        """m(V): the number of k ≥ 0 with V < G((k + ½)/s)."""
         above, below = s.as_integer_ratio()
         while True:
             found = self._walk(s, above, below)
@@ -206,7 +207,7 @@ class _Uniform:
             self._bits += 64
 
     def _walk(self, s: float, above: int, below: int) -> int | None:
-        """m(V), sought from a guess that costs time only where it is wrong."""
+        """m(V), searched from a guess, which affects only the running time."""
         guess = -NormalDist().inv_cdf((self._value + 0.5) / 2.0 ** (self._bits + 1))
         k = max(int(s * guess + 0.5), 0)
         while True:
@@ -226,7 +227,7 @@ class _Uniform:
             k -= 1
 
     def _is_below(self, numerator: int, denominator: int) -> bool | None:
-        """Whether V < G(numerator/denominator); None where the bits so far leave it open."""
+        """Whether V < G(numerator/denominator); None where the bits so far do not decide it."""
         low, high = tail_bounds(numerator, denominator, self._bits)
         if self._value < low:
             return True
@@ -235,7 +236,7 @@ class _Uniform:
 
 @cache
 def _table() -> tuple[NDArray[np.float64], ...]:
-    """Coefficients, by powers of the residual, of z(V) on each cell, shape (cells + 2,) each.
+    """Coefficients of z(V) on each cell, by powers of the residual, shape (cells + 2,) each.
 
     A cell is the cubic through z and its slope at both ends. The first and last entry stand for
     all below V = 2⁻¹⁶ and for V that rounds to 1; they are NaN.
@@ -252,7 +253,7 @@ def _table() -> tuple[NDArray[np.float64], ...]:
 
 
 def _node(exponent: int, fraction: int) -> tuple[float, float]:
-    """The value and slope of z at V = fraction·2^(exponent − 7), to one unit in the last place.
+    """Value and slope of z at V = fraction·2^(exponent − 7), to one unit in the last place.
 
     One Newton step from an approximation x that need not be trusted: G(x) − V is computed, and
     with it the step, which leaves an error of about x/2 < 3 times its square.
@@ -266,7 +267,7 @@ def _node(exponent: int, fraction: int) -> tuple[float, float]:
 
 
 def _read(read: ByteStream, size: int) -> bytes:
-    """Exactly ``size`` bytes."""
+    """Exactly ``size`` bytes from ``read``."""
     data = read(size)
     if len(data) != size:
         raise ParameterError("read", len(data), f"{size} bytes, as asked for")

@@ -1,11 +1,12 @@
-"""Biased coins by the million: eight at a time, from one inverted distribution function.
+"""Biased coins, eight at a time, by inversion of one distribution function.
 
 Notation: q = t/2^b the coin's probability; C_j the probability that eight coins, read as a byte,
 are below j, a multiple of 2^−8b; U uniform on [0, 1). The byte is the number of C_1, …, C_255 that
 are at most U.
 
-Sixteen bits of U tell the byte but for one in 256, which a table knows; 46 more tell the rest but
-for one in 2⁵⁴, and those read on in whole numbers. So a coin takes two random bits, whatever b is.
+Sixteen bits of U decide the byte in all but one of 256 cases, by a table. Another 46 bits decide
+all but one in 2⁵⁴, and the rest is decided in whole numbers. So a coin takes two random bits,
+whatever b is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _OPEN = 256  # In the table: sixteen bits do not tell.
 def packed_from_words(
     words: Words, p: float | Fraction, rows: int, columns: int
 ) -> NDArray[np.uint64]:
-    """`Source.packed_bernoulli` for a source that has uniform words at hand."""
+    """`Source.packed_bernoulli` for a source that provides uniform words."""
     checks.probability(p=p)
     checks.count(0, rows=rows)
     checks.count(columns=columns)
@@ -47,27 +48,27 @@ def packed_from_words(
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:
     """Independent coins, 64 in a word, each 1 with probability ``threshold`` / 2^``bits`` ≤ 1.
 
-    Shape (size,); the law is exact given that of ``words``.
+    Shape (size,); the distribution is exact given that of ``words``.
     """
     if threshold in (0, 1 << bits):
         return np.full(size, _ALL if threshold else 0, dtype=np.uint64)
-    law = byte_law(threshold, bits)
+    distribution = byte_distribution(threshold, bits)
     out = np.empty(size, dtype=np.uint64)
     for start in range(0, size, _CHUNK):
         part = out[start : start + _CHUNK]
         first = words(2 * len(part)).view(np.uint16)
-        found = law.table.take(first)
+        found = distribution.table.take(first)
         coins = part.view(np.uint8)
         np.copyto(coins, found, casting="unsafe")
         places = np.flatnonzero(found == _OPEN)
         if places.size:
-            coins[places] = _finished(words, law, first[places])
+            coins[places] = _finished(words, distribution, first[places])
     return out
 
 
 @dataclass(frozen=True, eq=False)
 class ByteDistribution:
-    """The law of eight coins, for inversion.
+    """Distribution of eight coins, prepared for inversion.
 
     Attributes:
         limits: C_1, …, C_255 in units of 2^−``unit_bits``.
@@ -84,14 +85,14 @@ class ByteDistribution:
     table: NDArray[np.uint16]
 
     def below(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The fewest and the most C_j at or below a U of which these are the first 62 bits."""
+        """Smallest and largest number of C_j below a U of which these are the first 62 bits."""
         fewest = np.searchsorted(self.ceilings, numbers, side="right")
         return fewest, np.searchsorted(self.floors, numbers, side="right")
 
 
 @lru_cache(maxsize=16)
-def byte_law(threshold: int, bits: int) -> ByteDistribution:
-    """The law of eight coins of probability ``threshold`` / 2^``bits``."""
+def byte_distribution(threshold: int, bits: int) -> ByteDistribution:
+    """The distribution of eight coins of probability ``threshold`` / 2^``bits``."""
     unit_bits = max(8 * bits, _FINE)
     scale = 1 << (unit_bits - 8 * bits)
     limits, total = [], 0
@@ -110,22 +111,24 @@ def byte_law(threshold: int, bits: int) -> ByteDistribution:
     return ByteDistribution(limits, unit_bits, floors, ceilings, table)
 
 
-def _finished(words: Words, law: ByteDistribution, first: NDArray[np.uint16]) -> NDArray[np.intp]:
-    """The bytes of U's that begin with these sixteen bits."""
+def _finished(
+    words: Words, distribution: ByteDistribution, first: NDArray[np.uint16]
+) -> NDArray[np.intp]:
+    """Bytes of the U's that begin with these sixteen bits."""
     rest = _FINE - _FIRST
     more = words(len(first)) >> np.uint64(WORD_BITS - rest)
     numbers = (first.astype(np.int64) << rest) | more.astype(np.int64)
-    low, high = law.below(numbers)
+    low, high = distribution.below(numbers)
     for place in np.flatnonzero(low != high):
         u, known = int(numbers[place]), _FINE
-        while known < law.unit_bits:
+        while known < distribution.unit_bits:
             u, known = u << WORD_BITS | int(words(1)[0]), known + WORD_BITS
-        low[place] = bisect_right(law.limits, u >> (known - law.unit_bits))
+        low[place] = bisect_right(distribution.limits, u >> (known - distribution.unit_bits))
     return low
 
 
 def cut(packed: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
-    """Rows, shape (rows, ⌈columns / 64⌉), with bits from ``columns`` ≥ 1 on set to 0, in place."""
+    """Rows of shape (rows, ⌈columns / 64⌉) with bits from ``columns`` ≥ 1 on set to 0, in place."""
     spare = columns % WORD_BITS
     if spare:
         packed[:, -1] &= np.uint64((1 << spare) - 1)

@@ -1,6 +1,6 @@
-"""Fast, repeatable draws for simulation, and streams that are found by name.
+"""Fast, repeatable draws for simulation, and streams that are identified by name.
 
-Nothing here protects anybody: whoever knows the seed knows every draw.
+These draws protect no client: anyone who knows the seed can compute every draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from turnout.randomness.source import Source, check_range, check_subset
 
 
 class SimulationRandomness(Source):
-    """Draws from a numpy generator. FOR SIMULATION ONLY.
+    """Source that draws from a NumPy generator. FOR SIMULATION ONLY.
 
     The draws follow from a seed, and `bernoulli` and `binomial` compare floats, so they are
     exact to about 2⁻⁵³ only. No real client's privacy may rest on them; ``secure`` is False
@@ -38,7 +38,7 @@ class SimulationRandomness(Source):
         return self._generator.integers(n, size=size)
 
     def _words(self, size: int) -> NDArray[np.uint64]:
-        """Uniform words."""
+        """Uniform 64-bit words."""
         return self._generator.integers(2**64, size=size, dtype=np.uint64)
 
     def below_each(self, limits: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -56,7 +56,7 @@ class SimulationRandomness(Source):
         return packed_from_words(self._words, p, rows, columns)
 
     def binomial(self, n: int, p: float) -> int:
-        """The number of True among ``n`` coins, in time that does not grow with ``n``."""
+        """Number of True among ``n`` coins, in time independent of ``n``."""
         checks.count(0, n=n)
         checks.probability(p=p)
         return int(self._generator.binomial(n, p))
@@ -92,17 +92,17 @@ class SimulationStreams:
         self.seed = int(seed)
 
     def generator(self, *name: str | int) -> np.random.Generator:
-        """A fresh numpy generator at the start of the stream ``name``."""
+        """New NumPy generator at the start of the stream ``name``."""
         digest = hashlib.blake2b(_encoded((self.seed, *name)), digest_size=32).digest()
         return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
     def source(self, *name: str | int) -> SimulationRandomness:
-        """A fresh `SimulationRandomness` at the start of the stream ``name``."""
+        """New `SimulationRandomness` at the start of the stream ``name``."""
         return SimulationRandomness(self.generator(*name))
 
 
 def _encoded(parts: tuple[str | int, ...]) -> bytes:
-    """The parts as bytes, typed and with their lengths, so that no two names coincide."""
+    """Parts of a name as bytes, with types and lengths, so that different names differ."""
     encoded = b""
     for part in parts:
         if isinstance(part, str):

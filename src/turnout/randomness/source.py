@@ -1,8 +1,8 @@
-"""The one uniform primitive, and the exact samplers that need nothing else.
+"""Sources of uniform draws, and exact samplers built on them alone.
 
-Whatever privacy rests on is drawn through `Source.below`. Replacing that one method replays
-every draw (`turnout.testing.enumerate_outputs`), so the law of a small sampler is an equality to
-check and not a frequency to estimate.
+Everything that privacy rests on is drawn through `Source.below`. A test that replaces this one
+method can replay every draw (`turnout.testing.enumerate_outputs`), so the distribution of a small
+sampler is checked exactly instead of being estimated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHUNK = 2**20
 
 
 class Source(ABC):
-    """A source of uniform draws.
+    """Source of uniform draws.
 
     Guarantees:
         every method is exact given that `below` is: no float enters a comparison.
@@ -53,7 +53,7 @@ class Source(ABC):
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
         """``size`` independent coins, each True with probability ``p``.
 
-        ``p`` is rounded *down* to a multiple of 2⁻⁶²: whoever takes part with a smaller
+        ``p`` is rounded *down* to a multiple of 2⁻⁶²: a client with a smaller
         probability is better protected. ``p == 1`` is always True. Shape (size,).
         """
         checks.probability(p=p)
@@ -82,13 +82,13 @@ class Source(ABC):
         return packed.view("<u8").astype(np.uint64)
 
     def binomial(self, n: int, p: float) -> int:
-        """The number of True among ``n`` ≥ 0 coins of `bernoulli`."""
+        """Number of True among ``n`` ≥ 0 coins of `bernoulli`."""
         checks.count(0, n=n)
         sizes = (min(_CHUNK, n - start) for start in range(0, n, _CHUNK))
         return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order.
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
 
         Source: Floyd's algorithm (Bentley and Floyd, Programming pearls, CACM 30(9), 1987).
         """
@@ -101,7 +101,7 @@ class Source(ABC):
 
 
 def check_range(n: int, size: int) -> None:
-    """One line for a range or a size that `Source.below` cannot serve."""
+    """Refuse a range or a size that `Source.below` does not support."""
     checks.count(n=n)
     checks.count(0, size=size)
     if n > LARGEST_RANGE:
@@ -109,11 +109,11 @@ def check_range(n: int, size: int) -> None:
 
 
 def check_subset(n: int, k: int) -> None:
-    """One line for a subset that is larger than its set."""
+    """Refuse a subset that is larger than its set."""
     checks.count(0, n=n, k=k)
     checks.at_most("n", n, k=k)
 
 
 def width(columns: int) -> int:
-    """Words in a packed row of ``columns`` coins."""
+    """Number of words in a packed row of ``columns`` coins."""
     return -(-columns // WORD_BITS)

@@ -1,4 +1,4 @@
-"""Draws that privacy may rest on: the operating system's generator, made exactly uniform."""
+"""Source of cryptographic randomness: the operating system's generator, made exactly uniform."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 
 class OSRandomness(Source):
-    """Draws from the operating system's cryptographic generator.
+    """Source that draws from the operating system's cryptographic generator.
 
     There is no seed and no fallback: where the system has no such generator, drawing raises.
 
@@ -53,7 +53,7 @@ class OSRandomness(Source):
         """``size`` independent coins, each True with probability ``p`` (see `Source`).
 
         The sixty-two bits that are compared with ``p`` are read fifteen first; the others only
-        where those are equal. The law is the same, for a quarter of the bytes.
+        where those are equal. The distribution is the same, for a quarter of the bytes.
         """
         checks.probability(p=p)
         threshold = int(Fraction(p) * LARGEST_RANGE)
@@ -72,7 +72,7 @@ class OSRandomness(Source):
         return packed_from_words(_words, p, rows, columns)
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order.
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
 
         The first ``k`` different values of a uniform sequence are a uniform subset, and a
         sequence is drawn in bulk where Floyd's algorithm goes value by value. Of a subset of
@@ -92,12 +92,12 @@ class OSRandomness(Source):
 
 
 def _words(size: int) -> NDArray[np.uint64]:
-    """Uniform words."""
+    """Uniform 64-bit words."""
     return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
 def _word(n: int) -> tuple[type[np.unsignedinteger], int]:
-    """The smallest word that holds ``n`` and loses at most 1/8, and its largest usable value."""
+    """Smallest word type that holds ``n`` and wastes at most 1/8, and its largest usable value."""
     for word in _WORDS[:-1]:
         span = 2 ** (8 * word().itemsize)
         if n < span and 8 * (span % n) <= span:

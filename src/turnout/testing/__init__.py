@@ -1,5 +1,6 @@
-"""For tests of samplers, laws and algorithms, yours included: exact distributions, frequency tests,
-conformance.
+"""Tests for samplers, participations, randomizers and algorithms, also for a user's own ones.
+
+The package has exact enumeration, frequency tests, conformance tests and seeded faults.
 """
 
 from turnout.testing.algorithms import assert_algorithm

@@ -1,6 +1,6 @@
-"""Conformance of a federated algorithm: what the engine takes for granted of it.
+"""Conformance test of a federated algorithm: every property that the engine relies on.
 
-Small data are enough: a handful of clients, a model of a few numbers.
+`assert_algorithm` is the test. Small data are enough: a few clients, a model of a few numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STREAMS = SimulationStreams(_SEED)
 
 
 def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
-    """Fails unless an algorithm keeps the promises of `turnout.learning.algorithm.Algorithm`.
+    """Fail unless an algorithm has all properties of `turnout.learning.algorithm.Algorithm`.
 
     Args:
         make: builds the algorithm on clients' data, entry by entry the clients'; at least two.
@@ -53,7 +53,7 @@ def _started(algorithm: Algorithm) -> ServerState:
 
 
 def _updated(algorithm: Algorithm, client: int) -> tuple[NDArray[Any], ClientState | None]:
-    """A client's update and its state after it, of its second step where it has a state."""
+    """Update of a client and its state after it; of the second step where it has a state."""
     sent, state = algorithm.sent(_started(algorithm)), algorithm.init_client(client)
     if state is not None:
         first = _STREAMS.generator("client", client, 0)
@@ -64,7 +64,7 @@ def _updated(algorithm: Algorithm, client: int) -> tuple[NDArray[Any], ClientSta
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two results are equal bit for bit; names, shapes and types too."""
+    """Whether two results are equal bit for bit, with names, shapes and types."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, tuple):
@@ -78,7 +78,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
-    """Each method leaves the states that it is given as they were."""
+    """Require that each method leaves the given states unchanged."""
     state, clients = _started(algorithm), {0: algorithm.init_client(0)}
     kept = {name: np.array(array) for name, array in state.items()}
     own = None if clients[0] is None else {k: np.array(v) for k, v in clients[0].items()}
@@ -91,7 +91,7 @@ def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
 
 
 def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
-    """A client moves a sum by C at most, whatever it holds; the engine clips what is mapped."""
+    """Require that a client moves a sum by at most C, for hostile data too."""
     for held in hostile:
         algorithm = make([held, *data[1:]])
         limit = algorithm.clip_norm * (1 + _SLACK)
@@ -110,7 +110,7 @@ def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[D
 
 
 def _assert_own_data_only(make: _Make[Data], data: Sequence[Data]) -> None:
-    """A client's update and state are the same whatever the others hold."""
+    """Require that a client's update and state do not depend on other clients' data."""
     first, last = make(data), make([*data[:1], *data[2:], data[1]])
     assert _same(first.init_client(0), last.init_client(0)), "a state depends on others' data"
     assert _same(_updated(first, 0), _updated(last, 0)), "an update depends on others' data"
@@ -121,7 +121,7 @@ def _assert_own_data_only(make: _Make[Data], data: Sequence[Data]) -> None:
 def _assert_server_sees_no_data(
     make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]
 ) -> None:
-    """All that the server does is the same whatever the clients hold."""
+    """Require that the server's results do not depend on clients' data."""
     direction = _STREAMS.generator("direction").normal(size=make(data).dimension)
     seen: list[tuple[object, ...]] = []
     for held in (data, [*data[1:], data[0]], [hostile[0], *data[1:]]):
@@ -133,7 +133,7 @@ def _assert_server_sees_no_data(
 
 
 def _assert_batches(algorithm: Algorithm) -> None:
-    """A batch's sum is that of its clients one by one, each clipped; and they have no states."""
+    """Require that a batch's sum equals that of its clients one by one, each clipped."""
     if not isinstance(algorithm, Batched):
         return
     assert algorithm.init_client(0) is None, "clients have states, but updates come in batches"
@@ -150,7 +150,7 @@ def _assert_batches(algorithm: Algorithm) -> None:
 
 
 def _assert_no_direction(algorithm: Algorithm) -> None:
-    """A release of zero leads to a state like the one before: its names, shapes and types."""
+    """Require that a release of zero leads to a state of the same names, shapes and types."""
     state = _started(algorithm)
     for move in range(2):
         after = algorithm.server_update(state, np.zeros(algorithm.dimension), move)
@@ -168,7 +168,7 @@ def _simulation(algorithm: Algorithm) -> Simulation:
 
 
 def _assert_repeatable(make: _Make[Data], data: Sequence[Data]) -> None:
-    """The same bits again, and also when the run is stopped after any step and goes on."""
+    """Require the same bits in a repeated run and in a run resumed at any step."""
     with tempfile.TemporaryDirectory() as folder:
         whole = _simulation(make(data)).run()
         assert _same_run(whole, _simulation(make(data)).run()), "the same seed gives other bits"
@@ -180,7 +180,7 @@ def _assert_repeatable(make: _Make[Data], data: Sequence[Data]) -> None:
 
 
 def _stopped(run: Simulation, store: FileCheckpoints, stop: int) -> None:
-    """Run until a step is done."""
+    """Raise once a step is done, to stop a run."""
 
     def halt(progress: Any) -> None:
         if progress.step == stop:
@@ -190,7 +190,7 @@ def _stopped(run: Simulation, store: FileCheckpoints, stop: int) -> None:
 
 
 def _same_run(one: SimulationResult, other: SimulationResult) -> bool:
-    """Whether models, clients' states and histories agree, running times apart."""
+    """Whether models, clients' states and histories are equal, running times aside."""
     columns = [dict(result.history.columns(), seconds=None) for result in (one, other)]
     return (
         _same(one.parameters, other.parameters)

@@ -1,4 +1,4 @@
-"""The exact distribution of a small sampler, as fractions."""
+"""Exact distribution of a small sampler, as fractions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_DRAWS = 1000  # of one run; a sampler with rejection may go on forever
 def enumerate_outputs(
     sampler: Callable[[Source], object], max_paths: int = _MAX_PATHS
 ) -> dict[Hashable, Fraction]:
-    """The exact probability of every outcome of ``sampler``.
+    """Exact probability of every outcome of ``sampler``.
 
     The sampler is run once for each sequence of answers that its source can give. Coins are
     taken at their ideal probability, ``Fraction(p)``.
@@ -43,7 +43,7 @@ def enumerate_outputs(
     >>> enumerate_outputs(lambda source: int(source.below(3, 1)[0]) == 0)
     {True: Fraction(1, 3), False: Fraction(2, 3)}
     """
-    law: defaultdict[Hashable, Fraction] = defaultdict(Fraction)
+    distribution: defaultdict[Hashable, Fraction] = defaultdict(Fraction)
     prefix: list[_Choice] | None = []
     paths = 0
     while prefix is not None:
@@ -52,11 +52,11 @@ def enumerate_outputs(
             raise UnsupportedError(f"the sampler has more than {max_paths} sequences of draws")
         source = _EnumeratingSource(prefix, max_paths)
         outcome = _hashable(sampler(source))
-        law[outcome] += source.probability
+        distribution[outcome] += source.probability
         prefix = _next_prefix(source.path)
-    if sum(law.values()) != 1:
+    if sum(distribution.values()) != 1:
         raise NumericalError("the sampler is not a function of its draws alone")
-    return dict(law)
+    return dict(distribution)
 
 
 class _Choice(NamedTuple):
@@ -65,7 +65,7 @@ class _Choice(NamedTuple):
 
 
 def _next_prefix(path: Sequence[_Choice]) -> list[_Choice] | None:
-    """The path to try next, depth first; None after the last."""
+    """Next path to try, depth first; None after the last."""
     prefix = list(path)
     while prefix:
         last = prefix.pop()
@@ -75,7 +75,7 @@ def _next_prefix(path: Sequence[_Choice]) -> list[_Choice] | None:
 
 
 class _EnumeratingSource(Source):
-    """Replays a prefix of choices, then takes the first branch of every further draw."""
+    """Source that replays a prefix of choices, then takes the first branch of each draw."""
 
     secure: ClassVar[bool] = False
 
@@ -121,7 +121,7 @@ class _EnumeratingSource(Source):
 
 
 def _hashable(outcome: object) -> Hashable:
-    """Arrays and sequences as nested tuples of Python scalars; everything else as it is."""
+    """Outcome with arrays and sequences as nested tuples of Python scalars."""
     if isinstance(outcome, np.ndarray | np.generic):
         outcome = outcome.tolist()
     if isinstance(outcome, list | tuple):

@@ -1,7 +1,7 @@
-"""Seeded faults: mechanisms and samplers that do not what was priced, each a mistake of others.
+"""Seeded faults: mechanisms and samplers that deviate from the priced scheme in one known way.
 
-`turnout.auditing` must find more than is proved in each of them; docs/audit.md has the numbers of
-trials.
+`turnout.auditing` must find more than the proved ε for each of them; docs/audit.md has the numbers
+of trials.
 """
 
 from __future__ import annotations
@@ -27,74 +27,74 @@ _QUIETER, _OFTENER, _LONGER = 0.8, 1.5, 1.5
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """A mechanism with one part of another; this one has all parts of ``right``."""
+    """Mechanism with one faulty part; all other parts are those of ``right``."""
 
     right: Any
 
     @property
     def priced_as(self) -> Randomizer:
-        """The randomizer that was priced."""
+        """Randomizer that was priced."""
         return self.right.priced_as
 
     @property
     def clip_norm(self) -> float:
-        """C."""
+        """Clip norm C."""
         return self.right.clip_norm
 
     @property
     def bound(self) -> Any:
-        """The sensitivity bound."""
+        """Sensitivity bound."""
         return self.right.bound
 
     @property
     def expected_check_ins(self) -> float | None:
-        """The public divisor, if there is one."""
+        """Public divisor, if there is one."""
         return getattr(self.right, "expected_check_ins", None)
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """One client's message."""
+        """Message of one client."""
         return self.right.encode(update, source)
 
     def zero(self) -> UpdateSum:
-        """Nobody's."""
+        """Empty sum."""
         return self.right.zero()
 
     def require(self, total: UpdateSum) -> None:
-        """As the right one."""
+        """Check of a sum, as in the right mechanism."""
         self.right.require(total)
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """As the right one."""
+        """Selection of clients, as in the right mechanism."""
         return self.right.select(arrived, source)
 
     def initial_state(self) -> State:
-        """As the right one."""
+        """Initial state, as in the right mechanism."""
         return self.right.initial_state()
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """As the right one."""
+        """Release of a step, as in the right mechanism."""
         return self.right.release(total, state, step, noise)
 
 
 class QuieterNoise(Faulty):
-    """Noise of 0.8 σ, as after a wrong unit or a rounded configuration."""
+    """Fault: noise of 0.8 σ, as after a wrong unit or a rounded configuration."""
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """With less noise."""
+        """Release of a step with less noise than priced."""
         return self.right.release(total, state, step, lambda s, d: noise(_QUIETER * s, d))
 
 
 class DividedByCount(Faulty):
-    """The average over those who came, in place of the public divisor."""
+    """Fault: the average over the actual participants instead of the public divisor."""
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """The noisy sum over the true count; the sum itself is not shown."""
+        """Noisy sum divided by the true count; the sum itself is not shown."""
         released, after = self.right.release(total, state, step, noise)
         assert released.total is not None
         direction = self.bound.to_model(released.total / max(total.count, 1))
@@ -102,24 +102,24 @@ class DividedByCount(Faulty):
 
 
 class NoDummy(Faulty):
-    """No release of a step to which nobody came."""
+    """Fault: no release in a step without participants."""
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Nothing where nobody came."""
+        """Release of a step, missing where there are no participants."""
         if total.count == 0:
             return Released(None, None, skipped=True), state
         return self.right.release(total, state, step, noise)
 
 
 class RedrawnNoise(Faulty):
-    """Every step released a second time with noise that is drawn anew, as after a restart."""
+    """Fault: every step is released a second time with fresh noise, as after a restart."""
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """The mean of both releases, which whoever saw both can form."""
+        """Mean of both releases, which an adversary who saw both can compute."""
         (one, after), (other, _) = (self.right.release(total, state, step, noise) for _ in range(2))
         assert one.total is not None
         assert other.total is not None
@@ -129,10 +129,10 @@ class RedrawnNoise(Faulty):
 
 
 class TwoClipNorms(Faulty):
-    """Clients clip to 1.5 C, and the noise is for C: the norm was said in two places."""
+    """Fault: clients clip to 1.5 C while the noise is for C, since two settings disagree."""
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """One client's message, longer than the noise was made for."""
+        """Message of one client, longer than the noise allows for."""
         bound = self.bound
         loose = replace(bound, clip_norm=_LONGER * bound.clip_norm)
         return loose.constrained(update)
@@ -153,7 +153,7 @@ def _with(fault: type[Faulty]) -> Callable[[ReleaseGame], ReleaseGame]:
 def come_oftener(
     draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """The steps of one draw, and in every other trial those of a second one."""
+    """Steps of one draw, and in every other trial those of a second draw too."""
     first, second = (canary_steps(draw, trials, block, source, first_step) for _ in range(2))
     again = source.bernoulli(_OFTENER - 1.0, trials)
     added = again[second.clients]
@@ -164,7 +164,7 @@ def come_oftener(
 
 
 class ShuffledOnce:
-    """A loader that shuffles once: the steps of the first block, in all blocks."""
+    """Fault: a loader that shuffles once and repeats the first block's steps in all blocks."""
 
     def __init__(self) -> None:
         self._first: Schedule | None = None
@@ -172,7 +172,7 @@ class ShuffledOnce:
     def __call__(
         self, draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
     ) -> Schedule:
-        """The first block's draw, moved to this block."""
+        """Draw of the first block, moved to this block."""
         if block.first_step == 0:
             self._first = canary_steps(draw, trials, block, source, first_step)
         assert self._first is not None

@@ -1,7 +1,7 @@
-"""Statistical assertions with a stated chance of a false alarm, and their negative controls.
+"""Statistical assertions with a stated false-alarm rate, and their negative controls.
 
-A test that only accepts the right law proves little: `assert_rejects` demands that named
-wrong laws *fail* the same assertion.
+A test that only accepts the right distribution proves little: `assert_rejects` requires that named
+wrong distributions *fail* the same assertion.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 
 FALSE_ALARM = 1e-9
-"""The probability with which an assertion may fail although the law is right."""
+"""The probability with which an assertion may fail although the distribution is right."""
 
 Observed = TypeVar("Observed")
 
@@ -25,7 +25,7 @@ Observed = TypeVar("Observed")
 def assert_frequencies(
     counts: ArrayLike, probabilities: ArrayLike, false_alarm: float = FALSE_ALARM
 ) -> None:
-    """Fails unless multinomial ``counts`` fit ``probabilities``.
+    """Fail unless multinomial ``counts`` fit ``probabilities``.
 
     Each cell, and each aligned run of 2, 4, 8, … neighbouring cells, is tested by an exact
     two-sided binomial test, with a Bonferroni correction over all of them. So the
@@ -35,7 +35,7 @@ def assert_frequencies(
     Args:
         counts: whole numbers of shape (k,), out of independent draws.
         probabilities: of shape (k,), summing to 1.
-        false_alarm: upper bound on the chance of failing under the right law.
+        false_alarm: upper bound on the chance of failing under the right distribution.
 
     Raises:
         AssertionError: naming the worst cells, what was seen and what was expected.
@@ -64,7 +64,7 @@ def assert_frequencies(
 def assert_binomial(
     successes: int, trials: int, probability: float, false_alarm: float = FALSE_ALARM
 ) -> None:
-    """Fails unless ``successes`` of ``trials`` fits ``probability`` (exact, two-sided)."""
+    """Fail unless ``successes`` of ``trials`` fits ``probability`` (exact, two-sided)."""
     checks.count(0, successes=successes, trials=trials)
     checks.at_most("trials", trials, successes=successes)
     checks.probability(probability=probability)
@@ -72,15 +72,15 @@ def assert_binomial(
 
 
 def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_ALARM) -> None:
-    """Fails unless the mean of ``values`` lies within its error bar of ``expected``.
+    """Fail unless the mean of ``values`` lies within its error bar of ``expected``.
 
     The error bar is that of the normal approximation: meant for a few hundred independent
     values or more, none of which dominates.
 
     Args:
         values: of shape (n,), n at least 2.
-        expected: the mean under the right law.
-        false_alarm: approximate chance of failing under the right law.
+        expected: the mean under the right distribution.
+        false_alarm: approximate chance of failing under the right distribution.
     """
     sample = np.asarray(values, dtype=np.float64)
     checks.count(2, values=sample.size)
@@ -93,23 +93,27 @@ def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_A
 
 
 def assert_rejects(
-    assertion: Callable[[Observed], object], wrong_laws: Mapping[str, Observed]
+    assertion: Callable[[Observed], object], wrong_distributions: Mapping[str, Observed]
 ) -> None:
-    """Fails unless ``assertion`` fails on what each wrong law gave: the negative controls.
+    """Fail unless ``assertion`` fails on the observations of each wrong distribution.
 
     Args:
         assertion: called with each observation; must raise AssertionError.
-        wrong_laws: name of a wrong law → what was observed under it. At least one.
+        wrong_distributions: name of a wrong distribution → observations under it. At least one.
 
     >>> assert_rejects(
     ...     lambda counts: assert_frequencies(counts, [0.5, 0.5]), {"biased": [900, 100]}
     ... )
     """
-    if not wrong_laws:
-        raise ParameterError("wrong_laws", dict(wrong_laws), "at least one wrong law")
-    accepted = [name for name, observed in wrong_laws.items() if _accepts(assertion, observed)]
+    if not wrong_distributions:
+        raise ParameterError(
+            "wrong_distributions", dict(wrong_distributions), "at least one wrong distribution"
+        )
+    accepted = [
+        name for name, observed in wrong_distributions.items() if _accepts(assertion, observed)
+    ]
     if accepted:
-        raise AssertionError(f"wrong laws were accepted: {', '.join(accepted)}")
+        raise AssertionError(f"wrong distributions were accepted: {', '.join(accepted)}")
 
 
 def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> bool:
@@ -121,7 +125,7 @@ def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> boo
 
 
 def _runs(cells: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(starts, ends) of the aligned runs of 1, 2, 4, … cells, as long as there are two runs."""
+    """Starts and ends of the aligned runs of 1, 2, 4, … cells, as long as there are two runs."""
     runs = []
     width = 1
     while width == 1 or width < cells:
@@ -132,7 +136,7 @@ def _runs(cells: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _two_sided(seen: np.ndarray, total: int, chance: np.ndarray) -> np.ndarray:
-    """Exact binomial p-values, twice the smaller tail."""
+    """Exact two-sided binomial p-values, twice the smaller tail."""
     lower = stats.binom.cdf(seen, total, chance)
     upper = stats.binom.sf(seen - 1, total, chance)
     return np.minimum(1, 2 * np.minimum(lower, upper))

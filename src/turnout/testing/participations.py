@@ -1,8 +1,8 @@
-"""Conformance of a participation law: all that read it mean the same by it.
+"""Conformance test of a participation: all parts of turnout read it alike.
 
-The exact distribution of the sampler, enumerated, is held against what the law promises in the
-author's own words, and against everybody else: expectations, admissions, price, the verifier and
-the codec. So take a law that is small: few clients, and no more than about ten steps.
+`assert_participation` enumerates the exact distribution of the sampler and compares it with the
+guarantee in the docstring, with expectations, admissions, the price, the verifier and the codec. So
+the participation must be small: few clients, and no more than about ten steps.
 """
 
 from __future__ import annotations
@@ -42,40 +42,44 @@ _PRESENT, _ABSENT = (0.7, 0.3), (0.4, 0.6)
 
 
 def assert_participation(
-    law: Participation, population: int, promise: Callable[[int], ClientDistribution] | None = None
+    participation: Participation,
+    population: int,
+    promise: Callable[[int], ClientDistribution] | None = None,
 ) -> None:
-    """Fails unless everybody reads a law alike, and as it is promised.
+    """Fail unless all readers of a participation agree with its sampler and its guarantee.
 
     Args:
-        law: who takes part when; its draws must be few enough to be enumerated.
+        participation: who takes part when; its draws must be few enough to be enumerated.
         population: clients of the run.
-        promise: what the law's docstring says of a client: probabilities of the sets of steps in
+        promise: what the docstring guarantees to a client: probabilities of the sets of steps in
             which the client takes part; None to hold the readers against the sampler alone.
     """
-    assert normal_form(law).steps == law.steps, "steps"
-    everybody: Sequence[ClientDistribution] = [
-        client_distribution(law, population, client) for client in range(population)
+    assert normal_form(participation).steps == participation.steps, "steps"
+    clients: Sequence[ClientDistribution] = [
+        client_distribution(participation, population, client) for client in range(population)
     ]
     if promise is not None:
-        for client, sampled in enumerate(everybody):
+        for client, sampled in enumerate(clients):
             wanted = {steps: weight for steps, weight in promise(client).items() if weight}
             assert sampled == wanted, f"client {client} is drawn by {sampled}, not by {wanted}"
-    _assert_expected(law, population, everybody)
-    for client, sampled in enumerate(everybody):
-        _assert_admitted(law, population, client, sampled)
-    _assert_written(law)
-    _assert_priced(law, everybody)
-    _assert_verified(law)
+    _assert_expected(participation, population, clients)
+    for client, sampled in enumerate(clients):
+        _assert_admitted(participation, population, client, sampled)
+    _assert_written(participation)
+    _assert_priced(participation, clients)
+    _assert_verified(participation)
 
 
 def client_distribution(
-    law: Participation, population: int, client: int
+    participation: Participation, population: int, client: int
 ) -> dict[tuple[int, ...], Fraction]:
     """Exact probabilities of the sets of steps in which the sampler lets one client take part."""
     run: dict[tuple[int, ...], Fraction] = {(): Fraction(1)}
-    for block in blocks(law):
+    for block in blocks(participation):
         own = enumerate_outputs(
-            lambda source, block=block: _steps_of(draw(law, population, block, source), client)
+            lambda source, block=block: _steps_of(
+                draw(participation, population, block, source), client
+            )
         )
         longer: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
         for (before, weight), (steps, chance) in product(run.items(), own.items()):
@@ -90,30 +94,30 @@ def _steps_of(schedule: Schedule, client: int) -> tuple[int, ...]:
 
 
 def _assert_expected(
-    law: Participation, population: int, everybody: Sequence[ClientDistribution]
+    participation: Participation, population: int, clients: Sequence[ClientDistribution]
 ) -> None:
-    counts = [Fraction(0)] * law.steps
-    for own in everybody:
+    counts = [Fraction(0)] * participation.steps
+    for own in clients:
         for steps, weight in own.items():
             for step in steps:
                 counts[step] += weight
-    expected = expected_check_ins(law, population)
+    expected = expected_check_ins(participation, population)
     np.testing.assert_allclose(expected, [float(c) for c in counts], rtol=1e-9, atol=1e-12)
 
 
 def _assert_admitted(
-    law: Participation, population: int, client: int, own: ClientDistribution
+    participation: Participation, population: int, client: int, own: ClientDistribution
 ) -> None:
-    """All that a client may draw is admitted, and no more in any block than it may draw in it."""
+    """Require that exactly the steps that a client may draw are admitted in each block."""
     for drawn in own:
-        record = Admissions(law, population)
+        record = Admissions(participation, population)
         taken = [step for step in drawn if _admits(record, client, step)]
         assert taken == list(drawn), f"client {client} drew {drawn}, admitted at {taken}"
-    greedy = Admissions(law, population)
-    admitted = [step for step in range(law.steps) if _admits(greedy, client, step)]
+    greedy = Admissions(participation, population)
+    admitted = [step for step in range(participation.steps) if _admits(greedy, client, step)]
     possible = {step for steps in own for step in steps}
     assert set(admitted) <= possible, f"client {client} is admitted where it has no chance"
-    for block in blocks(law):
+    for block in blocks(participation):
         inside = range(block.first_step, block.first_step + block.steps)
         most = max(sum(step in inside for step in steps) for steps in own)
         came = sum(step in inside for step in admitted)
@@ -125,29 +129,31 @@ def _admits(record: Admissions, client: int, step: int) -> bool:
     return int(record.admit(ids, step)[0]) == Verdict.ACCEPTED
 
 
-def _assert_written(law: Participation) -> None:
-    scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE)
+def _assert_written(participation: Participation) -> None:
+    scheme = Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE)
     written = scheme_to_dict(scheme)
     assert scheme_to_dict(scheme_from_dict(written)) == written, "the codec changes it"
 
 
-def _assert_priced(law: Participation, everybody: Sequence[ClientDistribution]) -> None:
-    """Every rule and relation has a price or is refused, and one price is the sampled law's own."""
+def _assert_priced(participation: Participation, clients: Sequence[ClientDistribution]) -> None:
+    """Require a price or a refusal for each rule and relation, and one that is exact."""
     for relation, release in product(Relation, ReleaseRule):
         try:
-            upper = epsilon_upper(Scheme(GaussianNoise(4.0), law, relation, release), _DELTA)
+            upper = epsilon_upper(
+                Scheme(GaussianNoise(4.0), participation, relation, release), _DELTA
+            )
         except UnsupportedError:
             continue
         assert 0.0 <= upper < math.inf, f"{upper} under {relation.value}, {release.value}"
     table = TableRandomizer(_PRESENT, _ABSENT)
     try:
-        found = price(Scheme(table, law, Relation.ADD_REMOVE), _DELTA, _TOLERANCE).epsilon
+        found = price(Scheme(table, participation, Relation.ADD_REMOVE), _DELTA, _TOLERANCE).epsilon
     except UnsupportedError:
         return
-    truths = [max(_deltas(own, law.steps, found.upper)) for own in everybody]
+    truths = [max(_deltas(own, participation.steps, found.upper)) for own in clients]
     assert max(truths) <= _DELTA * (1 + 1e-9), "more is spent than is priced"
-    if found.lower > 0 and all(own == everybody[0] for own in everybody):
-        reached = max(_deltas(everybody[0], law.steps, found.lower * (1 - 1e-9)))
+    if found.lower > 0 and all(own == clients[0] for own in clients):
+        reached = max(_deltas(clients[0], participation.steps, found.lower * (1 - 1e-9)))
         assert reached >= _DELTA * (1 - 1e-6), "the lower bound is not reached"
 
 
@@ -168,11 +174,11 @@ def _deltas(own: ClientDistribution, steps: int, epsilon: float) -> tuple[float,
     return remove, add
 
 
-def _assert_verified(law: Participation) -> None:
-    """The verifier's bounds and the price's overlap, where both have an analysis."""
-    scheme = Scheme(GaussianNoise(2.0), law, Relation.ADD_REMOVE)
+def _assert_verified(participation: Participation) -> None:
+    """Require that the verifier's bounds overlap the price where both have an analysis."""
+    scheme = Scheme(GaussianNoise(2.0), participation, Relation.ADD_REMOVE)
     try:
-        found, _ = recomputed(scheme, law.steps, _DELTA)
+        found, _ = recomputed(scheme, participation.steps, _DELTA)
         priced = price(scheme, _DELTA, _TOLERANCE).epsilon
     except UnsupportedError:
         return

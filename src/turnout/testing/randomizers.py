@@ -1,8 +1,8 @@
-"""Conformance of a randomizer: what is sent, what it tells and what it is said to cost agree.
+"""Conformance test of a randomizer: sampler, estimate, bytes and privacy level agree.
 
-The exact distribution of each message, enumerated, is held against the randomizer's own
-`probabilities`, against the level and the price of its `law`, against its bytes and against its
-estimate. So take a randomizer that is small: few values, and no more than some hundred messages.
+`assert_randomizer` enumerates the exact distribution of each message and compares it with the
+randomizer's own `probabilities`, with the level and the price of its `priced_as`, with its bytes
+and with its estimate. So the randomizer must be small: few values, at most some hundred messages.
 """
 
 from __future__ import annotations
@@ -38,31 +38,32 @@ _ROUNDING = 1e-9
 
 
 def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> None:
-    """Fails unless a randomizer does what it says, at the price of its `law`.
+    """Fail unless a randomizer agrees with its statements and with the price of its `priced_as`.
 
-    Guarantees: its sampler has the law of its `probabilities`, where it states them; no message's
-    probability under one value exceeds e^{ε₀} times that under another, ε₀ being its `law`'s; one
-    message, and two shuffled ones, cost no more than that law is priced at; bytes give messages
-    back, in `message_bits` each; the estimate's mean is the value, its error within `mse_bound`.
+    Guarantees: the sampler has the distribution of `probabilities`, where the randomizer states
+    them; no message's probability under one value exceeds e^{ε₀} times that under another, with the
+    ε₀ of `priced_as`; one message, and two shuffled ones, cost no more than the price of
+    `priced_as`; bytes round-trip in `message_bits` each; the estimate's mean is the value, its
+    error within `mse_bound`.
 
     Args:
         randomizer: of one item, of a bit or of a vector.
-        values: what a client may hold; every item, or both bits, if None.
+        values: possible values of a client; every item, or both bits, if None.
 
     Raises:
-        AssertionError: naming what disagrees.
-        UnsupportedError: too many messages, or no law that can be enumerated.
+        AssertionError: naming the statement that fails.
+        UnsupportedError: too many messages, or a `priced_as` that cannot be enumerated.
     """
     held = range(getattr(randomizer, "items", 2)) if values is None else values
-    laws = [_law(randomizer, value) for value in held]
-    _assert_level(randomizer, laws)
+    distributions = [_distribution(randomizer, value) for value in held]
+    _assert_level(randomizer, distributions)
     _assert_written(randomizer, held)
-    for value, law in zip(held, laws, strict=True):
-        _assert_unbiased(randomizer, value, law)
-    _assert_priced(randomizer.priced_as, laws)
+    for value, distribution in zip(held, distributions, strict=True):
+        _assert_unbiased(randomizer, value, distribution)
+    _assert_priced(randomizer.priced_as, distributions)
 
 
-def _law(randomizer: Any, value: Any) -> MessageDistribution:
+def _distribution(randomizer: Any, value: Any) -> MessageDistribution:
     """Exact distribution of the sampler, or the stated one where it cannot be enumerated."""
     stated: MessageDistribution | None = None
     if hasattr(randomizer, "probabilities"):
@@ -76,14 +77,16 @@ def _law(randomizer: Any, value: Any) -> MessageDistribution:
         if stated is None:
             raise
         sampled = stated
-    law = {int(str(number)): chance for number, chance in sampled.items() if chance}
-    if len(law) > _MOST_MESSAGES:
-        raise UnsupportedError(f"{len(law)} messages are too many to hold against each other")
-    for number in law.keys() | (stated or {}).keys() if stated is not None else ():
-        found, said = law.get(number, Fraction(0)), (stated or {}).get(number, Fraction(0))
+    distribution = {int(str(number)): chance for number, chance in sampled.items() if chance}
+    if len(distribution) > _MOST_MESSAGES:
+        raise UnsupportedError(
+            f"{len(distribution)} messages are too many to compare with each other"
+        )
+    for number in distribution.keys() | (stated or {}).keys() if stated is not None else ():
+        found, said = distribution.get(number, Fraction(0)), (stated or {}).get(number, Fraction(0))
         same = math.isclose(found, said, rel_tol=_ROUNDING, abs_tol=1e-14)
         assert same, f"message {number} of {value} is sent with {found}, not with {said}"
-    return law
+    return distribution
 
 
 def _encoded(randomizer: Any, held: NDArray, source: Source) -> NDArray:
@@ -93,7 +96,7 @@ def _encoded(randomizer: Any, held: NDArray, source: Source) -> NDArray:
 
 
 def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int]:
-    """The numbers of the messages of these values."""
+    """Numbers of the messages of these values."""
     messages = _encoded(randomizer, np.asarray(values), source)
     if isinstance(randomizer, BitmapRandomizer):
         return [sum(int(word) << (64 * i) for i, word in enumerate(row)) for row in messages]
@@ -103,7 +106,7 @@ def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int
 
 
 def _message(randomizer: Any, number: int) -> NDArray:
-    """The message of a number, as one row."""
+    """Message with a number, as one row."""
     if isinstance(randomizer, BitmapRandomizer):
         words = [number >> (64 * i) & (2**64 - 1) for i in range(-(-randomizer.items // 64))]
         return np.array([words], dtype=np.uint64)
@@ -112,13 +115,13 @@ def _message(randomizer: Any, number: int) -> NDArray:
     return np.array([number], dtype=np.int64)
 
 
-def _assert_level(randomizer: Any, laws: Sequence[MessageDistribution]) -> None:
-    """The law's ε₀ is the randomizer's own, and the largest ratio's at least."""
+def _assert_level(randomizer: Any, distributions: Sequence[MessageDistribution]) -> None:
+    """Require that ε₀ of `priced_as` is the randomizer's own and at least the largest ratio's."""
     if not isinstance(randomizer.priced_as, PureRandomizer):
         return
     level = randomizer.priced_as.epsilon0
     assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0} is priced as {level}"
-    for one, other in permutations(laws, 2):
+    for one, other in permutations(distributions, 2):
         for number, chance in one.items():
             assert number in other, f"message {number} tells two values apart for certain"
             found = level_above(max(chance / other[number], Fraction(1)))
@@ -126,7 +129,7 @@ def _assert_level(randomizer: Any, laws: Sequence[MessageDistribution]) -> None:
 
 
 def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
-    """Bytes give the messages back and are as long as is said."""
+    """Require that bytes round-trip and have the stated length."""
     source = SimulationStreams(1).source("conformance")
     held = np.repeat(np.asarray(values), _SENT, axis=0)
     messages = _encoded(randomizer, held, source)
@@ -141,15 +144,15 @@ def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
     assert np.array_equal(read, messages), "other messages are read than were written"
 
 
-def _assert_unbiased(randomizer: Any, value: Any, law: MessageDistribution) -> None:
-    """The estimate's mean is what is held, and its squared error as small as is said."""
+def _assert_unbiased(randomizer: Any, value: Any, distribution: MessageDistribution) -> None:
+    """Require an unbiased estimate with a squared error within the stated bound."""
     truth = np.asarray(value, dtype=np.float64)
     if isinstance(randomizer, FrequencyRandomizer):
         truth = np.eye(randomizer.items)[value]
     if isinstance(randomizer, VectorRandomizer):
         truth = truth + randomizer.bias(truth[None])
-    estimates = [_estimate(randomizer, _message(randomizer, number)) for number in law]
-    chances = np.array([float(chance) for chance in law.values()])
+    estimates = [_estimate(randomizer, _message(randomizer, number)) for number in distribution]
+    chances = np.array([float(chance) for chance in distribution.values()])
     mean = np.tensordot(chances, estimates, axes=1)
     scale = float(np.abs(estimates).max())
     assert np.allclose(mean, truth, atol=_ROUNDING * scale), f"the estimate of {value} is {mean}"
@@ -166,16 +169,16 @@ def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
     return randomizer.decode(message)[0]
 
 
-def _assert_priced(law: Any, laws: Sequence[MessageDistribution]) -> None:
-    """No pair of values costs more than the law, alone or behind one other client's message."""
-    known = sorted({number for each in laws for number in each})
-    rows = np.array([[float(each.get(number, 0)) for number in known] for each in laws])
-    alone = Scheme(law, EveryStep(1), Relation.REPLACE_ONE)
+def _assert_priced(priced_as: Any, distributions: Sequence[MessageDistribution]) -> None:
+    """Require that no pair of values costs more than the price, alone or with one other."""
+    known = sorted({number for each in distributions for number in each})
+    rows = np.array([[float(each.get(number, 0)) for number in known] for each in distributions])
+    alone = Scheme(priced_as, EveryStep(1), Relation.REPLACE_ONE)
     for delta in _DELTAS:
         price = epsilon_upper(alone, delta)
         _assert_within(rows, price, delta, "one message")
-        if isinstance(law, NonAdaptiveRandomizer):
-            price = shuffled_price([(law, 1)], 2, delta)
+        if isinstance(priced_as, NonAdaptiveRandomizer):
+            price = shuffled_price([(priced_as, 1)], 2, delta)
             for other in rows:
                 both = np.array([_shuffled(row, other) for row in rows])
                 _assert_within(both, price, delta, "two shuffled messages")
@@ -190,6 +193,6 @@ def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: 
 
 
 def _shuffled(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The law of two messages without their order."""
+    """Distribution of two messages without their order."""
     ordered = np.outer(one, other)
     return np.triu(ordered + np.tril(ordered, -1).T).ravel()
