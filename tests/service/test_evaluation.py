@@ -75,14 +75,14 @@ def test_a_failed_evaluation_is_repeated(tmp_path, monkeypatch, mutate, where):
     async def main():
         async with world(tmp_path) as w:
             evaluator = Evaluator(w.running, prepare, Adding())
-            scored = evaluator._scored
-            mutate(evaluator, "_scored", lambda: (maybe("snapshot"), scored())[1])
+            scored = evaluator._evaluated_steps
+            mutate(evaluator, "_evaluated_steps", lambda: (maybe("snapshot"), scored())[1])
             evaluator.start()
             await until(lambda: w.running.metrics.accuracy._value.get() == 0.5)
             assert not failures
             await until(lambda: metric(w.running) == "turnout_evaluation 1.0")
             assert (await w.running.operator()).evaluation == "models are evaluated"
-            assert any("tried again" in text for text in texts(w.running))
+            assert any("will be repeated" in text for text in texts(w.running))
             assert await asyncio.to_thread(evaluator.stop)
 
     asyncio.run(main())

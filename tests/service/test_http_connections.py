@@ -402,7 +402,7 @@ def test_a_sufficient_file_limit_is_kept(limits):
 
 def test_too_few_connections_are_refused(limits):
     limits[1] = descriptors.KEPT + descriptors.FEWEST - 1
-    with pytest.raises(ParameterError, match="room for 64 beside 256 other files"):
+    with pytest.raises(ParameterError, match="64 or more besides 256 other files"):
         descriptors.room(500)
 
 

@@ -61,7 +61,7 @@ class Task:
             await self.take_part(w)
             await w.step_over()
             self.models.append(w.running.shown.published.parameters)
-        await w.conductor._forgetting
+        await w.conductor._reclaiming
 
     def attack(self) -> Finding:
         return attack(self.folder, CHARTER, self.models)

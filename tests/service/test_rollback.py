@@ -339,6 +339,6 @@ def test_a_newer_head_from_any_source_exits_with_71(tmp_path):
         with contextlib.suppress(httpx.TransportError):
             httpx.post(f"http://127.0.0.1:{port}{HEADS_PATH}", content=newer, trust_env=False)
         assert process.wait(HANGS_SECONDS) == SET_BACK
-        assert "one snapshot may restore the database and the head file" in log.read_text()
+        assert "one snapshot may restore both the database and the head file" in log.read_text()
     finally:
         process.kill()

@@ -52,7 +52,7 @@ def test_updates_of_released_steps_are_forgotten(tmp_path):
             await w.step_over()
             for client in range(5, 10):
                 await w.update(client, 1)
-            await w.conductor._forgetting
+            await w.conductor._reclaiming
             with w.running.storage.snapshot() as view:
                 assert list(view.bodies(0)) == []
                 assert view.arrived(0).size == 0
@@ -63,8 +63,8 @@ def test_updates_of_released_steps_are_forgotten(tmp_path):
 
 def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
     """Somebody reads an old moment all the time; then he stops."""
-    mutate("turnout.service.web.conductor", "_BREATH_SECONDS", 0.0)
-    mutate("turnout.service.web.conductor", "_LAST_TRIES", 3)
+    mutate("turnout.service.web.conductor", "_PAUSE_SECONDS", 0.0)
+    mutate("turnout.service.web.conductor", "_LAST_TIDY_TRIES", 3)
 
     async def main():
         async with world(tmp_path) as w:
@@ -73,8 +73,8 @@ def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
                 assert view.charter()
                 await w.step_over()
                 await w.conductor._tidy_at_the_end()
-                assert not w.conductor._forgetting.done()  # it goes on trying
-            await w.conductor._forgetting
+                assert not w.conductor._reclaiming.done()  # it goes on trying
+            await w.conductor._reclaiming
             with w.running.storage.snapshot() as view:
                 texts = [e.text for e in view.events(9) if e.level == "warning"]
             assert any("may still be in the database" in text for text in texts)

@@ -1,13 +1,12 @@
-"""The schedule: when a phase ends, by the monotonic clock alone; and evaluation beside it.
+"""The schedule of a served task, by the monotonic clock alone, and the evaluation of its models.
 
-`Conductor` publishes a step's model when its time is over, however long the release took; only a
-release that took longer than the remaining time makes it late. After a restart the open step gets
-its full time anew.
+`Conductor` ends phases and publishes models. The model of a step is published when the time of the
+step is over, however long the release took; only a release longer than the remaining time delays
+it. After a restart the open step gets its full time again.
 
-`Evaluator` has a thread of its own, which evaluates the newest published model first, then those
-before it that the charter's curve names. It loads PyTorch and the plan's data once the service is
-ready; a step never waits for it. Where evaluation is impossible, the operator is told; what fails
-once is tried again.
+`Evaluator` evaluates published models in a separate thread: the newest one first, then earlier ones
+at the steps of the charter's curve. It loads PyTorch and the plan's data once the service is ready,
+and no step waits for it. A failed evaluation is repeated; the operator sees an impossible one.
 """
 
 from __future__ import annotations
@@ -40,24 +39,25 @@ from turnout.service.web.running import STORAGE_FAILED, Running
 T = TypeVar("T")
 
 _RECLAIMED_AT_ONCE = 256
-_BREATH_SECONDS = 0.02
-_LONGEST_BREATH_SECONDS = 1.0
-_LAST_TRIES = 500
-_COMPANY_SECONDS = 0.2
+_PAUSE_SECONDS = 0.02
+_LONGEST_TIDY_PAUSE_SECONDS = 1.0
+_LAST_TIDY_TRIES = 500
+_DEVICES_SECONDS = 0.2
 
 
 class Conductor:
-    """Drives one running task from step to step.
+    """Schedule of one running task, from step to step.
 
     Guarantees:
-        Nothing of a release is visible before its transaction is durable and its time has come.
-        Its head is exported, and the witness has signed for it, before anybody sees it; no step
-        is closed before the witness has signed for the head before.
+        A release is visible only after its transaction is durable and its time has come.
+        Its ledger head is exported, and signed by the witness, before it is visible; no step is
+        closed before the witness has signed the previous ledger head.
 
     Args:
-        on_publish: called in the event loop with the model shown at the start, and each later one.
-        wait_for: the first step takes check-ins, but its time begins once so many devices are
-            enrolled.
+        running: the task.
+        on_publish: called in the event loop with the model at the start, and with each later one.
+        wait_for: number of enrolled devices from which on the time of the first step runs; the
+            step takes check-ins before.
     """
 
     def __init__(
@@ -68,23 +68,26 @@ class Conductor:
     ) -> None:
         self._running, self._wait_for = running, wait_for
         self._on_publish = on_publish
-        self._forgetting: asyncio.Task[None] | None = None
-        self._to_forget = False
+        self._reclaiming: asyncio.Task[None] | None = None
+        self._must_reclaim = False
 
     async def run(self) -> None:
-        """All steps that are left; whatever goes wrong ends the process."""
+        """Run all remaining steps; any error ends the process."""
         running = self._running
         try:
+            # Confirm the newest ledger head, publish the state, and free old updates.
             await self._confirm()
             running.show(running.shown_of(running.shown.published, running.engine.phase))
             self._on_publish(running.shown.published)
-            self._forget()
-            await self._company()
+            self._start_reclaiming()
+            # The steps.
+            await self._wait_for_devices()
             while running.shown.phase is not StepPhase.FINISHED:
                 await self._step()
+            # After the last step no byte of an update may be left.
             await running.note("info", "all steps are over")
-            if self._forgetting is not None:
-                await self._forgetting
+            if self._reclaiming is not None:
+                await self._reclaiming
             await self._tidy_at_the_end()
         except asyncio.CancelledError:
             raise
@@ -95,20 +98,21 @@ class Conductor:
             running.end(STORAGE_FAILED, f"{type(error).__name__}: {error}")
             raise
         finally:
-            if self._forgetting is not None:
-                self._forgetting.cancel()
+            if self._reclaiming is not None:
+                self._reclaiming.cancel()
             if running.witness is not None:
                 await running.witness.close()
 
-    async def _company(self) -> None:
-        """Hold the first step open until enough devices are enrolled."""
+    async def _wait_for_devices(self) -> None:
+        """Keep the first step open until enough devices are enrolled."""
         running = self._running
         while running.shown.step == 0 and len(running.keys) < self._wait_for:
             running.show(running.shown_of(running.shown.published, running.engine.phase))
-            await running.clock.until(running.clock.now() + _COMPANY_SECONDS)
+            await running.clock.until(running.clock.now() + _DEVICES_SECONDS)
 
     async def _step(self) -> None:
-        """One step, from its first check-in to its publication."""
+        """Run one step, from its first check-in to its publication."""
+        # The phases of requests.
         running, timing = self._running, self._running.charter.timing
         until = running.clock.until
         shown = running.shown
@@ -124,20 +128,29 @@ class Conductor:
                 running.show(shown)
         if shown.phase is StepPhase.ANSWERS:
             await until(shown.phase_ends)
+        # The release, its exported ledger head, and the witness's signature.
         running.show(replace(shown, phase=StepPhase.CLOSED, phase_ends=shown.step_ends))
         self._require_receipt(shown.published.head.steps)
         release = await self._submit(running.engine.close_step)
-        self._forget()
+        self._start_reclaiming()
         self._export_head(release.record)
         slow = "the witness" if running.clock.now() <= shown.step_ends else "its release"
-        receipt = await self._witnessed(release.record)
+        receipt = await self._receipt_for(release.record)
+        # The publication at the end of the step.
         late = await self._publish(shown.step_ends, shown.step, receipt, slow)
         running.metrics.late_seconds.observe(late)
 
     async def _publish(
         self, at: float, step: int, receipt: WitnessReceipt | None, slow: str
     ) -> float:
-        """Show the release at its time; how many seconds late, for which ``slow`` is the cause."""
+        """Publish the release at its time; return its delay in seconds.
+
+        Args:
+            at: time of the publication, in seconds of the clock.
+            step: number of the step.
+            receipt: witness's receipt for the ledger head; None without a witness.
+            slow: cause of a delay, for the log.
+        """
         running = self._running
         took_too_long = running.clock.now() > at
         await running.clock.until(at)
@@ -148,6 +161,7 @@ class Conductor:
             tx.log(event)
             return running.engine.publish()
 
+        # Visible once the publication is committed.
         published = await self._submit(publish)
         running.receipt = receipt or running.receipt
         late = max(0.0, running.clock.now() - at)
@@ -159,24 +173,24 @@ class Conductor:
         return late
 
     async def _submit(self, job: Callable[[Transaction], T]) -> T:
-        """A job of the schedule; a full queue only delays it."""
+        """Result of a job of the schedule; a full queue only delays it."""
         while True:
             try:
                 return await self._running.submit(job)
             except BusyError:
-                await asyncio.sleep(_BREATH_SECONDS)
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _confirm(self) -> None:
-        """At the start: nothing is shown before the witness has the newest head."""
+        """Get the witness's receipt for the newest ledger head, before anything is published."""
         running = self._running
-        receipt = await self._witnessed(running.record)
+        receipt = await self._receipt_for(running.record)
         if receipt is not None:
             await self._submit(lambda tx: tx.publish(receipt.steps, receipt))
             running.receipt = receipt
         running.withheld = False
 
-    async def _witnessed(self, record: Record | None) -> WitnessReceipt | None:
-        """The witness's receipt for the head after a record; None without a witness."""
+    async def _receipt_for(self, record: Record | None) -> WitnessReceipt | None:
+        """Witness's receipt for the ledger head after a record; None without a witness."""
         running = self._running
         if running.witness is None:
             return None
@@ -188,50 +202,59 @@ class Conductor:
         return await running.witness.receipt(ShownHead(running.task, key, signed, record, begins))
 
     def _require_receipt(self, steps: int) -> None:
-        """Nothing where the witness has signed for a head after so many releases."""
+        """Require the witness's receipt for the ledger head after ``steps`` releases.
+
+        Raises:
+            StorageError: the witness has not signed this ledger head.
+        """
         running = self._running
         has = running.receipt is not None and running.receipt.steps == steps
         if running.witness is not None and not has:
-            raise StorageError(f"the witness has not signed for the head after {steps} releases")
+            raise StorageError(
+                f"the witness has not signed the ledger head after {steps} releases; start the "
+                "coordinator again"
+            )
 
     def _export_head(self, record: Record) -> None:
+        """Write the ledger head after a record into the head file, if there is one."""
         running = self._running
         if running.head_file is not None:
             signed = heads.signed_head(running.task, record.head, running.key)
             running.head_file.export(running.task, signed)
 
-    def _forget(self) -> None:
-        """Free what a released step's updates took, unless that is going on.
+    def _start_reclaiming(self) -> None:
+        """Free the space of released steps' updates in a task, unless one is running.
 
-        Nobody can read them since the release: their key and their clients are deleted.
+        The updates are unreadable since the release deleted their key and their clients.
         """
-        self._to_forget = True
-        if self._forgetting is None or self._forgetting.done():
-            self._forgetting = asyncio.create_task(self._forget_slowly())
+        self._must_reclaim = True
+        if self._reclaiming is None or self._reclaiming.done():
+            self._reclaiming = asyncio.create_task(self._reclaim())
 
-    async def _forget_slowly(self) -> None:
-        """Delete a few updates at a time, so that nobody waits for it; then tidy the files."""
+    async def _reclaim(self) -> None:
+        """Delete a few updates at a time, so that no request waits long; then tidy the files."""
         try:
-            while self._to_forget:
-                self._to_forget, breath = False, _BREATH_SECONDS
+            while self._must_reclaim:
+                self._must_reclaim, pause = False, _PAUSE_SECONDS
                 while await self._submit(lambda tx: tx.reclaim(_RECLAIMED_AT_ONCE)):
-                    await asyncio.sleep(_BREATH_SECONDS)
-                while not await self._tidied(thorough=False):
-                    await asyncio.sleep(breath)
-                    breath = min(2 * breath, _LONGEST_BREATH_SECONDS)
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                while not await self._tidy(thorough=False):
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_TIDY_PAUSE_SECONDS)
         except StorageError as error:
             logs.logger().warning("old updates could not be deleted", reason=str(error))
 
     async def _tidy_at_the_end(self) -> None:
-        """No byte of a deleted row is left in the files; whatever prevents that is said."""
-        for _ in range(_LAST_TRIES):
-            if await self._tidied(thorough=True):
+        """Remove all bytes of deleted rows from the files, or warn the operator."""
+        for _ in range(_LAST_TIDY_TRIES):
+            if await self._tidy(thorough=True):
                 return
-            await asyncio.sleep(_BREATH_SECONDS)
-        text = "deleted rows may still be in the database's files: start the coordinator once more"
+            await asyncio.sleep(_PAUSE_SECONDS)
+        text = "deleted rows may still be in the database's files: start the coordinator again"
         await self._running.note("warning", text)
 
-    async def _tidied(self, *, thorough: bool) -> bool:
+    async def _tidy(self, *, thorough: bool) -> bool:
+        """Whether the bytes of deleted rows are removed; False if it must be tried again."""
         try:
             return await self._running.tidy(thorough=thorough)
         except BusyError:
@@ -240,14 +263,19 @@ class Conductor:
 
 FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
-_ON = "models are evaluated"
+_EVALUATED = "models are evaluated"
 
 Evaluate = Callable[[Any], tuple[float, float]]
-"""Accuracy and loss of parameters."""
+"""Returns accuracy and mean loss of a model's parameters."""
 
 
 def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
-    """Evaluation on the plan's held-out data; loads PyTorch."""
+    """Evaluation on the held-out data of a plan; loads PyTorch.
+
+    Args:
+        text: TOML text of the plan.
+        folder: folder to which the plan's paths are relative.
+    """
     from turnout.runs.building import build_task
     from turnout.runs.workload import gather
 
@@ -261,7 +289,13 @@ def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
 
 
 class Evaluator:
-    """Evaluates published models in a thread and stores what it found."""
+    """Thread that evaluates published models and stores the results.
+
+    Args:
+        running: the task.
+        prepare: makes the evaluation, in the thread.
+        learner: gives the model for use.
+    """
 
     def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
         self._running, self._prepare, self._learner = running, prepare, learner
@@ -271,17 +305,17 @@ class Evaluator:
         self._thread = threading.Thread(target=self._run, name="turnout-evaluation", daemon=True)
 
     def start(self) -> None:
-        """Begin, once the service is ready."""
+        """Start the thread, once the service is ready."""
         self._thread.start()
 
     def published(self, steps: int) -> None:
-        """So many releases are published."""
+        """Note that the first ``steps`` releases are published."""
         with self._changed:
             self._newest = steps
             self._changed.notify()
 
     def stop(self, patience_seconds: float = 1.0) -> bool:
-        """End after the evaluation in progress; whether that was soon enough."""
+        """End after the evaluation in progress; return False if it takes longer than allowed."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -290,45 +324,48 @@ class Evaluator:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        evaluate = self._tried(self._prepared)
+        """Evaluate models until the end."""
+        evaluate = self._retry(self._load)
         if evaluate is None:
             return
-        self._say(_ON, on=True)
-        done = self._tried(self._scored) or set()
+        self._report(_EVALUATED, on=True)
+        done = self._retry(self._evaluated_steps) or set()
         while (steps := self._next(done)) is not None:
-            self._tried(partial(self._score, steps, evaluate))
+            self._retry(partial(self._score, steps, evaluate))
             done.add(steps)
 
-    def _prepared(self) -> Evaluate:
+    def _load(self) -> Evaluate:
+        """Load PyTorch and the plan's data."""
         evaluate = self._prepare()
-        gc.freeze()  # PyTorch's modules; looking through them would make requests wait
+        gc.freeze()  # no garbage collection of PyTorch's modules, for which requests would wait
         return evaluate
 
-    def _scored(self) -> set[int]:
+    def _evaluated_steps(self) -> set[int]:
+        """Numbers of steps whose models are evaluated."""
         with self._running.storage.snapshot() as view:
             return {scored.steps for scored in view.scores()}
 
-    def _tried(self, work: Callable[[], T]) -> T | None:
-        """The result, tried until there is one; None at the end, and where no trial would help."""
+    def _retry(self, work: Callable[[], T]) -> T | None:
+        """Result of ``work``, repeated until it succeeds; None if it cannot, or at the end."""
         pause = FIRST_PAUSE_SECONDS
         while not self._stopped:
             try:
                 return work()
             except (ParameterError, ImportError, FileNotFoundError) as error:
-                self._say(f"models are not evaluated: {error}", on=False)
+                self._report(f"models are not evaluated: {error}", on=False)
                 return None
-            except Exception as error:  # no descriptor, no memory, a bug: no model waits for it
+            except Exception as error:  # descriptors or memory may be missing for a while
                 if self._stopped:
                     return None
                 reason = f"{type(error).__name__}: {error}"
-                self._say(f"an evaluation failed, and is tried again: {reason}", on=False)
+                self._report(f"an evaluation failed and will be repeated: {reason}", on=False)
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         return None
 
-    def _say(self, text: str, *, on: bool) -> None:
-        """Tell the operator, by log, view and metric; the same thing once."""
+    def _report(self, text: str, *, on: bool) -> None:
+        """Report the state of evaluation to the operator by log, view and metric, once each."""
         running = self._running
         if text == running.evaluation or self._stopped:
             return
@@ -337,11 +374,11 @@ class Evaluator:
         level = "info" if on else "warning"
         getattr(logs.logger(), level)(text)
         event = LogEvent(time.time(), level, text)
-        with suppress(StorageError):  # the log has it, the database need not
+        with suppress(StorageError):  # the line is in the log in any case
             running.writer.submit(lambda tx: tx.log(event))
 
     def _next(self, done: set[int]) -> int | None:
-        """The next model to look at; waits until there is one. None at the end."""
+        """Number of steps of the next model to evaluate, after a wait; None at the end."""
         named = [0, *self._running.charter.charged_steps]
         with self._changed:
             while not self._stopped:
@@ -355,16 +392,17 @@ class Evaluator:
         return None
 
     def _score(self, steps: int, evaluate: Evaluate) -> None:
+        """Evaluate the model after ``steps`` steps and store the result."""
         with self._running.storage.snapshot() as view:
-            parameters = self._handed_out(view, steps)
+            parameters = self._parameters_for_use(view, steps)
         scored = Scored(steps, *evaluate(parameters))
         self._running.writer.submit(lambda tx: tx.score(scored)).result()
         if steps == self._newest:
             self._running.metrics.scored(scored)
-        self._say(_ON, on=True)
+        self._report(_EVALUATED, on=True)
 
-    def _handed_out(self, view: Transaction, steps: int) -> Any:
-        """The parameters that would be used after so many releases."""
+    def _parameters_for_use(self, view: Transaction, steps: int) -> Any:
+        """Parameters of the model for use after ``steps`` releases."""
         if steps == 0:
             return releases.from_bytes(view.initial_parameters())
         release = view.release_at(steps - 1)

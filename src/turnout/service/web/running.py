@@ -1,7 +1,8 @@
-"""A coordinator that runs: storage, writer, engine and what is shown of them.
+"""One task that is being served: storage, writer, engine, and their published state.
 
-Nothing here talks to the network. The engine is touched on the writer's thread alone; everybody
-else reads `Running.shown`, which the conductor replaces as a whole once a step is published.
+`Running` holds them, without any network. Only the writer's thread uses the engine; all others read
+`Running.shown`, which the conductor replaces as a whole once a step is published. `Clock` is the
+monotonic clock, which tests replace.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from turnout.service.web.bodies import Bodies
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.logs import Metrics
 from turnout.service.web.views import OperatorView, PublicTerms, PublicView, ServedProgress
-from turnout.service.web.views import operator_view as see_as_operator
-from turnout.service.web.views import public_view as see
+from turnout.service.web.views import operator_view as view_of_operator
+from turnout.service.web.views import public_view as view_of_public
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -43,27 +44,37 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STORAGE_FAILED, SET_BACK = 70, 71
-"""The exit code of a process that must end at once."""
+"""Exit codes of a process that must end at once."""
 
 _VIEW_SECONDS = 1.0
 
 
 class Clock:
-    """The machine's monotonic time: setting its clock does not move it."""
+    """Monotonic clock of the machine; setting the machine's time does not change it."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Time in seconds since a fixed moment."""
         return time.monotonic()
 
     async def until(self, moment: float) -> None:
-        """Wait until then; not at all if it is over."""
+        """Wait until ``moment``; return at once if it is over."""
         while (left := moment - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """The public state at this moment, as one."""
+    """Published state, replaced as a whole.
+
+    Attributes:
+        published: newest published model.
+        head: its ledger head, signed.
+        etag: ETag of the model.
+        step: step in progress.
+        phase: phase of the step.
+        phase_ends: end of the phase, in seconds of the clock.
+        step_ends: end of the step, in seconds of the clock.
+    """
 
     published: Published
     head: SignedHead
@@ -75,7 +86,7 @@ class Shown:
 
 
 def end_at_once(code: int, reason: str) -> None:
-    """Log the reason and end the process without another word to anybody."""
+    """Log the reason and end the process at once, without answering any request."""
     with suppress(BaseException):
         logs.logger().critical("the service ends at once", reason=reason, code=code)
     os._exit(code)
@@ -85,17 +96,21 @@ class Running:
     """One task that is being served.
 
     Args:
-        storage: opened for serving; closed by `close`.
-        learner: makes the learner that a charter asks for.
-        head_file: where heads are exported to; None for nowhere.
-        witness: what must have a head before it is published; None for nothing.
-        change_witness: the witness, or that there is none, is news, and that is known.
-        end: called with an exit code and a reason where nothing may go on.
-        most_jobs, most_bytes: of what waits for the disk; beyond it requests are told to retry.
+        storage: opened for serving; `close` closes it.
+        learner: makes the learner of a charter.
+        head_file: file to which ledger heads are exported; None for none.
+        witness: signs each ledger head before it is published; None for none.
+        change_witness: allow another witness than before, or none.
+        end: called with an exit code and a reason if the process must end.
+        clock: by default the machine's monotonic clock.
+        most_jobs: largest number of jobs that wait for the disk; further requests get status 503.
+        most_bytes: most bytes of bodies that wait for the disk, and of incomplete bodies.
+        source: draws the chosen client; by default from the operating system's bytes.
+        noise: draws the noise of releases; by default rounded Gaussians.
 
     Raises:
-        StorageError: no task, a damaged one, or an old copy of it; no head file, or not the
-            witness of before.
+        StorageError: there is no task, or it is damaged or an old copy; the head file is missing,
+            or the witness is another one than before.
     """
 
     def __init__(
@@ -113,6 +128,7 @@ class Running:
         source: Source | None = None,
         noise: Noise = rounded_gaussian,
     ) -> None:
+        # The task, and the checks that its storage is no old copy.
         self.storage, self._end = storage, end
         self.head_file, self.clock = head_file, clock or Clock()
         self.engine = Engine.open(storage, learner, source=source, noise=noise)
@@ -120,18 +136,20 @@ class Running:
         with storage.snapshot(whole=True) as view:
             self.key = SigningKey(view.signing_key())
             self.keys = dict(view.keys())
-            self._check(view)
-            self._know_witness(view, witness, change_witness)
-        if head_file is not None:  # before anybody can see the head
+            self._check_key_and_head(view)
+            self._check_witness(view, witness, change_witness)
+        # The ledger head is exported before it is published.
+        if head_file is not None:
             head = heads.signed_head(self.task, self.engine.published.head, self.key)
             head_file.export(self.task, head)
         if witness is None:
             with storage.transaction() as tx:
                 tx.publish(self.engine.published.head.steps, None)
+        # What is computed once, the writer, and the published state.
         self.metrics = Metrics()
         self.terms = PublicTerms.of(self.charter)
         self.ended = False
-        self.evaluation = "the evaluation begins"
+        self.evaluation = "models are not evaluated yet"
         self.bodies = Bodies(most_bytes)
         self._answers = AnswerQueue()
         self.writer = Writer(
@@ -145,44 +163,47 @@ class Running:
         self.show(self._shown)
         self._views: dict[str, tuple[float, Any]] = {}
 
-    def _check(self, view: Transaction) -> None:
+    def _check_key_and_head(self, view: Transaction) -> None:
+        """Check the signing key against the charter, and the ledger against the head file."""
         if self.key.public != self.charter.coordinator_key:
-            raise StorageError("the stored key is not the one that the charter names")
+            raise StorageError(
+                "the stored signing key is not the one in the charter: the database is damaged"
+            )
         if self.head_file is not None:
             head = self.engine.published.head
             self.head_file.require_current(self.task, self.charter.coordinator_key, view, head)
 
-    def _know_witness(self, view: Transaction, witness: Witness | None, change: bool) -> None:
-        """The head that the witness signed for, checked against the one of before."""
+    def _check_witness(self, view: Transaction, witness: Witness | None, change: bool) -> None:
+        """Check that the witness is the one of the last receipt, unless a change is allowed."""
         last, release = view.last_receipt(), view.last_release()
         same = last is None or (witness is not None and witness.key == last.witness_key)
         if not same and not change:
             assert last is not None
             raise StorageError(
                 f"the witness of this task has the key {last.witness_key.hex()}: give its "
-                "--witness and --witness-key; another one, or none, needs --change-witness"
+                "--witness and --witness-key, or add --change-witness for another witness or none"
             )
         self.witness, self.receipt = witness, last if same else None
         self.record = None if release is None else release.record
         self.withheld = witness is not None
 
     withheld: bool
-    """Whether nothing is shown yet: the witness has not confirmed the newest head."""
+    """Whether the witness has not confirmed the newest ledger head, so that nothing is shown."""
 
-    # -- what is shown ----------------------------------------------------------------------
+    # -- published state --------------------------------------------------------------------
 
     @property
     def shown(self) -> Shown:
-        """The public view."""
+        """Published state."""
         return self._shown
 
     def show(self, shown: Shown) -> None:
-        """From now on everybody sees this; all of it must be committed."""
+        """Replace the published state; all of it must be committed."""
         self._shown = shown
         self.metrics.published(self.charter, shown.published.head.steps)
 
     def shown_of(self, published: Published, phase: StepPhase) -> Shown:
-        """A phase and what follows in its step, all with their full time from now on."""
+        """Published state at the beginning of a phase, with full time for the rest of the step."""
         now, timing = self.clock.now(), self.charter.timing
         answers = phase is StepPhase.ANSWERS
         phase_seconds = timing.answer_seconds if answers else timing.check_in_seconds
@@ -200,7 +221,7 @@ class Running:
         )
 
     def progress(self) -> ServedProgress:
-        """The state of the schedule."""
+        """State of the schedule."""
         shown, now = self._shown, self.clock.now()
         return ServedProgress(
             shown.published.head,
@@ -213,10 +234,14 @@ class Running:
     # -- the writer -------------------------------------------------------------------------
 
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> asyncio.Future[T]:
-        """The result of a job on the writer's thread, once that is durable.
+        """Future of a job's result on the writer's thread, which is set once it is durable.
+
+        Args:
+            job: returns the result.
+            body_bytes: bytes that the job occupies while it waits.
 
         Raises:
-            BusyError: too much is waiting.
+            BusyError: too many jobs or bytes are waiting.
             StorageError: the writer ended.
         """
         future: JobFuture[T] = JobFuture(self._answers)
@@ -224,54 +249,56 @@ class Running:
         return future.answer
 
     def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
-        """Whether deleted rows are out of the storage's files; tried between two transactions."""
+        """Future that says whether the bytes of deleted rows are removed from the files."""
 
         def tidied(storage: Storage) -> bool:
-            with suppress(StorageError):  # a full disk ends the process at the next commit
+            with suppress(StorageError):  # after a full disk, the next commit ends the process
                 return storage.tidy(thorough=thorough)
             return False
 
         return asyncio.wrap_future(self.writer.submit_alone(tidied))
 
     async def note(self, level: str, text: str) -> None:
-        """A line in the operator's log; it never joins a device with a slot."""
+        """Write a line to the operator's log; it must not link a device to a step."""
         event = LogEvent(time.time(), level, text)
         getattr(logs.logger(), level)(text)
-        with suppress(StorageError):  # the log has it, the database need not
+        with suppress(StorageError):  # the line is in the log in any case
             await self.submit(lambda tx: tx.log(event))
 
     def set_back(self, error: SetBackError) -> None:
-        """Storage, head file or witness is an old copy: nothing is said or released any more."""
+        """End the process: storage, head file or witness is an old copy."""
         self.end(SET_BACK, str(error))
 
     def end(self, code: int, reason: str) -> None:
-        """Refuse everything from now on, and end the process."""
+        """Refuse every request from now on, and end the process."""
         self.ended = True
         self._end(code, reason)
 
     def close(self) -> None:
-        """Finish what is queued and close the storage."""
+        """Commit the waiting jobs and close the storage."""
         self.writer.close()
         self.storage.close()
 
     # -- views ------------------------------------------------------------------------------
 
     async def public(self) -> PublicView:
-        """The public view; cheap to read, up to a second old."""
-        return await self._view("public", lambda at, tx: see(self.terms, at, tx.scores()))
+        """Public view, up to a second old."""
+        return await self._view(
+            "public", lambda at, tx: view_of_public(self.terms, at, tx.scores())
+        )
 
     async def operator(self) -> OperatorView:
-        """The operator's view, as cheap and as old; only after `is_operator`."""
+        """Operator's view, up to a second old; only for a request that `is_operator` accepts."""
         waiting = self.writer.waiting
 
-        def looked(at: ServedProgress, tx: Transaction) -> OperatorView:
-            view = see_as_operator(self.terms, at, tx, waiting)
+        def build(at: ServedProgress, tx: Transaction) -> OperatorView:
+            view = view_of_operator(self.terms, at, tx, waiting)
             return replace(view, evaluation=self.evaluation)
 
-        return await self._view("operator", looked)
+        return await self._view("operator", build)
 
-    async def _view(self, name: str, looked: Callable[[ServedProgress, Transaction], T]) -> T:
-        """A view of at most a second ago, or of the same step at least."""
+    async def _view(self, name: str, build: Callable[[ServedProgress, Transaction], T]) -> T:
+        """View ``name`` of the last second, or a new one."""
         at, now = self.progress(), self.clock.now()
         kept = self._views.get(name)
         if kept is not None and now - kept[0] < _VIEW_SECONDS:
@@ -279,16 +306,16 @@ class Running:
 
         def look() -> T:
             with self.storage.snapshot() as view:
-                return looked(at, view)
+                return build(at, view)
 
         view = await asyncio.to_thread(look)
         self._views[name] = now, view
         return view
 
     async def is_operator(self, request: Request) -> bool:
-        """Whether a request comes with the operator's session or password.
+        """Whether a request has the operator's session or password.
 
-        Nobody's does before `create_app` says how operators are known.
+        False for every request before `create_app` sets ``operator_known``.
 
         Raises:
             HTTPException: 429, too many wrong passwords.

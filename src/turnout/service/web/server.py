@@ -1,7 +1,7 @@
-"""The process: one HTTP server, one conductor, one writer, and how they start and end together.
+"""The process of `turnout serve`: one HTTP server, one conductor and one writer, from start to end.
 
-`serve` runs it. `open_task` opens the storage with the plan's task, a new one or the stored one;
-`room` reserves descriptors, some of which connections can never take.
+`serve` runs it. `open_task` opens the storage with the plan's task, new or stored; `room` computes
+how many connections the limit of open files allows.
 """
 
 from __future__ import annotations
@@ -45,50 +45,61 @@ except ModuleNotFoundError:  # Windows, which has no such limit
     resource = None
 
 KEPT = 256
-"""For the database's files and readers, the head file, data, logs, and connections that end."""
+"""Descriptors for the database, its readers, the head file, data, logs, and closing connections."""
 
 FEWEST = 64
-"""Connections without which there is no serving."""
+"""Least number of connections with which the service starts."""
 
 
 def room(connections: int) -> int:
-    """As many connections as are wanted, or fewer where the system does not allow it.
+    """Largest number of connections, at most the given one, that the limit of open files allows.
 
-    The process's limit is raised as far as that needs.
+    The process's own limit is raised as far as needed and allowed.
+
+    Args:
+        connections: wanted number of connections.
+
+    Raises:
+        ParameterError: the limit leaves fewer than ``FEWEST`` connections.
     """
     if resource is None:
         return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + KEPT
-    if _below(soft, needed):
-        soft = needed if not _below(hard, needed) else hard
+    if _is_below(soft, needed):
+        soft = needed if not _is_below(hard, needed) else hard
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if not _below(soft, needed):
+    if not _is_below(soft, needed):
         return connections
     if soft - KEPT < FEWEST:
-        reason = f"room for {FEWEST} beside {KEPT} other files; `ulimit -n` allows {soft} in all"
+        reason = f"{FEWEST} or more besides {KEPT} other files; `ulimit -n` allows {soft} in all"
         raise ParameterError("connections", connections, reason)
     return soft - KEPT
 
 
-def _below(limit: int, needed: int) -> bool:
+def _is_below(limit: int, needed: int) -> bool:
+    """Whether a limit of open files is below a number."""
     unlimited = resource is None or limit == resource.RLIM_INFINITY
     return not unlimited and limit < needed
 
 
 Phase = Callable[[str], AbstractContextManager[object]]
-"""Shows that something takes a while."""
+"""Shows a text while a long computation runs."""
 
 
 def plan_text(path: Path) -> str:
-    """A plan's TOML text."""
+    """TOML text of a valid plan.
+
+    Raises:
+        ParameterError: the file is missing or not a valid plan.
+    """
     text = read_plan(path)
     Plan.from_toml(text, path.name)
     return text
 
 
 def stored_charter(storage: Storage) -> Charter | None:
-    """The charter of the stored task; None where there is none."""
+    """Charter of the stored task; None without a task."""
     with storage.snapshot() as view:
         data = view.charter()
     return None if data is None else Charter.from_canonical(data)
@@ -97,15 +108,20 @@ def stored_charter(storage: Storage) -> Charter | None:
 def open_task(
     plan: Path, settings: Settings, phase: Phase, *, serving: bool = True
 ) -> tuple[Storage, Charter]:
-    """The open storage and the charter of its task, if it is that of a plan.
+    """Open storage and the charter of its task, which must be the plan's.
 
-    An empty storage gets the plan's task. The task is made before its database: a founding that
-    fails, or is ended while the plan is priced, leaves none behind.
+    An empty storage gets the plan's task. The task is computed before its database is created, so
+    an invalid plan or an interruption leaves no database.
+
+    Args:
+        plan: file of the plan.
+        settings: settings of the service.
+        phase: shows the computation of ε, which takes seconds.
+        serving: open the storage as the coordinator that serves it.
 
     Raises:
-        ParameterError: the plan is refused, or the stored task is another plan's or has another
-            schedule.
-        StorageError: the task was lost, or the storage cannot be opened.
+        ParameterError: the plan is invalid, or the stored task has another plan or schedule.
+        StorageError: the database of a known task is empty, or cannot be opened.
     """
     new = _new_task(plan, settings, phase) if holds_nothing(settings.db) else None
     storage = open_storage(settings.db, serving=serving)
@@ -123,38 +139,38 @@ def open_task(
 
 
 def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
-    """The task of a plan, priced; no task at this address may have been lost."""
+    """New task of a plan, unless a head file shows that the database was lost."""
     from turnout.service.coordinator.new_task import new_task
 
     heads.require_no_exported_head(settings.head_file, settings.db)
     text = plan_text(plan)
-    with phase("Pricing the plan step by step"):
+    with phase("Computing ε after each step of the plan"):
         return new_task(text, plan.parent, settings.timing, graph=settings.graph)
 
 
 def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
-    """The stored task is the plan's, with the schedule of the settings."""
+    """Refuse a stored task of another plan, or with another schedule than the settings."""
     if charter.plan != plan_text(plan):
         place = place_of(settings.db)
-        expected = f"the plan of the task in {place}, to the letter; it cannot change"
+        expected = f"the plan of the task in {place}, to the letter, since it cannot change"
         raise ParameterError("PLAN", str(plan), expected)
     settings.require_timing(charter.timing)
 
 
 def head_file(settings: Settings, task: str) -> HeadFile:
-    """The file of a task's heads; the log has a warning where one snapshot may hold all of it."""
+    """Head file of a task; a warning is logged if one snapshot may contain it and the database."""
     path = settings.head_file or heads.default_file(task)
     if settings.witness is None and heads.shares_a_file_system(path, settings.db):
         logs.logger().warning(
-            "one snapshot may restore the database and the head file, unnoticed: name a file on "
-            "another disk with --head-file, or use --witness",
+            "one snapshot may restore both the database and the head file, unnoticed: name a file "
+            "on another disk with --head-file, or use --witness",
             head_file=str(path),
         )
     return HeadFile(path, heads.address_of(settings.db), begin=settings.new_head_file)
 
 
 def witness_of(settings: Settings) -> Witness | None:
-    """The witness that the settings name."""
+    """Client of the witness in the settings; None without a witness."""
     settings.require_whole_witness()
     if settings.witness is None or settings.witness_key is None:
         return None
@@ -170,31 +186,48 @@ def witness_of(settings: Settings) -> Witness | None:
 _GRACE_SECONDS = 20
 _LEAVE_SECONDS = 5.0
 _YOUNG_OBJECTS = 5000
-"""Before the youngest are looked through. Looking through all that 9,000 connections are made of
-takes 50 ms, and would be done every few seconds; hardly anything here needs it to be freed."""
+"""Number of new objects before a garbage collection of the youngest ones.
+
+A collection of all objects of 9,000 connections takes 50 ms, and would happen every few seconds;
+almost no object here needs one to be freed.
+"""
 
 
 def serve(
     plan: Path, settings: Settings, phase: Phase, announce: Callable[[Running, str], object]
 ) -> None:
-    """Serve the task of a plan until a signal, or its end where the settings say so."""
+    """Serve the task of a plan until a signal, or with ``exit_when_finished`` until its end.
+
+    Args:
+        plan: file of the plan.
+        settings: settings of the service.
+        phase: shows a long computation at the start.
+        announce: receives the running task and the URL once connections are accepted.
+
+    Raises:
+        ParameterError: an invalid plan or setting.
+        StorageError: as `open_task` and `Running`.
+    """
     from turnout.service.web.bounded_server import listening_at, url_of
 
     file, tls = settings.operator_password_file, settings.tls
     password = None if file is None else password_of(file)
     most = room(settings.connections)
     with listening_at(settings.host, settings.port) as listening:
-        running = _opened(plan, settings, phase)
+        running = _open_running(plan, settings, phase)
         if most < settings.connections:
             reason = "the limit of open files (ulimit -n) is too low for --connections"
-            logs.logger().warning("fewer connections than asked for", most=most, reason=reason)
+            logs.logger().warning(
+                "fewer connections than in the settings", most=most, reason=reason
+            )
         server = http_server(running, password, settings, tls, most)
         address = url_of(listening, secure=tls is not None)
         process = _Process(running, server, plan, settings, partial(announce, running, address))
         process.run(listening)
 
 
-def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
+def _open_running(plan: Path, settings: Settings, phase: Phase) -> Running:
+    """Running task of a plan, with its storage, head file and witness."""
     logs.configure()
     watching = witness_of(settings)
     storage, charter = open_task(plan, settings, phase)
@@ -212,7 +245,7 @@ def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
 
 
 class _Process:
-    """Everything that runs, from the first request to the last commit."""
+    """All parts of the process, from the first request to the last commit."""
 
     def __init__(
         self,
@@ -233,17 +266,18 @@ class _Process:
         )
 
     def run(self, listening: socket.socket) -> None:
-        """Until it is over; what is queued is committed, and the storage closed."""
+        """Run until the end; then waiting jobs are committed and the storage is closed."""
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._main(listening))
         if not self._idle:
-            # It is in the middle of loading PyTorch or evaluating; all else is done.
+            # The evaluator still loads PyTorch or evaluates; all other parts have ended.
             sys.stdout.flush()
             os._exit(0)
 
     async def _main(self, listening: socket.socket) -> None:
+        """Serve requests and run the schedule until a signal, then end in order."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._server.stop)
@@ -259,10 +293,10 @@ class _Process:
             logs.logger().info("stopped")
 
     async def _conduct(self) -> None:
-        """The schedule, from the moment on from which requests are taken."""
+        """Run the schedule, once requests are accepted."""
         await self._server.started.wait()
         self._announce()
-        # What is here by now stays: looking through it for garbage would make requests wait.
+        # The objects of the start are permanent: no garbage collection, which would delay requests.
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
         running = self._running
@@ -270,7 +304,7 @@ class _Process:
         self._evaluator.start()
         await self._conductor.run()
         if self._settings.exit_when_finished:
-            # Devices that wait for a step are told that there is none any more.
+            # Devices that wait for a step learn from the status that there is none.
             leave = max(_LEAVE_SECONDS, 2 * running.charter.timing.step_seconds)
             await running.clock.until(running.clock.now() + leave)
             self._server.stop()
@@ -285,7 +319,16 @@ def http_server(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> BoundedServer:
-    """The HTTP server of a running coordinator, which keeps at most ``most`` connections."""
+    """HTTP server of a running task.
+
+    Args:
+        running: the task.
+        password: the operator's; None for no operator.
+        settings: settings of the service.
+        tls: files of certificate and key; None for HTTP.
+        most: largest number of connections.
+        clock: time in seconds, for deadlines of connections.
+    """
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
     from turnout.service.web.app import create_app
