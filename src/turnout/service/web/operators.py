@@ -1,12 +1,12 @@
-"""The operator: a password, sessions that end with logout, metrics, counts.
+"""The operator: a password, sessions until logout, metrics, numbers of participants.
 
-The password is in a file. Without one there is no operator, and nobody sees what is for the
-operator alone. `Operators` serves the routes, `Guesses` compares the password in constant time,
-whether it is sent by the form or with a request.
+`Operators` serves the operator's routes, `Sessions` are the open sessions, and `PasswordCheck`
+compares the password in constant time, from the form or from a header. The password is in a file;
+without it there is no operator, and no request gets the operator's view.
 
-A right password is answered at once, so a client that sees no answer knows that a guess was wrong
-without waiting for it: the wait alone limits nobody who opens many connections. What limits
-guessing is that the password of a source that guessed wrong too often is not compared at all.
+A right password is answered at once, so a client without an answer knows that its guess was wrong:
+the delay of wrong answers does not limit a client with many connections. So the passwords of a
+source with too many wrong ones are not compared at all.
 """
 
 from __future__ import annotations
@@ -41,31 +41,37 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WRONG_SECONDS = 0.5
-"""A wrong password costs so much time, one after the other."""
+"""Delay of the answer to a wrong password; the delays follow one another."""
 MOST_WAITING = 8
-"""Wrong passwords that wait at once; others are told to come again."""
+"""Most wrong passwords whose answers are delayed at once; further ones get status 429."""
 MOST_WRONG, WRONG_WINDOW_SECONDS = 30, 60.0
-"""After so many wrong passwords of one source in such a time, its passwords are not compared."""
+"""Most wrong passwords of one source in such a time; its further passwords are not compared."""
 MOST_WRONG_TRUSTED = 600
-"""The same for this machine, and for a source that knew the password: a proxy that forwards no
-addresses makes everybody one of them."""
+"""The same for this machine, and for a source that gave the right password before.
+
+A proxy that forwards no addresses makes all clients one such source.
+"""
 TRUSTED_SECONDS = 12 * 3600.0
-"""A source that gave the right password is one that knew it for so long."""
+"""Time for which a source counts as one that gave the right password."""
 
 _RETRY_AFTER = "5"
 _MOST_SOURCES = 1024
 
 
-class Guesses:
-    """The one place where a password is compared, whichever way it came.
+class PasswordCheck:
+    """Comparison of passwords, the same for the form, bearer tokens and Basic authentication.
 
     Guarantees:
-        Wrong passwords are answered one after the other, half a second each. More than
-        `MOST_WAITING` at once are turned away, by the form, as bearer tokens and as Basic alike.
-        Of one source, at most `MOST_WRONG` wrong passwords a minute are compared, and
-        `MOST_WRONG_TRUSTED` of one that knew the right one within the last half day, or of this
-        machine.
-        The right password is let in at once, however many others are guessed elsewhere.
+        Wrong passwords are answered one after the other, after half a second each. Of more than
+        `MOST_WAITING` at once, the further ones get status 429.
+        At most `MOST_WRONG` wrong passwords of one source are compared in a minute, and at most
+        `MOST_WRONG_TRUSTED` of this machine, or of a source that gave the right password within
+        the last half day.
+        The right password is answered at once, whatever other sources guess.
+
+    Args:
+        running: the task; its clock and metrics are used.
+        password: the right one; None for no operator.
     """
 
     def __init__(self, running: Running, password: str | None) -> None:
@@ -77,22 +83,28 @@ class Guesses:
         self._trusted: OrderedDict[str, float] = OrderedDict()
 
     async def is_right(self, given: bytes, source: str) -> bool:
-        """Whether a password is the operator's; False after the time that a wrong one costs.
+        """Whether a password is the operator's; a wrong one is answered after a delay.
+
+        Args:
+            given: the password.
+            source: source of the request (`source_of`).
 
         Raises:
-            HTTPException: 429, too many wrong ones.
+            HTTPException: 429, after too many wrong passwords.
         """
+        # A source with too many wrong passwords is refused without a comparison.
         now = self._clock.now()
         if not self._is_compared(source, now):
-            raise self._turned_away()
+            raise self._too_many()
         if self._is_password(given):
-            _keep(self._trusted, source, now + TRUSTED_SECONDS)
+            _remember(self._trusted, source, now + TRUSTED_SECONDS)
             return True
+        # A wrong password is counted, and waits for the answers to those before it.
         self._count(source, now)
         if self._waiting >= MOST_WAITING:
-            raise self._turned_away()
+            raise self._too_many()
         self._metrics.wrong_passwords.labels("refused").inc()
-        # The time stays taken if the one who waits hangs up.
+        # The delay counts for later ones even if this client closes its connection.
         self._free_at = max(now, self._free_at) + WRONG_SECONDS
         self._waiting += 1
         try:
@@ -102,33 +114,37 @@ class Guesses:
         return False
 
     def _is_compared(self, source: str, now: float) -> bool:
+        """Whether a source may have another password compared."""
         trusted = is_this_machine(source) or self._trusted.get(source, now) > now
         until, wrong = self._wrong.get(source, (now, 0))
         return until <= now or wrong < (MOST_WRONG_TRUSTED if trusted else MOST_WRONG)
 
     def _is_password(self, given: bytes) -> bool:
+        """Whether a password is right, in constant time."""
         right = os.urandom(32) if self._right is None else self._right
         return compare_digest(right, self._digest(given))
 
     def _digest(self, password: bytes) -> bytes:
-        """Hashes of one length for all, so that comparing them does not tell the password's."""
+        """Keyed hash of a password, so that a comparison does not reveal the password's length."""
         return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
 
     def _count(self, source: str, now: float) -> None:
+        """Count a wrong password of a source."""
         until, wrong = self._wrong.get(source, (now, 0))
-        begun = (until, wrong) if until > now else (now + WRONG_WINDOW_SECONDS, 0)
-        _keep(self._wrong, source, (begun[0], begun[1] + 1))
+        window = (until, wrong) if until > now else (now + WRONG_WINDOW_SECONDS, 0)
+        _remember(self._wrong, source, (window[0], window[1] + 1))
 
-    def _turned_away(self) -> HTTPException:
+    def _too_many(self) -> HTTPException:
+        """Error of too many wrong passwords, counted."""
         self._metrics.wrong_passwords.labels("turned away").inc()
-        mounting = {"Cache-Control": "no-store", "Retry-After": _RETRY_AFTER}
-        return HTTPException(429, "too many wrong passwords; try again later", mounting)
+        headers = {"Cache-Control": "no-store", "Retry-After": _RETRY_AFTER}
+        return HTTPException(429, "too many wrong passwords; try again later", headers)
 
 
 def source_of(request: HTTPConnection) -> str:
-    """The requester as far as can be told: an address, or the network of 64 bits that it is in.
+    """Source of a request: its IPv4 address, or the 64-bit network of its IPv6 address.
 
-    Behind a proxy it is the address that the proxy forwards, where the settings trust it.
+    Behind a trusted proxy it is the forwarded address.
     """
     host = "" if request.client is None else request.client.host
     try:
@@ -143,8 +159,8 @@ def source_of(request: HTTPConnection) -> str:
     return str(address)
 
 
-def _keep(kept: OrderedDict[str, T], source: str, value: T) -> None:
-    """The newest entry; the oldest goes where there are too many."""
+def _remember(kept: OrderedDict[str, T], source: str, value: T) -> None:
+    """Store the value of a source as the newest entry; drop the oldest of too many."""
     kept[source] = value
     kept.move_to_end(source)
     if len(kept) > _MOST_SOURCES:
@@ -161,16 +177,23 @@ NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def password_of(path: Path) -> str:
-    """The password in a file's first line."""
+    """Operator's password in the first line of a file.
+
+    Raises:
+        ParameterError: the file cannot be read, or the password is too short.
+    """
     return secret_of(path, "--operator-password-file", "password", SHORTEST_PASSWORD)
 
 
 class Sessions:
-    """The sessions that are open in this process; a cookie opens what is kept here.
+    """Open sessions of this process.
 
     Guarantees:
-        A session ends on request, after half a day, with the process, and when so many newer
-        ones are open. From then on its cookie, or a copy of it, opens nothing.
+        A session ends at logout, after half a day, with the process, or when too many newer ones
+        are open. After its end, its cookie and copies of it are refused.
+
+    Args:
+        clock: time in seconds.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -178,7 +201,7 @@ class Sessions:
         self._ends: OrderedDict[bytes, float] = OrderedDict()
 
     def begin(self) -> str:
-        """A new session's name, for a cookie."""
+        """Begin a session; return its name, for a cookie."""
         name = os.urandom(32).hex()
         self._ends[_digest(name)] = self._clock.now() + SESSION_SECONDS
         if len(self._ends) > _MOST_SESSIONS:
@@ -186,7 +209,7 @@ class Sessions:
         return name
 
     def is_open(self, name: str) -> bool:
-        """Whether a name is that of a session that did not end."""
+        """Whether a name is that of an open session."""
         digest, now = _digest(name), self._clock.now()
         if self._ends.get(digest, now) > now:
             return True
@@ -203,39 +226,48 @@ class Sessions:
 
 
 class Operators:
-    """The operator's sessions, and the pages that only the operator gets.
+    """Handlers of the operator's routes.
 
     Guarantees:
-        The password is compared by `Guesses` alone, for every route and in whichever way it
-        comes: what holds of its answers holds of all of them.
-        A cookie opens nothing once its session ended; see `Sessions`.
+        `PasswordCheck` alone compares passwords, so its guarantees hold for every route.
+        A cookie is refused after the end of its session; see `Sessions`.
+
+    Args:
+        running: the task.
+        password: the operator's; None for no operator.
     """
 
     def __init__(self, running: Running, password: str | None) -> None:
         self._running = running
-        self._guesses = Guesses(running, password)
+        self._passwords = PasswordCheck(running, password)
         self._sessions = Sessions(running.clock)
         self._forms = URLSafeTimedSerializer(os.urandom(32), salt="form")
 
     async def known(self, request: Request) -> bool:
-        """Whether a request comes with an open session, or with the password in its header."""
+        """Whether a request has an open session, or the password in its header.
+
+        Raises:
+            HTTPException: 429, after too many wrong passwords.
+        """
         if self._session(request) is not None:
             return True
         given = _password_in(request.headers.get("authorization", ""))
-        return given is not None and await self._guesses.is_right(given, source_of(request))
+        return given is not None and await self._passwords.is_right(given, source_of(request))
 
     def form_token(self, request: Request) -> str:
-        """The token of a form shown to this visitor, which it must bring back."""
-        return self._forms.dumps(_named(self._session(request)))
+        """Token of a form for this client, which the submitted form must contain."""
+        return self._forms.dumps(_form_owner(self._session(request)))
 
     async def login(self, request: Request) -> Response:
-        """Begin a session: form fields ``password`` and ``token``."""
+        """Begin a session; the form's fields are ``password`` and ``token``."""
+        # Only a form that was shown to this client, so that other sites cannot submit one.
         form = await _form(request)
-        if form is None or not self._brought_back(request, form):
+        if form is None or not self._is_own_form(request, form):
             return JSONResponse({"detail": "this form is not valid any more"}, 403, NO_STORE)
         password = form.get("password", "").encode()
-        if not await self._guesses.is_right(password, source_of(request)):
+        if not await self._passwords.is_right(password, source_of(request)):
             return self._refused(request)
+        # The session, in a cookie that scripts and other sites cannot use.
         response = RedirectResponse("/operator", 303, NO_STORE)
         response.set_cookie(
             COOKIE,
@@ -249,10 +281,10 @@ class Operators:
         return response
 
     async def logout(self, request: Request) -> Response:
-        """End the session: form field ``token``; with ``everywhere``, end every session."""
+        """End the session; the form's field is ``token``, and ``everywhere`` ends all sessions."""
         form = await _form(request)
         session = self._session(request)
-        if form is None or session is None or not self._brought_back(request, form):
+        if form is None or session is None or not self._is_own_form(request, form):
             return JSONResponse({"detail": "this form is not valid any more"}, 403, NO_STORE)
         if "everywhere" in form:
             self._sessions.end_all()
@@ -263,53 +295,53 @@ class Operators:
         return response
 
     async def summary(self, request: Request) -> Response:
-        """The operator's view as JSON."""
+        """Operator's view as JSON."""
         if not await self.known(request):
-            return _not_known()
+            return _unauthorized()
         view = await self._running.operator()
         return JSONResponse(asdict(view), headers=NO_STORE)
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus metrics."""
+        """Metrics in Prometheus' text format."""
         if not await self.known(request):
-            return _not_known()
+            return _unauthorized()
         text = self._running.metrics.text(self._running.writer.waiting)
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(text, headers=NO_STORE | {"Content-Type": kind})
 
     def _refused(self, request: Request) -> Response:
-        """The login page, which says that the password was wrong."""
+        """Login page that says that the password was wrong."""
         page = pages.login_page(self.form_token(request), refused=True)
         return Response(page, 403, mounting.PAGE, media_type="text/html")
 
     def _session(self, request: Request) -> str | None:
-        """The session in the cookie, if it is open."""
+        """Name of the open session in the cookie; None without one."""
         name = request.cookies.get(COOKIE, "")
         return name if self._sessions.is_open(name) else None
 
-    def _brought_back(self, request: Request, form: dict[str, str]) -> bool:
-        """Whether the form is one that was shown to this visitor."""
+    def _is_own_form(self, request: Request, form: dict[str, str]) -> bool:
+        """Whether the form was shown to this client."""
         try:
             shown = self._forms.loads(form.get("token", ""), max_age=SESSION_SECONDS)
         except BadSignature:
             return False
-        return shown == _named(self._session(request))
+        return shown == _form_owner(self._session(request))
 
 
-def _named(session: str | None) -> str:
-    """The visitor's name in forms; it does not open the session."""
+def _form_owner(session: str | None) -> str:
+    """Name of a client in its forms, from which the session's name cannot be computed."""
     return "nobody" if session is None else _digest(session).hex()
 
 
 def _digest(name: str) -> bytes:
-    """The key of a session in the table: the time of a look-up tells nothing of its name."""
+    """Key of a session in the table, so that the time of a look-up reveals nothing of its name."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def _password_in(header: str) -> bytes | None:
-    """The password in an Authorization header; None where nothing is asked with one.
+    """Password in an Authorization header; None for a header of another kind.
 
-    A header that cannot be read counts as a wrong password, so that no answer is faster.
+    A malformed header counts as a wrong password, so that its answer is not faster.
     """
     kind, _, value = header.partition(" ")
     if kind.lower() == "bearer":
@@ -322,13 +354,14 @@ def _password_in(header: str) -> bytes | None:
         return b""
 
 
-def _not_known() -> Response:
-    mounting = NO_STORE | {"WWW-Authenticate": "Bearer"}
-    return JSONResponse({"detail": "for the operator"}, 401, mounting)
+def _unauthorized() -> Response:
+    """Answer to a request without the operator's session or password."""
+    headers = NO_STORE | {"WWW-Authenticate": "Bearer"}
+    return JSONResponse({"detail": "for the operator"}, 401, headers)
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """A small URL-encoded form; None for anything else."""
+    """Fields of a small URL-encoded form that occur once; None for another body."""
     body = b""
     async for part in request.stream():
         body += part

@@ -1,9 +1,9 @@
 """Views of a task: the public one, and the operator's.
 
-How many devices took part at which step is for the operator alone, and stays so after the task: the
-promised (ε, δ) covers models, not counts. `Certainties` computes upper bounds on how sure an
-observer becomes about one client; a bound takes from part of a second to many, so a thread of its
-own computes them, and until then the page says that they are not known yet.
+`public_view` and `operator_view` build them. The number of participants of a step is for the
+operator alone, also after the task: the promised (ε, δ) covers models and not these numbers.
+`Certainties` computes upper bounds on an observer's certainty about one client. A bound takes up to
+many seconds, so a separate thread computes it, and until then the page says that it is unknown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,19 @@ from turnout.service.storage.interface import LogEvent, Scored
 from turnout.service.storage.writes import Transaction
 
 EVEN = (0.5, 0.5)
-"""Before anything is released nobody with even odds is surer than that."""
+"""Certainty of presence and of absence before the first release, with even prior odds."""
 
 Sides = tuple[float, float]
 
 
 class Certainties:
-    """Upper bounds on the posterior of presence and of absence, at the prior ½ and but for δ."""
+    """Upper bounds on an observer's posterior probabilities of a client's presence and absence.
+
+    The prior is ½, and each bound is exceeded with probability at most δ.
+
+    Args:
+        charter: terms of the task.
+    """
 
     def __init__(self, charter: Charter) -> None:
         self._charter = charter
@@ -42,10 +48,10 @@ class Certainties:
         self._thread: threading.Thread | None = None
 
     def after(self, steps: int) -> Sides | None:
-        """Bounds once ``steps`` steps are released; None where none is known yet.
+        """Bounds for presence and absence after ``steps`` releases; None while none is computed.
 
-        Who sees a part of the releases sees no more than who sees more of them, so that the
-        bounds of a later step hold as well.
+        An observer of more releases learns no less, so the bounds of later steps are upper bounds
+        as well; the smallest computed one is returned.
         """
         if steps == 0:
             return EVEN
@@ -54,7 +60,7 @@ class Certainties:
             if at not in self._known and at not in self._wanted:
                 self._wanted.append(at)
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, daemon=True)
+                    self._thread = threading.Thread(target=self._compute_wanted, daemon=True)
                     self._thread.start()
             later = [self._known[step] for step in self._known if step >= at]
         if not later:
@@ -62,34 +68,34 @@ class Certainties:
         return min(side[0] for side in later), min(side[1] for side in later)
 
     def settle(self) -> None:
-        """Wait until all that was asked for is worked out."""
+        """Wait until all requested bounds are computed."""
         with self._lock:
             thread = self._thread
         if thread is not None:
             thread.join()
 
     def _charged(self, steps: int) -> int:
-        """The next step at which ε is charged; the last one where no part of a run is priced."""
+        """Next number of steps with a known ε; the whole run if only the whole run has one."""
         charter = self._charter
         if isinstance(charter.scheme.participation, AvailabilityCheckIn):
             return charter.steps
         return charter.charged_steps[bisect_left(charter.charged_steps, steps)]
 
-    def _work(self) -> None:
-        """Everything that is wanted, one after the other."""
+    def _compute_wanted(self) -> None:
+        """Compute the requested bounds, one after the other."""
         while True:
             with self._lock:
                 if not self._wanted:
                     self._thread = None
                     return
                 at = self._wanted[0]
-            sides = self._worked_out(at)
+            sides = self._bounds_after(at)
             with self._lock:
                 self._known[at] = sides
                 self._wanted.remove(at)
 
-    def _worked_out(self, steps: int) -> Sides:
-        """Bounds after a charged step; certainty where nothing can be certified."""
+    def _bounds_after(self, steps: int) -> Sides:
+        """Bounds after ``steps`` releases; 1 if none can be certified."""
         from turnout.accounting.meaning.membership import scheme_certainty
         from turnout.plans.preparation import costliest_clients
 
@@ -104,17 +110,19 @@ class Certainties:
 
 _EVENTS = 200
 _BLOCK = 20
-"""Steps that count as a block where the law has no windows."""
+"""Number of steps of a block if the participation has no windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedProgress:
-    """The state of the schedule, as it was told to everybody.
+    """Published state of the schedule.
 
     Attributes:
-        step: the step in progress; the number of steps when all are over.
-        seconds_left: to the end of the phase.
-        seconds_to_next_step: to the next publication; 0 when all is over.
+        head: ledger head.
+        step: step in progress; the number of steps once all are over.
+        phase: phase of the step.
+        seconds_left: time to the end of the phase.
+        seconds_to_next_step: time to the next publication; 0 once all steps are over.
     """
 
     head: Head
@@ -126,7 +134,14 @@ class ServedProgress:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A published model that was evaluated on public data; what is not a number is None here."""
+    """Evaluation of a published model on public data.
+
+    Attributes:
+        steps: number of releases in the model.
+        epsilon: upper bound on the ε of these releases.
+        accuracy: fraction of correct predictions; None if it is not finite.
+        loss: mean loss; None if it is not finite.
+    """
 
     steps: int
     epsilon: float
@@ -136,19 +151,27 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """The public view: terms, schedule, ε and the model's accuracy.
+    """Public view: terms, schedule, ε and the model's accuracy.
 
     Attributes:
+        task: name of the task.
+        title: model and data, for a title.
+        plan: TOML text of the plan.
+        population: number of clients.
+        release, relation, unit, trust_model: terms of the scheme.
         step, steps, phase, seconds_left, seconds_to_next_step: as in `ServedProgress`.
-        head: of the ledger, as text.
-        epsilon_spent: by what is published, a proved upper bound.
-        epsilon_target: what must not be exceeded.
-        curve: evaluated models, by steps.
-        charged: (steps, ε) of the whole plan, public since the charter is.
-        sure: upper bounds, exceeded with a chance of at most δ each, on how sure anybody with
-            even odds becomes that one client took part, and that it did not, by what is
-            released; None while they are worked out.
-        sure_in_all: the same by all models of the plan.
+        step_seconds: length of a step.
+        released: number of published releases.
+        head: text of the ledger head.
+        epsilon_spent: upper bound on the ε of the published releases.
+        epsilon_target: the ε that must not be exceeded.
+        delta: the δ of both.
+        curve: evaluations, by steps.
+        charged: numbers of steps and their upper bounds on ε, for the whole plan.
+        sure: upper bounds on an observer's certainty that one client took part, and that it did
+            not, after the published releases, from even prior odds; each is exceeded with
+            probability at most δ. None while they are computed.
+        sure_in_all: the same after all releases of the plan.
     """
 
     task: str
@@ -178,7 +201,7 @@ class PublicView:
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """One published step's counts."""
+    """Numbers of one published step: check-ins, summed updates, expected check-ins."""
 
     step: int
     checked_in: int
@@ -188,17 +211,21 @@ class StepCount:
 
 @dataclass(frozen=True, slots=True)
 class OperatorView:
-    """The rest of the operator's view.
+    """Operator's view.
 
     Attributes:
-        invited, enrolled: ids handed out, and those whose invitation was used.
-        arrived: devices that came in the step in progress so far.
-        arrived_expected: expected of the whole population at that step; 0 after the last.
-        waiting_jobs, waiting_bytes: what the writer has not committed yet.
-        events: the log's last lines, oldest first.
-        block: published steps of the law's last window, up to the last published one.
-        block_variance: bound on the variance of all check-ins in them.
-        evaluation: whether models are evaluated, and why not.
+        public: the public view.
+        invited: number of invitations.
+        enrolled: number of used invitations.
+        arrived: number of check-ins in the step in progress so far.
+        arrived_expected: expected number of check-ins in this step; 0 after the last one.
+        counts: numbers of published steps.
+        waiting_jobs: number of jobs that are not committed yet.
+        waiting_bytes: bytes of their bodies.
+        events: last lines of the log, oldest first.
+        block: number of published steps in the last window of the participation.
+        block_variance: upper bound on the variance of the number of check-ins in these steps.
+        evaluation: whether models are evaluated, or the cause why not.
     """
 
     public: PublicView
@@ -217,7 +244,14 @@ class OperatorView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicTerms:
-    """A charter with what is worked out from it once."""
+    """Charter with all that is computed from it once.
+
+    Attributes:
+        charter: terms of the task.
+        plan: the charter's plan.
+        expected: expected number of check-ins in each step.
+        certainties: bounds on an observer's certainty.
+    """
 
     charter: Charter
     plan: Plan
@@ -226,18 +260,22 @@ class PublicTerms:
 
     @classmethod
     def of(cls, charter: Charter) -> Self:
-        """The terms of a charter."""
+        """Terms of a charter, with all that is computed from it."""
         expected = expected_check_ins(charter.scheme.participation, charter.population)
         plan = Plan.from_toml(charter.plan)
         counts = tuple(float(n) for n in expected)
         return cls(charter, plan, counts, Certainties(charter))
 
     def last_block(self, released: int) -> tuple[int, float]:
-        """Steps of the last window that are published, and a bound on their check-ins' variance."""
+        """Published steps of the last window, and an upper bound on the variance of check-ins.
+
+        Args:
+            released: number of published releases.
+        """
         length = getattr(self.charter.scheme.participation, "window", _BLOCK)
         expected = self.expected[max(0, released - 1) // length * length : released]
-        # Clients come independently, each step's variance is Σp(1 − p) ≤ μ − μ²/n, and turns of
-        # one client exclude each other within a window: the sum varies no more than its parts.
+        # Clients are independent, and the variance of a step is Σp(1 − p) ≤ μ − μ²/n. Check-ins of
+        # one client in a window exclude each other, so the sum of the variances is an upper bound.
         population = self.charter.population
         return len(expected), sum(max(0.0, mean - mean**2 / population) for mean in expected)
 
@@ -245,7 +283,14 @@ class PublicTerms:
 def public_view(
     terms: PublicTerms, progress: ServedProgress, scores: Iterable[Scored]
 ) -> PublicView:
-    """The public view."""
+    """Public view.
+
+    Args:
+        terms: terms of the task.
+        progress: published state of the schedule.
+        scores: evaluations; those of unpublished models are left out.
+    """
+    # Terms and schedule; then ε, evaluations and certainties of the published releases.
     charter, plan = terms.charter, terms.plan
     return PublicView(
         task=charter.task,
@@ -281,7 +326,15 @@ def public_view(
 def operator_view(
     terms: PublicTerms, progress: ServedProgress, reads: Transaction, waiting: tuple[int, int]
 ) -> OperatorView:
-    """The operator's view."""
+    """Operator's view.
+
+    Args:
+        terms: terms of the task.
+        progress: published state of the schedule.
+        reads: transaction of a snapshot.
+        waiting: the writer's numbers of waiting jobs and bytes.
+    """
+    # Numbers of published steps, and of the step in progress.
     expected = terms.expected
     counts = (count for count in reads.counts() if count[0] < progress.head.steps)
     running = progress.step < terms.charter.steps
@@ -293,7 +346,8 @@ def operator_view(
         arrived=reads.arrived(progress.step).size if running else 0,
         arrived_expected=expected[progress.step] if running else 0.0,
         counts=tuple(
-            StepCount(step, came, served, expected[step]) for step, came, served in counts
+            StepCount(step, checked_in, served, expected[step])
+            for step, checked_in, served in counts
         ),
         waiting_jobs=waiting[0],
         waiting_bytes=waiting[1],
@@ -304,4 +358,5 @@ def operator_view(
 
 
 def _finite(value: float) -> float | None:
+    """The value; None for one that JSON lacks."""
     return value if math.isfinite(value) else None
