@@ -218,7 +218,7 @@ def test_sources_are_forgotten_where_there_are_too_many(tmp_path, mutate):
                 async with from_address(w, f"203.0.113.{last}") as http:
                     await guess(w, http, 1)
                     await http.get("/metrics", headers=bearer(PASSWORD))
-            kept = w.running.operator_known.__self__._guesses
+            kept = w.running.operator_known.__self__._passwords
             assert len(kept._wrong) == len(kept._trusted) == 4
 
     asyncio.run(main())
