@@ -54,7 +54,7 @@ class Algorithm(Protocol):
 
     @property
     def clip_norm(self) -> float:
-        """C, the ℓ2 bound of one client's update, the same for the whole run.
+        """ℓ2 bound C of one client's update, the same for the whole run.
 
         It is said here alone: the engine clips by it and scales the noise by it.
         """
@@ -62,28 +62,28 @@ class Algorithm(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Coordinates of an update."""
+        """Number of coordinates of an update."""
         ...
 
     @property
     def population(self) -> int:
-        """Clients, numbered from 0."""
+        """Number of clients, numbered from 0."""
         ...
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """The server's state before the first step."""
+        """Server state before the first step."""
         ...
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """The vector that each client of a step is sent; of any length."""
+        """Vector, of any length, that is sent to each client of a step."""
         ...
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """The model that is evaluated and handed out, as one vector."""
+        """Model that is evaluated and released, as one vector."""
         ...
 
     def init_client(self, client: int) -> ClientState | None:
-        """A client's state before it first takes part; None for all where clients have none.
+        """State of a client before it first takes part; None if clients have no states.
 
         The names, shapes and types of its arrays are the same for all clients and all steps.
         """
@@ -96,7 +96,7 @@ class Algorithm(Protocol):
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], ClientState | None]:
-        """A client's update, not clipped, and its state after it.
+        """Update of a client, not clipped, and the client's state after it.
 
         ``sent`` is what `sent` made of the server's state, ``generator`` the client's randomness
         in this step.
@@ -106,7 +106,7 @@ class Algorithm(Protocol):
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """The state after a release.
+        """Server state after a release.
 
         ``direction`` is the released estimate of the mean update, shape ``(dimension,)``; ``move``
         counts the releases that moved the model before, skipped ones included.
@@ -116,18 +116,20 @@ class Algorithm(Protocol):
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """Metrics by name, the same names each time. For whoever runs a simulation: ε covers the
-        models, but not what is said of the clients' own states and data.
+        """Metrics by name, the same names each time.
+
+        They are for a simulation only: ε covers the models, but not metrics of clients' states and
+            data.
         """
         ...
 
 
 @runtime_checkable
 class Batched(Protocol):
-    """An algorithm, without client states, that computes many clients' updates at once."""
+    """Algorithm without client states that computes many clients' updates at once."""
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
-        """The sum of these clients' updates, each clipped to ``clip_norm``.
+        """Sum of these clients' updates, each clipped to ``clip_norm``.
 
         The engine sees that no sum is too long, and looks at some clients alone before each
         evaluation.
@@ -137,7 +139,7 @@ class Batched(Protocol):
 
 @runtime_checkable
 class Separate(Protocol):
-    """An algorithm, without client states, that gives many clients' updates one by one.
+    """Algorithm without client states that returns many clients' updates one by one.
 
     Where clients randomize their own messages no sum of updates exists anywhere.
     """
@@ -148,7 +150,7 @@ class Separate(Protocol):
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """The results of ``use`` on these clients' updates, group by group.
+        """Results of ``use`` on these clients' updates, group by group.
 
         ``use`` gets the number of clients in the groups before and a group's updates, (c, d), in
         one of several threads; results come in the order of the groups, which is the same each
@@ -159,10 +161,10 @@ class Separate(Protocol):
 
 @runtime_checkable
 class OfRecords(Protocol):
-    """An algorithm whose clients answer with updates of single records that they draw."""
+    """Algorithm whose clients send updates of single records that they draw."""
 
     def require_records(self, count: int) -> None:
-        """Refuses to draw more records of a client than it holds."""
+        """Refuse a count above the number of records that a client holds."""
         ...
 
     def record_updates(
@@ -173,7 +175,7 @@ class OfRecords(Protocol):
         generator: np.random.Generator,
         use: Callable[[int, int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """The results of ``use`` on updates of ``count`` drawn records of each client.
+        """Results of ``use`` on updates of ``count`` drawn records of each client.
 
         ``use`` gets the number of the record among the drawn ones of its client, the number of
         clients in the groups before and a group's updates, (c, d).
@@ -183,7 +185,7 @@ class OfRecords(Protocol):
 
 @runtime_checkable
 class Grouped(Protocol):
-    """An algorithm whose clients have states, and no randomness, and are computed many at once."""
+    """Algorithm whose clients have states and no randomness, and are computed in groups."""
 
     def client_updates(
         self,
@@ -191,7 +193,7 @@ class Grouped(Protocol):
         states: Sequence[ClientState],
         clients: NDArray[np.int64],
     ) -> tuple[NDArray[np.floating], Sequence[ClientState]]:
-        """These clients' updates, not clipped, (c, d), and their states after them, in order.
+        """Updates of these clients, not clipped, (c, d), and their states after them, in order.
 
         A row is a function of what was sent and of that client's own state and data.
         """
@@ -203,7 +205,7 @@ _PARAMETERS, _OPTIMIZER = "parameters", "optimizer."
 
 
 class Task(Protocol):
-    """A model and the clients' data: what `FedSGD` needs to know of them.
+    """Model and clients' data, as `FedSGD` uses them.
 
     Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most ``clip_norm`` for each
     client, which depends on that client's own data and the parameters alone.
@@ -214,22 +216,22 @@ class Task(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Parameters, d."""
+        """Number of parameters, d."""
         ...
 
     @property
     def population(self) -> int:
-        """Clients, numbered from 0."""
+        """Number of clients, numbered from 0."""
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """The initial parameters, (d,)."""
+        """Initial parameters, (d,)."""
         ...
 
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """The sum of these clients' updates, each clipped."""
+        """Sum of these clients' updates, each clipped."""
         ...
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
@@ -239,7 +241,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class SeparateTask(Protocol):
-    """A task that gives each client's update as it is, for clients that randomize their own."""
+    """Task that returns each client's update unclipped, for clients that randomize their own."""
 
     def updates(
         self,
@@ -247,13 +249,13 @@ class SeparateTask(Protocol):
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """The results of ``use`` on these clients' updates, group by group."""
+        """Results of ``use`` on these clients' updates, group by group."""
         ...
 
 
 @dataclass(frozen=True)
 class FedSGD:
-    """The optimiser's descent along the mean of the clients' updates.
+    """Federated SGD: the optimizer descends along the mean of the clients' updates.
 
     C, the ``clip_norm``, is from 1e-6 to 1e6: clip factors then stay in float32's normal range.
     """
@@ -270,29 +272,29 @@ class FedSGD:
 
     @property
     def dimension(self) -> int:
-        """Parameters, d."""
+        """Number of parameters, d."""
         return self.task.dimension
 
     @property
     def population(self) -> int:
-        """Clients, numbered from 0."""
+        """Number of clients, numbered from 0."""
         return self.task.population
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """The initial parameters, and what the optimiser remembers of none."""
+        """Initial parameters and the optimizer's initial state."""
         parameters = self.task.initial_parameters(generator)
         return _joined(parameters, self.optimizer.init(parameters))
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """The last iterate, (d,)."""
+        """Last iterate, (d,)."""
         return state[_PARAMETERS]
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """The last iterate, or the average that the optimiser hands out, (d,)."""
+        """Released parameters, (d,): the last iterate or the optimizer's average."""
         return self.optimizer.released(state[_PARAMETERS], unprefixed(_OPTIMIZER, state))
 
     def init_client(self, client: int) -> None:
-        """None: clients remember nothing."""
+        """Always None: clients have no states."""
 
     def client_update(
         self,
@@ -301,11 +303,11 @@ class FedSGD:
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], None]:
-        """One client's update, clipped already."""
+        """Update of one client, already clipped."""
         return self.clipped_sum(sent, np.array([client])).total, None
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
-        """The sum of these clients' clipped updates."""
+        """Sum of these clients' clipped updates."""
         return self.task.clipped_sum(sent, clients, self.clip_norm)
 
     def updates(
@@ -314,7 +316,7 @@ class FedSGD:
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """The results of ``use`` on these clients' updates as they are, group by group."""
+        """Results of ``use`` on these clients' unclipped updates, group by group."""
         if not isinstance(self.task, SeparateTask):
             kind = type(self.task).__name__
             raise UnsupportedError(f"{kind} gives sums alone, and a message is of one update")
@@ -323,7 +325,7 @@ class FedSGD:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """The optimiser's next iterate and state."""
+        """Next iterate and state of the optimizer."""
         parameters = state[_PARAMETERS]
         # What happens to a release is postprocessing: rounding it costs no privacy.
         rounded = direction.astype(parameters.dtype)
@@ -333,18 +335,18 @@ class FedSGD:
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """The task's metrics of the model that is handed out."""
+        """Metrics of the released model."""
         return self.task.evaluate(self.model(state))
 
 
 def _joined(parameters: NDArray[np.floating], own: ServerState) -> ServerState:
-    """The server's state of the iterate and of the optimiser's own."""
+    """Server state made of the iterate and the optimizer's own state."""
     return {_PARAMETERS: parameters, **prefixed(_OPTIMIZER, own)}
 
 
 @dataclass(frozen=True)
 class RecordSGD(FedSGD):
-    """`FedSGD` whose clients answer with updates of some of their records, each by itself.
+    """`FedSGD` whose clients send updates of single records.
 
     Source: thesis, Algorithm 4.3.1 (CLDP-SGD): s of a client's m records, drawn uniformly without
         replacement in each step.
@@ -357,10 +359,10 @@ class RecordSGD(FedSGD):
         return self.task.by_record()
 
     def require_records(self, count: int) -> None:
-        """Nothing where every client holds so many records.
+        """Refuse a count above the number of records that any client holds.
 
         Raises:
-            ParameterError: one holds fewer.
+            ParameterError: a client holds fewer records.
         """
         fewest = int(self.task.holdings.sizes.min())
         if fewest < count:
@@ -375,7 +377,7 @@ class RecordSGD(FedSGD):
         generator: np.random.Generator,
         use: Callable[[int, int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """The results of ``use`` on updates of ``count`` drawn records of each of these clients.
+        """Results of ``use`` on updates of ``count`` drawn records of each of these clients.
 
         Args:
             sent: shape (d,).

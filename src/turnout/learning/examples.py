@@ -1,4 +1,7 @@
-"""Labelled examples as a model sees them."""
+"""Labelled examples: the arrays that a model is trained and evaluated on.
+
+`Examples` checks inputs and labels; `rows`, `as_tensor` and `as_floats` read parts of them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from turnout.core.showing import shows_shapes
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Inputs and their labels; either may be memory-mapped, and is then read as it is needed.
+    """Inputs and their labels; either may be memory-mapped, and is then read on demand.
 
     Attributes:
         inputs: uint8, float16, float32, or int64 for tokens, shape ``(n, ...)``. Bytes are read as
@@ -51,14 +54,14 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """Outputs that a model needs: one more than the largest class, or the label's columns."""
+        """Number of outputs of a model: the largest class plus one, or the label's columns."""
         if self.target in ("tags", "numbers"):
             return self.labels.shape[1]
         return int(self.labels.max()) + 1
 
 
 def _as_array(name: str, value: object) -> NDArray:
-    """The array, or what a list of numbers is as one."""
+    """Array from an array or a list of numbers."""
     try:
         return np.asarray(value)
     except ValueError:
@@ -66,7 +69,7 @@ def _as_array(name: str, value: object) -> NDArray:
 
 
 def _as_inputs(array: NDArray) -> NDArray:
-    """Inputs of a dtype that is kept; float64 becomes float32. Rows lie one after another."""
+    """Inputs in a supported dtype, contiguous by row; float64 becomes float32."""
     if array.dtype in (np.uint8, np.float16, np.float32, np.int64):
         return np.ascontiguousarray(array) if array.ndim else array
     if array.dtype != np.float64:
@@ -79,7 +82,7 @@ def _as_inputs(array: NDArray) -> NDArray:
 
 
 def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
-    """Labels of the kind that is said."""
+    """Labels converted to the given kind of target."""
     whole, given = np.issubdtype(labels.dtype, np.integer), (labels.dtype, labels.shape)
     axes = 1 if target == "class" else 2
     fits = labels.shape[:1] == (count,) and labels.ndim == axes and labels.size > 0
@@ -106,7 +109,7 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
 
 
 def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
-    """Some rows, in memory of PyTorch's own alignment; the array may be memory-mapped.
+    """Selected rows, copied to memory of PyTorch's own alignment.
 
     Matrix products may round differently on differently aligned memory, and a memory-mapped array
     is read here for these rows alone.
@@ -118,12 +121,12 @@ def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
 
 
 def as_tensor(array: NDArray) -> Tensor:
-    """The array as a tensor, sharing memory where PyTorch can (it wants it writeable)."""
+    """Tensor that shares the array's memory where PyTorch can (it needs writeable memory)."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def as_floats(inputs: Tensor) -> Tensor:
-    """Bytes as fractions of 255, tokens as they are, other numbers as float32."""
+    """Inputs for a model: bytes as fractions of 255, tokens unchanged, other numbers as float32."""
     if inputs.dtype == torch.int64:
         return inputs
     return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs.float()

@@ -61,7 +61,7 @@ Result = TypeVar("Result")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """``function`` of each item, in order, on as many threads as PyTorch was given."""
+    """Results of ``function`` on each item, in order, on PyTorch's number of threads."""
     threads = min(torch.get_num_threads(), len(items))
     with _one_thread_an_operation():
         if threads <= 1:
@@ -72,7 +72,7 @@ def ordered_map(function: Callable[[Item], Result], items: Sequence[Item]) -> It
 
 @contextmanager
 def _one_thread_an_operation() -> Iterator[None]:
-    """PyTorch's own splitting of operations is off inside."""
+    """Context in which PyTorch does not split single operations between threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -83,8 +83,9 @@ def _one_thread_an_operation() -> Iterator[None]:
 
 @cache
 def _workers(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay. Matrix products ask the thread they run in how far to split, so each
-    thread is told on its own.
+    """Pool of persistent threads.
+
+    A matrix product asks its own thread how far to split, so the number is set in each thread.
     """
     return ThreadPoolExecutor(
         threads, "turnout-learning", initializer=torch.set_num_threads, initargs=(1,)
@@ -93,7 +94,7 @@ def _workers(threads: int) -> ThreadPoolExecutor:
 
 @cache
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next batch instead of giving it back.
+    """Make the C library keep freed memory for the next batch.
 
     glibc hands large blocks back to the system when they are freed, and getting them again,
     zeroed page by page, costs as much as computing with them. Once it has seen a block of just
@@ -107,7 +108,7 @@ _LEAST_INK, _LEAST_VARIANCE = 1e-6, 1e-3
 
 
 def deskewed(images: Tensor) -> Tensor:
-    """Each image sheared along its rows until its ink leans neither way, and centred.
+    """Each image sheared along its rows until its slant is 0, and centred.
 
     Ink is what is above 0. The slant is the covariance of an image's ink across and down by its
     variance down; rows move by it, and the centre of mass comes to the middle. An image without
@@ -193,7 +194,7 @@ def _standardized(histograms: Tensor) -> Tensor:
 
 
 def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Differences of a pixel's neighbours, down and to the right, shape ``(n, rows, columns)``."""
+    """Differences of each pixel's neighbours, down and right, shape ``(n, rows, columns)``."""
     padded = functional.pad(images, (1,) * 4, mode="replicate")
     down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
     right = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
@@ -202,7 +203,7 @@ def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _votes(down: Tensor, right: Tensor) -> Tensor:
-    """Each pixel's votes, shared between the nearest two directions; (n, 12, rows, columns)."""
+    """Votes of each pixel for the nearest two directions; (n, 12, rows, columns)."""
     length = (down.square() + right.square()).sqrt()
     angle = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (DIRECTIONS / (2 * math.pi))
     away = (angle[:, None] - torch.arange(DIRECTIONS)[:, None, None]).abs()
@@ -211,7 +212,7 @@ def _votes(down: Tensor, right: Tensor) -> Tensor:
 
 
 def _unit(blocks: Tensor, floor: float) -> Tensor:
-    """Blocks (n, 12, 4, blocks) scaled to length 1; those of hardly any gradient stay small."""
+    """Blocks (n, 12, 4, blocks) scaled to length 1; blocks with almost no gradient stay small."""
     return blocks / (blocks.square().sum((1, 2), keepdim=True) + floor).sqrt()
 
 
@@ -267,12 +268,12 @@ def scattering(images: Tensor) -> Tensor:
 
 
 def _filtered(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """x̂ ψ̂ for each map and orientation: complex, (n, maps, 8, N, N)."""
+    """Products x̂ ψ̂ for each map and orientation: complex, (n, maps, 8, N, N)."""
     return torch.view_as_complex(torch.view_as_real(spectrum)[:, :, None] * transfer)
 
 
 def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """The same at half resolution: keeping every second pixel averages four parts of x̂ ψ̂."""
+    """Products x̂ ψ̂ at half resolution: keeping every second pixel averages four parts of them."""
     values, half = torch.view_as_real(spectrum)[:, :, None], spectrum.shape[-1] // 2
     low, high = slice(None, half), slice(half, None)
     total = values[..., low, low, :] * transfer[..., low, low, :]
@@ -282,19 +283,19 @@ def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
 
 
 def _modulus(spectrum: Tensor) -> Tensor:
-    """|x| from x̂."""
+    """Modulus |x| of the map with spectrum x̂."""
     parts = torch.view_as_real(torch.fft.ifft2(spectrum))
     return torch.linalg.vector_norm(parts, dim=-1)
 
 
 def _smoothed(maps: Tensor, matrix: Tensor) -> Tensor:
-    """φ ∗ x every 4 pixels, the padding cut off."""
+    """Maps convolved with φ and sampled every 4 pixels, with the padding cut off."""
     return matrix @ maps @ matrix.T
 
 
 @cache
 def filters_for(side: int) -> Filters:
-    """Returns the filters for images of that side.
+    """Filters for images of a given side.
 
     Raises:
         ParameterError: a side that is not a multiple of 4, or below 8.
@@ -337,7 +338,7 @@ def _gabor(size: int, width: float, angle: float, frequency: float) -> NDArray[n
 
 
 def _smoothing(side: int, spacing: int) -> Tensor:
-    """Rows: where φ is sampled; columns: where the map it acts on is."""
+    """Matrix that smooths and samples: rows are the samples of φ, columns the map's positions."""
     size, width = side + 2 * PADDING, 0.8 * 2 ** (SCALES - 1)
     at = np.arange(0, size, spacing)
     centres = (PADDING + np.arange(0, side, 2**SCALES))[:, None]
@@ -361,7 +362,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureMap:
-    """The function that an expression stands for.
+    """Function of an input that a feature expression describes.
 
     Attributes:
         text: the expression, in its shortest form.
@@ -386,7 +387,7 @@ class FeatureMap:
 
 
 def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
-    """The function of an expression; None for "pixels", which leaves inputs as they are.
+    """Function of a feature expression; None for "pixels", which leaves inputs unchanged.
 
     Args:
         text: an expression as `turnout.core.feature_expressions.feature_stages` reads it.
@@ -413,7 +414,7 @@ def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
 def apply_features(
     features: FeatureMap | str | None, inputs: NDArray[Any], allocate: Allocate | None = None
 ) -> NDArray[Any]:
-    """The model's view of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
+    """Features of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
 
     For "pixels" the inputs themselves; otherwise float16, shape ``(n, ...)``: half the memory,
     and the rounding is part of the function.
@@ -453,14 +454,14 @@ def apply_features(
 
 
 def first_features(features: FeatureMap, inputs: NDArray[Any]) -> NDArray[np.float16]:
-    """The first rows that `apply_features` gives, bit for bit; raises as it does."""
+    """First rows of the result of `apply_features`, bit for bit; raises as it does."""
     if inputs.dtype.kind not in "uf" or inputs.dtype.itemsize > 4:
         raise ParameterError("inputs", str(inputs.dtype), "an array of uint8 or of floats")
     return _of_batch(features, as_tensor(inputs[:IMAGES_AT_ONCE]))
 
 
 def _of_batch(features: FeatureMap, inputs: Tensor) -> NDArray[np.float16]:
-    """Features of a few inputs as they are kept."""
+    """Features of a few inputs, in the dtype in which they are stored."""
     with torch.no_grad():
         made = features(as_floats(inputs)).half()
     if not torch.isfinite(made).all():
@@ -539,7 +540,7 @@ def _shape(images: Tensor) -> tuple[int, ...]:
 
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
-    """Values of each function, flat and scaled to weigh the same."""
+    """Values of several functions, flattened and scaled to have the same weight."""
     flat = [part.flatten(1) for part in parts]
     total = sum(part.shape[1] for part in flat)
     scales = [math.sqrt(total / (len(flat) * part.shape[1])) for part in flat]
@@ -547,7 +548,7 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
 
 
 def _own(found: Any, name: str) -> FeatureFunction:
-    """A function of the user's own; what it raises and gives is checked."""
+    """Feature function of a user, with checks of its errors and results."""
     key = "model.features"
     if not callable(found) or isinstance(found, type):
         expected = "a function of inputs (n, …) that gives features (n, …), or a torch.nn.Module"
@@ -572,7 +573,7 @@ def _own(found: Any, name: str) -> FeatureFunction:
 
 
 def _check_rows_alone(features: FeatureMap, inputs: Tensor) -> None:
-    """Nothing where features are not drawn at random and do not mix examples, as far as seen."""
+    """Refuse features that draw at random or mix examples, as far as a trial detects it."""
     with torch.no_grad():
         if not torch.equal(features(inputs), features(inputs)):
             raise ParameterError("model.features", features.text, "a function that draws nothing")

@@ -47,34 +47,34 @@ LARGEST_NORM = 1e30
 
 
 def is_usable(squared_norms: Tensor) -> Tensor:
-    """Which updates are finite, bool, (c,). The others are replaced by zero; NaN fails."""
+    """Mask of the finite updates, bool, (c,); the others are replaced by zero."""
     return squared_norms <= LARGEST_NORM**2
 
 
 def factors(squared_norms: Tensor, clip_norm: float | Tensor) -> Tensor:
-    """min(1, C·(1 − MARGIN) / norm) for usable updates, float32, (c,)."""
+    """Clip factors min(1, C·(1 − MARGIN)/norm) of usable updates, float32, (c,)."""
     target = clip_norm * (1 - MARGIN)
     return (target / squared_norms.sqrt()).clamp_(max=1.0).to(torch.float32)
 
 
 def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
-    """The number of usable updates that are longer than C, and are scaled down."""
+    """Number of usable updates that are longer than C and are scaled down."""
     return int(torch.count_nonzero(squared_norms > clip_norm**2))
 
 
 class ClientGradients(Protocol):
-    """c clients' gradients at p parameters (weights, then biases)."""
+    """Gradients of c clients at p parameters (weights, then biases)."""
 
     def squared_norms(self) -> Tensor:
-        """Squared ℓ2 norm of each, float64, (c,)."""
+        """Squared ℓ2 norm of each gradient, float64, (c,)."""
         ...
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Σ factors[i] · gradient[i], (p,)."""
+        """Weighted sum Σ factors[i] · gradient[i], (p,)."""
         ...
 
     def rows(self) -> Tensor:
-        """Each gradient written out, (c, p)."""
+        """Each gradient as a row, (c, p)."""
         ...
 
 
@@ -84,14 +84,14 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 
 class ClippedSum(NamedTuple):
-    """A sum of clipped updates, float32, (d,), and how many of them were longer than C."""
+    """Sum of clipped updates, float32, (d,), and the number of updates longer than C."""
 
     total: Tensor
     clipped: int
 
 
 def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
-    """Σ of the updates (c, d), each clipped, those that are not finite left out."""
+    """Sum of the updates (c, d), each clipped; updates that are not finite are left out."""
     norms = squared_norms(updates)
     usable = is_usable(norms)
     if not usable.all():
@@ -103,55 +103,55 @@ def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Materialised:
-    """Written out: weights (c, O·K) and biases (c, O)."""
+    """Gradients stored explicitly: weights (c, O·K) and biases (c, O)."""
 
     weights: Tensor
     biases: Tensor
 
     @classmethod
     def of_products(cls, upstream: Tensor, inputs: Tensor) -> Materialised:
-        """Σ over positions of g xᵀ, from (c, positions, O) and (c, positions, K)."""
+        """Gradients Σ g xᵀ over positions, from (c, positions, O) and (c, positions, K)."""
         return cls(torch.bmm(upstream.transpose(1, 2), inputs).flatten(1), upstream.sum(1))
 
     def squared_norms(self) -> Tensor:
-        """Squared ℓ2 norm of each, float64, (c,)."""
+        """Squared ℓ2 norm of each gradient, float64, (c,)."""
         return squared_norms(self.weights) + squared_norms(self.biases)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Σ factors[i] · gradient[i], (p,)."""
+        """Weighted sum Σ factors[i] · gradient[i], (p,)."""
         return torch.cat((factors @ self.weights, factors @ self.biases))
 
     def rows(self) -> Tensor:
-        """Each gradient written out, (c, p)."""
+        """Each gradient as a row, (c, p)."""
         return torch.cat((self.weights, self.biases), dim=1)
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class OuterProducts:
-    """Client i's gradient is g xᵀ at the weights and g at the biases: x (c, K), g (c, O)."""
+    """Gradients stored as outer products: g xᵀ at the weights and g at the biases."""
 
     inputs: Tensor
     upstream: Tensor
 
     def squared_norms(self) -> Tensor:
-        """Squared ℓ2 norm of each, float64, (c,)."""
+        """Squared ℓ2 norm of each gradient, float64, (c,)."""
         return (squared_norms(self.inputs) + 1) * squared_norms(self.upstream)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Σ factors[i] · gradient[i], (p,)."""
+        """Weighted sum Σ factors[i] · gradient[i], (p,)."""
         scaled = self.upstream * factors[:, None]
         return torch.cat(((scaled.T @ self.inputs).flatten(), scaled.sum(0)))
 
     def rows(self) -> Tensor:
-        """Each gradient written out, (c, p)."""
+        """Each gradient as a row, (c, p)."""
         products = self.upstream[:, :, None] * self.inputs[:, None, :]
         return torch.cat((products.flatten(1), self.upstream), dim=1)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTraining:
-    """A client's work on the model that it is sent.
+    """Settings of a client's local training on the model that it receives.
 
     Each of its steps is a gradient step over all its examples.
     """
@@ -167,7 +167,7 @@ class LocalTraining:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientBatch:
-    """c clients with m examples each: inputs and labels (c, m, ...), weights (c, m).
+    """Examples of c clients, m each: inputs and labels (c, m, ...), weights (c, m).
 
     A client's weights sum to 1; those of padding are 0.
     """
@@ -180,7 +180,7 @@ class ClientBatch:
         return len(self.labels)
 
     def only(self, clients: Tensor) -> ClientBatch:
-        """Some of the clients."""
+        """Batch of some of the clients."""
         return ClientBatch(self.inputs[clients], self.labels[clients], self.weights[clients])
 
     def on(self, compute: Compute) -> ClientBatch:
@@ -189,18 +189,18 @@ class ClientBatch:
 
 
 class LocalUpdates(Protocol):
-    """Sums of clipped updates, and the scores that the same model gives."""
+    """Computation of clipped sums of clients' updates, and of the model's scores."""
 
     def clients_at_once(self, examples_each: int) -> int:
-        """The number of clients of that many examples that just fit the cache."""
+        """Number of clients, with that many examples each, that fit the cache."""
         ...
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Σ over the batch's clients of the clipped update, and how many were clipped."""
+        """Sum of the batch's clipped updates, and how many were clipped."""
         ...
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's update as it is, float32, (c, d)."""
+        """Each client's unclipped update, float32, (c, d)."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
@@ -209,7 +209,7 @@ class LocalUpdates(Protocol):
 
 
 class Precision(StrEnum):
-    """Numbers of forward and backward passes."""
+    """Floating-point type of forward and backward passes."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -217,14 +217,14 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A device, ``"cpu"`` or ``"cuda"``, and the precision of passes on it."""
+    """Device, ``"cpu"`` or ``"cuda"``, and the precision of passes on it."""
 
     device: str = "cpu"
     precision: Precision = Precision.FLOAT32
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the processor computes, in this process' threads."""
+        """Whether the computation runs on the CPU, in this process's threads."""
         return self.device == "cpu"
 
     def take(self, tensor: Tensor) -> Tensor:
@@ -232,7 +232,7 @@ class Compute:
         return tensor.to(self.device)
 
     def passes(self) -> AbstractContextManager[object]:
-        """A context for forward and backward passes."""
+        """Context for forward and backward passes."""
         if self.precision is Precision.FLOAT32:
             return nullcontext()
         return torch.autocast(self.device, torch.bfloat16)
@@ -242,7 +242,7 @@ CPU = Compute()
 
 
 def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
-    """The device of that name; ``"auto"`` is a GPU where there is one.
+    """Device by name; ``"auto"`` is a GPU if there is one.
 
     Raises:
         ParameterError: ``"cuda"`` where PyTorch finds no GPU.
@@ -256,7 +256,7 @@ def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
 
 
 def exact_products() -> None:
-    """Has float32 matrix products computed in float32, in the whole process.
+    """Make PyTorch compute float32 matrix products in float32, in the whole process.
 
     A module of the user's own may have set otherwise when it was imported.
     """

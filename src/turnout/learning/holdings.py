@@ -15,7 +15,7 @@ from turnout.core.showing import shows_shapes
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Which client holds which examples: row ``i`` of a sparse 0/1 matrix is client ``i``.
+    """Assignment of examples to clients: row ``i`` of a sparse 0/1 matrix is client ``i``.
 
     Attributes:
         offsets: int64, shape ``(population + 1,)``, from 0, not decreasing.
@@ -36,7 +36,7 @@ class Holdings:
 
     @classmethod
     def one_each(cls, population: int) -> Holdings:
-        """Client ``i`` holds example ``i`` and nothing else."""
+        """Holdings in which client ``i`` has example ``i`` alone."""
         checks.count(population=population)
         return cls(np.arange(population + 1), np.arange(population))
 
@@ -52,27 +52,27 @@ class Holdings:
 
     @property
     def population(self) -> int:
-        """Clients, those without examples included."""
+        """Number of clients, including those without examples."""
         return self.offsets.size - 1
 
     def counts(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The number of examples of each of ``clients``, int64, shape ``(clients,)``."""
+        """Number of examples of each of ``clients``, int64, shape ``(clients,)``."""
         return self.offsets[clients + 1] - self.offsets[clients]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """The number of examples of every client, int64, shape ``(population,)``."""
+        """Number of examples of every client, int64, shape ``(population,)``."""
         return np.diff(self.offsets)
 
     def sampled(
         self, clients: NDArray[np.int64], count: int, generator: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Some of each client's examples, a uniform subset in uniform order.
+        """Uniform subset of each client's examples, in uniform order.
 
         Args:
             clients: int64, shape ``(c,)``, each with at least ``count`` examples.
             count: s.
-            generator: draws them.
+            generator: source of the draws.
 
         Returns:
             Numbers of examples, int64, shape ``(c, s)``.
@@ -92,7 +92,7 @@ class Holdings:
         return self.records[self.offsets[clients][:, None] + places]
 
     def padded(self, clients: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The examples of some clients as a rectangle, and each one's weight in its mean.
+        """Examples of some clients as a rectangle, with the weight of each in its client's mean.
 
         Args:
             clients: int64, shape ``(c,)``, each with at least one example.
@@ -110,5 +110,5 @@ class Holdings:
 
 
 def within(numbers: NDArray[np.integer], limit: int) -> bool:
-    """Whether every one of some numbers (at least one) is in 0 … limit − 1."""
+    """Whether all of some numbers (at least one) are in 0 … limit − 1."""
     return bool(numbers.min() >= 0 and numbers.max() < limit)

@@ -68,7 +68,7 @@ _CALL = inspect.signature(functional.max_pool2d_with_indices)
 
 
 class fast_max_pooling(TorchFunctionMode):  # noqa: N801 - a context manager, named as such
-    """A context in which ``max_pool2d`` runs the faster kernel; same values, same gradients."""
+    """Context in which ``max_pool2d`` runs the faster kernel, with the same results."""
 
     def __torch_function__(
         self,
@@ -77,19 +77,19 @@ class fast_max_pooling(TorchFunctionMode):  # noqa: N801 - a context manager, na
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """The function's result."""
+        """Result of the called function, with pooling redirected."""
         if func in (torch.max_pool2d, functional.max_pool2d):
             return _pooled(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
 def _pair(setting: int | Sequence[int]) -> list[int]:
-    """A setting of both axes."""
+    """Setting of both axes from one number or a pair."""
     return [setting, setting] if isinstance(setting, int) else list(setting)
 
 
 def _pooled(images: Tensor, *given: Any, **named: Any) -> Any:
-    """The result of ``functional.max_pool2d``."""
+    """Result of ``functional.max_pool2d`` by the faster kernel."""
     call = _CALL.bind(images, *given, **named)
     call.apply_defaults()
     _, kernel, stride, *rest, ceil_mode, wants_indices = call.arguments.values()
@@ -100,32 +100,32 @@ def _pooled(images: Tensor, *given: Any, **named: Any) -> Any:
 
 
 class _MaxPool(Function):
-    """Largest values of windows (n, c, h, w) and where they were."""
+    """Maxima of windows (n, c, h, w) and their positions, as a differentiable function."""
 
     @staticmethod
     def forward(images: Tensor, settings: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-        """The values and their indices."""
+        """Maxima and their indices."""
         images = images.contiguous(memory_format=torch.channels_last)
         values, indices = functional.max_pool2d_with_indices(images, *settings)
         return values.contiguous(), indices.contiguous()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keeps what the gradient needs."""
+        """Save the indices and settings for the gradient."""
         ctx.settings = inputs[1]
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        """The gradient at the images."""
+        """Gradient at the images."""
         images, indices = ctx.saved_tensors
         back = torch.ops.aten.max_pool2d_with_indices_backward
         return back(upstream[0], images, *ctx.settings, indices), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """All clients' images as one batch."""
+        """Result for all clients' images as one batch."""
         images = args[0].movedim(in_dims[0], 0)
         found = _MaxPool.apply(images.flatten(0, 1), args[1])
         return tuple(each.unflatten(0, images.shape[:2]) for each in found), (0, 0)
@@ -138,20 +138,20 @@ CALLS_BEFORE, LARGEST_COUNT = 8, 16
 
 
 class Recorded:
-    """A function of tensors, recorded for each combination of shapes that keeps coming up.
+    """Function of tensors, recorded as a graph for each frequent combination of shapes.
 
     Guarantee: the bits of the function itself, from any thread.
     """
 
     def __init__(self, function: TensorFunction) -> None:
-        """A function whose operations depend on the shapes of its tensors alone."""
+        """Prepare to record a function whose operations depend on its tensors' shapes alone."""
         self._function = function
         self._calls: Counter[tuple[torch.Size, ...]] = Counter()
         self._graphs: dict[tuple[torch.Size, ...], TensorFunction] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The function's value, without gradients."""
+        """Value of the function, without gradients."""
         shapes = tuple(tensor.shape for tensor in tensors)
         with torch.no_grad():
             graph = self._graphs.get(shapes) or self._counted(shapes, tensors)
@@ -161,13 +161,13 @@ class Recorded:
 
     @property
     def shapes(self) -> int:
-        """The number of combinations of shapes that are recorded."""
+        """Number of recorded combinations of shapes."""
         return sum(graph is not self._function for graph in self._graphs.values())
 
     def _counted(
         self, shapes: tuple[torch.Size, ...], tensors: tuple[Tensor, ...]
     ) -> TensorFunction:
-        """The graph of these shapes if it is their turn, or else the function."""
+        """Graph of these shapes if they are frequent enough, else the function."""
         with self._lock:
             if len(self._graphs) >= LARGEST_COUNT:
                 return self._function
@@ -180,7 +180,7 @@ class Recorded:
 
 
 def _graph(function: TensorFunction, tensors: tuple[Tensor, ...]) -> TensorFunction:
-    """The function at these shapes as a graph, or itself where PyTorch cannot record."""
+    """Graph of the function at these shapes, or the function where PyTorch cannot record it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that shapes become constants, and of deprecation
         try:
@@ -198,7 +198,7 @@ LARGEST_SINGLE_UPDATES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class SingleUpdates:
-    """Any model, any number of local steps, by PyTorch's ordinary gradients.
+    """Updates of any model with any number of local steps, by ordinary gradients.
 
     Guarantee: a client's update is computed from that client's own examples alone, without
     padding.
@@ -210,19 +210,19 @@ class SingleUpdates:
     compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
-        """The number of clients of that many examples that make a good batch."""
+        """Number of clients, with that many examples each, in a good batch."""
         return max(
             1, min(64, LARGEST_SINGLE_UPDATES // max(self.model.dimension, 1)) // examples_each
         )
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Σ of the clipped updates, float32, (d,), and how many were clipped."""
+        """Sum of the clipped updates, float32, (d,), and how many were clipped."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
         return clipped_total(self.rows(parameters, batch), clip_norm)
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's update as it is, float32, (c, d)."""
+        """Each client's unclipped update, float32, (c, d)."""
         return torch.stack([self._update(parameters, batch, i) for i in range(len(batch))])
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
@@ -231,7 +231,7 @@ class SingleUpdates:
             return self.model.logits(parameters, inputs)
 
     def _update(self, parameters: Tensor, batch: ClientBatch, client: int) -> Tensor:
-        """One client's update, (d,)."""
+        """Update of one client, (d,)."""
         count = int((batch.weights[client] > 0).sum())  # what follows is padding
         inputs, labels = batch.inputs[client, :count], batch.labels[client, :count]
         moved = torch.zeros_like(parameters)
@@ -241,7 +241,7 @@ class SingleUpdates:
         return moved
 
     def _gradient(self, at: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """The gradient of the weighted loss, (d,)."""
+        """Gradient of the weighted loss, (d,)."""
         total = torch.zeros_like(at)
         for start in range(0, len(inputs), EXAMPLES_AT_ONCE):
             some = slice(start, start + EXAMPLES_AT_ONCE)
@@ -263,7 +263,7 @@ memory, and 512 MiB.
 
 @dataclass(frozen=True, slots=True)
 class VmappedUpdates:
-    """Any model, any number of local steps."""
+    """Updates of any model with any number of local steps, by ``torch.func`` over clients."""
 
     model: Model
     local: LocalTraining
@@ -271,7 +271,7 @@ class VmappedUpdates:
     compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
-        """The number of clients of that many examples that make a good batch.
+        """Number of clients, with that many examples each, in a good batch.
 
         Every client's update is written out: of large models there are fewer at once.
         """
@@ -281,7 +281,7 @@ class VmappedUpdates:
         return max(1, min(most, floats // max(self.model.dimension, 1)) // examples_each)
 
     def update(self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """One client's update."""
+        """Update of one client."""
 
         def loss(at: Tensor) -> Tensor:
             return (self.loss.each(self.model.logits(at, inputs), labels) * weights).sum()
@@ -294,11 +294,11 @@ class VmappedUpdates:
         return moved
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Σ of the clipped updates, float32, (d,), and how many were clipped."""
+        """Sum of the clipped updates, float32, (d,), and how many were clipped."""
         return clipped_total(self.rows(parameters, batch), clip_norm)
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's update as it is, float32, (c, d)."""
+        """Each client's unclipped update, float32, (c, d)."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
         with fast_max_pooling(), self.compute.passes():
             return each(parameters, batch.inputs, batch.labels, batch.weights).detach()
@@ -311,19 +311,19 @@ class VmappedUpdates:
 
 @dataclass(frozen=True, slots=True)
 class LayeredUpdates:
-    """Layered models, one local step, a loss with a derivative in closed form."""
+    """Updates of layered models with one local step and a loss with a closed-form derivative."""
 
     model: Layered
     local: LocalTraining
     loss: Loss = CROSS_ENTROPY
 
     def clients_at_once(self, examples_each: int) -> int:
-        """The number of clients of that many examples that make a good batch."""
+        """Number of clients, with that many examples each, in a good batch."""
         floats_in_cache = 3 << 20
         return max(1, min(256, floats_in_cache // self.model.workspace) // examples_each)
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Σ of the clipped updates, float32, (d,), and how many were clipped."""
+        """Sum of the clipped updates, float32, (d,), and how many were clipped."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
         bound = torch.tensor(clip_norm, dtype=torch.float64)
@@ -336,13 +336,13 @@ class LayeredUpdates:
 
     @torch.no_grad()
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's update as it is, float32, (c, d)."""
+        """Each client's unclipped update, float32, (c, d)."""
         return torch.cat([layer.rows() for layer in self._gradients(parameters, batch)], dim=1)
 
     def sum_and_norms(
         self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Σ of the clipped updates, (d,), and the squared norm of each before, float64, (c,)."""
+        """Sum of the clipped updates, (d,), and squared norms before clipping, float64, (c,)."""
         gradients = self._gradients(parameters, ClientBatch(inputs, labels, weights))
         norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
         factors = clipping.factors(norms, clip_norm)
@@ -363,7 +363,7 @@ class LayeredUpdates:
         return gradients[::-1]
 
     def _forward(self, own: list[Tensor], inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Scores, and what each layer saved."""
+        """Scores, and the values that each layer saved for the backward pass."""
         values, saved = self.model.viewed(inputs), []
         for layer, parameters in zip(self.model.layers, own, strict=True):
             values, kept = layer.forward(parameters, values)
@@ -378,7 +378,7 @@ class LayeredUpdates:
 
 @lru_cache(maxsize=16)
 def _recorded(updates: LayeredUpdates) -> Recorded:
-    """The computation of all `LayeredUpdates` with these settings."""
+    """Recorded computation that all `LayeredUpdates` with these settings share."""
     return Recorded(updates.sum_and_norms)
 
 
@@ -389,13 +389,13 @@ def local_updates(
     examples: Examples | None = None,
     compute: Compute = CPU,
 ) -> LocalUpdates:
-    """The fastest exact computation for a model, local training and a loss.
+    """Fastest exact computation for a model, local training and a loss.
 
     Args:
-        model: what is trained.
-        local: what a client does with it.
-        loss: what a client lowers.
-        examples: like those of clients, for what a module of the user's own is tried on.
+        model: model to train.
+        local: settings of local training.
+        loss: loss that clients minimise.
+        examples: examples like the clients', for trials of a user's own module.
         compute: the device, and the precision of passes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Losses: how far a model's outputs are from an example's label, one number an example.
+"""Losses of a model's outputs against an example's label, one number for each example.
 
 `Loss` is one of the built-in losses, `own_loss` a user's. `reference_of` and `imported` resolve a
 user's code that a plan names as "module:name", with its digest.
@@ -36,7 +36,7 @@ PLAN_MODULES = "turnout_plan_"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Name and digest of code of the user's own, for checkpoints and reports.
+    """Name and digest of a user's own code, for checkpoints and reports.
 
     Attributes:
         name: as the plan gives it, or the qualified name of a Python object.
@@ -49,7 +49,7 @@ class Reference:
 
 
 def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
-    """The object that "module:name" stands for, and what it is known by.
+    """Object that "module:name" refers to, and its reference.
 
     A file ``module.py`` in the folder comes before the Python path. This runs the code of that
     file, as ``python module.py`` would.
@@ -87,7 +87,7 @@ def reference_of(value: object) -> Reference:
 
 
 def _module(name: str, folder: Path) -> ModuleType:
-    """The module, from the folder if it has a file for it."""
+    """Module by name, from the folder if it has a file for it."""
     file = folder.joinpath(*name.split(".")).with_suffix(".py").resolve()
     with _importing_from(folder):
         if not file.is_file():
@@ -112,7 +112,7 @@ def _module(name: str, folder: Path) -> ModuleType:
 
 @contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """Modules of the folder can be imported inside."""
+    """Context in which modules of the folder can be imported."""
     place = str(folder.resolve())
     sys.path.insert(0, place)
     try:
@@ -123,7 +123,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def _digest(module: ModuleType) -> str:
-    """Digest of a module's source file; "" where it has none."""
+    """Digest of a module's source file; empty without a file."""
     try:
         file = inspect.getsourcefile(module)
         return "" if file is None else _of(Path(file).read_bytes())
@@ -144,7 +144,7 @@ Function = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss, with its derivative where it has a closed form.
+    """Loss function, with its derivative where it has a closed form.
 
     Attributes:
         name: as a plan gives it.
@@ -163,7 +163,7 @@ class Loss:
     reference: Reference | None = None
 
     def resume_parts(self) -> Mapping[str, object]:
-        """The name, and the code of a loss of the user's own."""
+        """Name of the loss, and the code of a user's own one."""
         return {"name": self.name, "reference": self.reference}
 
 
@@ -202,7 +202,7 @@ def _binary_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def token_losses(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each token, 0 where it is ignored, and which ones count; both (n, L)."""
+    """Cross-entropy of each token, 0 where ignored, and the mask of counted tokens; (n, L)."""
     counted = labels != IGNORED
     logits = outputs.log_softmax(-1)
     each = -logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
@@ -210,13 +210,13 @@ def token_losses(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tokens(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the tokens that count; 0 for an example that has none."""
+    """Mean loss over the counted tokens; 0 for an example without any."""
     each, counted = token_losses(outputs, labels)
     return each.sum(-1) / counted.sum(-1).clamp(min=1)
 
 
 def _summed(each: Function) -> Function:
-    """The sum of a loss."""
+    """Function that sums a loss over examples."""
     return lambda outputs, labels: each(outputs, labels).sum()
 
 
@@ -242,7 +242,7 @@ DEFAULTS = {loss.target: loss for loss in LOSSES.values()}
 
 
 def own_loss(function: Function, reference: Reference | None, name: str = "own") -> Loss:
-    """The loss of a function of the user's own: (outputs, labels) to a loss an example, (n,)."""
+    """Loss from a user's function: (outputs, labels) to a loss for each example, (n,)."""
 
     def each(outputs: Tensor, labels: Tensor) -> Tensor:
         found = function(outputs, labels)

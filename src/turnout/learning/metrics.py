@@ -1,4 +1,4 @@
-"""Objectives: the loss that clients lower, and the metrics of a model's outputs on held-out data.
+"""Objectives: the loss that clients minimise, and metrics of a model's outputs on held-out data.
 
 `build_objective` joins a loss with metrics. A `MeanMetric` is added up batch by batch; a
 `WholeMetric`, such as the area under a curve, needs all outputs at once.
@@ -37,7 +37,7 @@ class MeanMetric:
     finish: Callable[[float], float] = float
 
     def resume_parts(self) -> Mapping[str, object]:
-        """The name."""
+        """Name of the metric."""
         return {"name": self.name}
 
 
@@ -52,7 +52,7 @@ class WholeMetric:
     reference: Reference | None = None
 
     def resume_parts(self) -> Mapping[str, object]:
-        """The name, and the code of a metric of the user's own."""
+        """Name of the metric, and the code of a user's own one."""
         return {"name": self.name, "reference": self.reference}
 
 
@@ -60,7 +60,7 @@ Metric = MeanMetric | WholeMetric
 
 
 def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Right classes, right tags, or right tokens among those that count."""
+    """Number of right classes, tags or counted tokens."""
     if labels.is_floating_point():
         raise ParameterError("model.metrics", "accuracy", "a metric of numbers, such as rmse")
     if outputs.shape == labels.shape:
@@ -70,7 +70,7 @@ def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
 
 
 def _top(k: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Labels among the k highest scores."""
+    """Number of labels among the k highest scores."""
     best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
     return int((best == labels.unsqueeze(-1)).any(-1).sum()), int((labels != IGNORED).sum())
 
@@ -88,12 +88,12 @@ def _token_loss(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
 
 
 def _exponential(mean: float) -> float:
-    """E to the mean; infinite where that is beyond floating point."""
+    """Exponential of the mean; infinite beyond floating point."""
     return exp(mean) if mean < 700 else float("inf")
 
 
 def area_under_curve(scores: Tensor, positive: Tensor) -> float:
-    """Chance that a positive's score is above a negative's, ties counted half; NaN without both.
+    """Probability that a positive scores above a negative, ties counted half; NaN without both.
 
     Args:
         scores: (n,).
@@ -111,7 +111,7 @@ def area_under_curve(scores: Tensor, positive: Tensor) -> float:
 
 
 def _auc(outputs: Tensor, labels: Tensor) -> float:
-    """Of two classes, or the mean over tags that some examples have and some do not."""
+    """Area under the curve for two classes, or its mean over tags that occur in some examples."""
     if labels.ndim == 1:
         return area_under_curve(outputs[:, 1] - outputs[:, 0], labels == 1)
     areas = [area_under_curve(outputs[:, k], labels[:, k] != 0) for k in range(labels.shape[1])]
@@ -141,7 +141,7 @@ DEFAULTS = {
 
 
 def metric_named(name: str) -> Metric | None:
-    """The metric of that name; None if there is none."""
+    """Metric by name; None if it is unknown."""
     start, _, number = name.partition("-")
     if start == "top" and number.isdecimal() and int(number) > 0:
         return MeanMetric(name, True, ("class", "tokens"), partial(_top, int(number)))
@@ -151,7 +151,7 @@ def metric_named(name: str) -> Metric | None:
 def own_metric(
     function: Callable[[Tensor, Tensor], float], reference: Reference, name: str
 ) -> WholeMetric:
-    """The metric of a function of the user's own: all outputs and labels to a number.
+    """Metric from a user's function of all outputs and labels.
 
     A function with an attribute ``higher_is_better = False`` says that less is better.
     """
@@ -174,7 +174,7 @@ def values(
     outputs: Tensor | None,
     labels: Tensor,
 ) -> dict[str, float]:
-    """Metrics by name.
+    """Values of all metrics by name.
 
     Args:
         metrics: all of them.
@@ -201,7 +201,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A loss, and metrics of which the first is the headline.
+    """Loss, and metrics of which the first is the headline.
 
     Attributes:
         target: the kind of label: "class", "tags", "numbers" or "tokens".
@@ -230,7 +230,7 @@ def build_objective(
     metric: Sequence[str | Callable[..., Any]] | None = None,
     folder: Path = Path(),
 ) -> Objective:
-    """The objective for a kind of label.
+    """Objective for a kind of label.
 
     Args:
         target: "class", "tags", "numbers" or "tokens".
@@ -257,7 +257,7 @@ def build_objective(
 
 
 def _loss(given: str | Callable[..., Any] | None, target: str, folder: Path) -> Loss:
-    """The loss that is asked for, if it takes such labels."""
+    """Requested loss, if it accepts this kind of label."""
     if given is None:
         return losses.DEFAULTS[target]
     if not isinstance(given, str):
@@ -273,7 +273,7 @@ def _loss(given: str | Callable[..., Any] | None, target: str, folder: Path) -> 
 
 
 def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metric:
-    """The metric that is asked for, if it takes such labels."""
+    """Requested metric, if it accepts this kind of label."""
     key = "model.metrics"
     if not isinstance(given, str):
         name = getattr(given, "__name__", "own")
@@ -291,7 +291,7 @@ def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metri
 
 
 def _called(key: str, given: object) -> Callable[..., Any]:
-    """A function of the user's own."""
+    """Reference and function of a user's own loss or metric."""
     if not callable(given):
         raise ParameterError(key, repr(given), "a function of outputs and labels")
     return given

@@ -36,7 +36,7 @@ ImageShape = tuple[int, int, int]
 
 
 class Layer(Protocol):
-    """A map between examples; ``parameters`` is its flat slice of the model's vector."""
+    """Differentiable map of examples; its parameters are a slice of the model's flat vector."""
 
     @property
     def output_shape(self) -> Shape:
@@ -45,20 +45,20 @@ class Layer(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
+        """Number of parameters."""
         ...
 
     @property
     def workspace(self) -> int:
-        """Floats an example that the written-out form holds at once."""
+        """Number of floats for each example that the explicit form holds at once."""
         ...
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The layer, differentiable: ``(n, *input_shape)`` to ``(n, *output_shape)``."""
+        """Output by differentiable PyTorch: (n, *input_shape) to (n, *output_shape)."""
         ...
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and what ``backward`` and ``client_gradients`` need of it."""
+        """Output, and the values that ``backward`` and ``client_gradients`` need."""
         ...
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
@@ -71,13 +71,13 @@ class Layer(Protocol):
 
 
 def _matrix(parameters: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
-    """Weights (O, K) and biases (O)."""
+    """Weights (O, K) and biases (O) from a layer's parameters."""
     return parameters[:-outputs].view(outputs, -1), parameters[-outputs:]
 
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Inputs flattened, times a matrix, plus biases."""
+    """Fully connected layer on flattened inputs."""
 
     inputs: int
     outputs: int
@@ -92,26 +92,26 @@ class Dense:
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
+        """Number of parameters."""
         return self.outputs * (self.inputs + 1)
 
     @property
     def fan_in(self) -> int:
-        """Inputs of one output."""
+        """Number of inputs of one output."""
         return self.inputs
 
     @property
     def workspace(self) -> int:
-        """Floats an example that the written-out form holds at once."""
+        """Number of floats for each example that the explicit form holds at once."""
         return self.inputs + self.outputs
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The layer, differentiable."""
+        """Output of the layer by differentiable PyTorch."""
         weights, biases = _matrix(parameters, self.outputs)
         return functional.linear(inputs.flatten(1), weights, biases)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and what is worth keeping of the way there."""
+        """Output, and the inputs that the backward pass needs."""
         weights, biases = _matrix(parameters, self.outputs)
         flat = inputs.reshape(len(inputs), -1)
         return torch.addmm(biases, flat, weights.T), flat
@@ -121,7 +121,7 @@ class Dense:
         return upstream @ _matrix(parameters, self.outputs)[0]
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradient at the parameters, a row a client."""
+        """Gradient at the parameters, one row for each client."""
         if len(saved) == clients:
             return OuterProducts(saved, upstream)
         return Materialised.of_products(
@@ -131,7 +131,7 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Square kernels over an image (height, width, channels), zero-padded, plus biases."""
+    """Convolution with square kernels over an image (height, width, channels), zero-padded."""
 
     input_shape: ImageShape
     filters: int
@@ -157,22 +157,22 @@ class Convolution:
 
     @property
     def fan_in(self) -> int:
-        """Inputs of one output, K."""
+        """Number of inputs of one output, K."""
         return self.kernel**2 * self.input_shape[2]
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
+        """Number of parameters."""
         return self.filters * (self.fan_in + 1)
 
     @property
     def workspace(self) -> int:
-        """Floats an example that the written-out form holds at once."""
+        """Number of floats for each example that the explicit form holds at once."""
         height, width, filters = self.output_shape
         return height * width * (self.fan_in + filters)
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The layer, differentiable."""
+        """Output of the layer by differentiable PyTorch."""
         weights, biases = _matrix(parameters, self.filters)
         kernels = weights.view(self.filters, self.kernel, self.kernel, -1).permute(0, 3, 1, 2)
         outputs = functional.conv2d(
@@ -181,14 +181,14 @@ class Convolution:
         return outputs.permute(0, 2, 3, 1)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and what is worth keeping of the way there."""
+        """Output, and the patches that the backward pass needs."""
         weights, biases = _matrix(parameters, self.filters)
         patches = self._patches(inputs)
         outputs = torch.addmm(biases, patches.view(-1, self.fan_in), weights.T)
         return outputs.view(-1, *self.output_shape), patches
 
     def _patches(self, images: Tensor) -> Tensor:
-        """Every patch as a row, (n, P, K)."""
+        """Patches of the images as rows, (n, P, K)."""
         edge, kernel, stride = self.padding, self.kernel, self.stride
         padded = functional.pad(images, (0, 0, edge, edge, edge, edge)).contiguous()
         n, height, width, channels = padded.shape
@@ -224,45 +224,45 @@ class Convolution:
         return padded[:, edge : edge + height, edge : edge + width]
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradient at the parameters, a row a client."""
+        """Gradient at the parameters, one row for each client."""
         return Materialised.of_products(
             upstream.reshape(clients, -1, self.filters), saved.view(clients, -1, self.fan_in)
         )
 
 
 class WithoutParameters:
-    """Shared base of layers without parameters."""
+    """Base class of layers without parameters."""
 
     __slots__ = ()
 
     @property
     def size(self) -> int:
-        """None at all."""
+        """Number of parameters, 0."""
         return 0
 
     @property
     def workspace(self: Layer) -> int:
-        """Floats an example that the written-out form holds at once."""
+        """Number of floats for each example that the explicit form holds at once."""
         return prod(self.output_shape)
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradients with no coordinates."""
+        """Empty gradients, since there are no parameters."""
         empty = upstream.new_zeros(clients, 0)
         return Materialised(empty, empty)
 
 
 @dataclass(frozen=True, slots=True)
 class Tanh(WithoutParameters):
-    """The hyperbolic tangent of each number."""
+    """Hyperbolic tangent of each number."""
 
     output_shape: Shape
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The layer, differentiable."""
+        """Output of the layer by differentiable PyTorch."""
         return torch.tanh(inputs)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and what is worth keeping of the way there."""
+        """Output, which the backward pass needs too."""
         # tanh x = 2 σ(2x) − 1 to about 1e-7, and PyTorch's σ is six times as fast as its tanh.
         outputs = (2 * inputs).sigmoid_().mul_(2).sub_(1)
         return outputs, outputs
@@ -274,7 +274,7 @@ class Tanh(WithoutParameters):
 
 @dataclass(frozen=True, slots=True)
 class MaxPool(WithoutParameters):
-    """The largest number of each 2×2 square, squares one apart.
+    """Maximum of each 2×2 square, with stride 1.
 
     Among equals the first in reading order counts, as in PyTorch.
     """
@@ -292,11 +292,11 @@ class MaxPool(WithoutParameters):
         return (height - 1, width - 1, channels)
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The layer, differentiable."""
+        """Output of the layer by differentiable PyTorch."""
         return functional.max_pool2d(inputs.permute(0, 3, 1, 2), 2, 1).permute(0, 2, 3, 1)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and what is worth keeping of the way there."""
+        """Output, and the maxima that the backward pass needs."""
         across = torch.maximum(inputs[:, :, :-1], inputs[:, :, 1:])
         return torch.maximum(across[:, :-1], across[:, 1:]), inputs
 
@@ -309,7 +309,7 @@ class MaxPool(WithoutParameters):
 
 
 def _sent_back(upstream: Tensor, values: Tensor, axis: int) -> Tensor:
-    """Gradient of the maximum of neighbours along an axis: it all goes to the larger one."""
+    """Gradient of the maximum of two neighbours along an axis: all of it at the larger one."""
     pairs = values.shape[axis] - 1
     first, second = values.narrow(axis, 0, pairs), values.narrow(axis, 1, pairs)
     to_second = torch.lt(first, second, out=torch.empty_like(upstream))
@@ -330,11 +330,11 @@ class Model(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Parameters, d."""
+        """Number of parameters, d."""
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """The initial parameters, (d,)."""
+        """Initial parameters, (d,)."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
@@ -344,7 +344,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """Layers one after another; per-client gradients have a fast exact form.
+    """Sequence of layers, with a fast exact form of per-client gradients.
 
     Attributes:
         input_shape: shape that an input is viewed as; images are (height, width, channels).
@@ -358,16 +358,16 @@ class Layered:
 
     @property
     def dimension(self) -> int:
-        """Parameters, d."""
+        """Number of parameters, d."""
         return sum(layer.size for layer in self.layers)
 
     @property
     def workspace(self) -> int:
-        """Floats an example that its gradient needs at once."""
+        """Number of floats for each example that its gradient needs at once."""
         return sum(layer.workspace for layer in self.layers)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Zeros, or uniform in ±1/√(inputs of one output) layer by layer, (d,)."""
+        """Initial parameters, (d,): zeros, or uniform in ±1/√(inputs of one output) by layer."""
         if self.zero_start:
             return np.zeros(self.dimension, dtype=np.float32)
         parts = [
@@ -378,11 +378,11 @@ class Layered:
         return np.concatenate(parts).astype(np.float32)
 
     def slices(self, parameters: Tensor) -> list[Tensor]:
-        """Each layer's own parameters."""
+        """Parameters of each layer."""
         return list(torch.split(parameters, [layer.size for layer in self.layers]))
 
     def viewed(self, inputs: Tensor) -> Tensor:
-        """Inputs in the shape that the first layer takes."""
+        """Inputs in the shape that the first layer expects."""
         return inputs.reshape(-1, *self.input_shape)
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
@@ -394,13 +394,13 @@ class Layered:
 
 
 def logistic(input_shape: Shape, classes: int) -> Layered:
-    """Returns multinomial logistic regression: one score a class, linear in the input."""
+    """Multinomial logistic regression: one score for each class, linear in the input."""
     width = prod(input_shape)
     return Layered((width,), (Dense(width, classes),), zero_start=True)
 
 
 def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
-    """Returns the small tanh network that private MNIST results are usually given for.
+    """Small tanh network for which private MNIST results are usually reported.
 
     16 kernels 8×8 (stride 2, padding 3), max-pool, ``filters`` kernels 4×4 (stride 2),
     max-pool, 32 units, scores. Pooling windows are 2×2, one apart, and tanh follows each
@@ -431,7 +431,7 @@ def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
 
 
 def image_shape(input_shape: Shape) -> ImageShape:
-    """(height, width, channels) of an image given with or without channels."""
+    """Shape (height, width, channels) of an image given with or without channels."""
     if len(input_shape) == 2:
         return (input_shape[0], input_shape[1], 1)
     if len(input_shape) == 3:
@@ -448,7 +448,7 @@ MODELS: dict[str, Callable[[Shape, int], Layered]] = {
 
 
 def build_model(name: str, input_shape: Shape, classes: int) -> Layered:
-    """Returns the model of that name for inputs of that shape.
+    """Model by name, for inputs of a given shape.
 
     Raises:
         ParameterError: an unknown name, or a shape that the model cannot take.

@@ -1,19 +1,20 @@
-"""Trials of a module on made-up examples: what it does, whatever its layers are called.
+"""Trials of a user's module on synthetic examples: does it treat each example by itself?
 
-A module of the user's own is tried before anything is trained. `check_outputs` asks that
+`check_outputs` and `check_updates` test the behaviour of a module before it is trained, whatever
+its layers are. `check_outputs` requires that
 
-* outputs are finite, the same whenever they are computed, and that nothing is changed by it;
+* outputs are finite and the same each time, and that computing them changes nothing;
 * each example's outputs are those that it has alone, in batches of several sizes and orders.
 
-`check_updates` asks that clients' updates can be computed, and that
+`check_updates` requires that clients' updates can be computed, and that
 
 * a client's update is the weighted sum of the updates of its examples alone: neither the backward
   pass nor the loss mixes them, and padding, which depends on others' holdings, does not count.
 
-What is the same up to rounding is no fixed number. The limit is the change of the same numbers
-where parameters and inputs are moved by 2⁻¹⁶ of themselves, or by more if the module computes with
+Equality up to rounding has no fixed limit. The limit is the change of the same numbers when
+parameters and inputs are moved by 2⁻¹⁶ of themselves, or by more if the module computes with
 coarser numbers than float32. Rounding in attention, convolutions and recurrent layers stayed below
-a fifth of it wherever it was measured.
+a fifth of it in all measurements.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ Outputs = Callable[[Tensor], Tensor]
 
 
 class SlowUpdatesWarning(UserWarning):
-    """A module's updates are computed one client at a time."""
+    """Warning that a module's updates are computed one client at a time."""
 
 
 def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
-    """Clients whose examples are nobody's; the last one of each is padding."""
+    """Clients with synthetic examples; the last example of each is padding."""
     random, count = np.random.default_rng(_SEED), clients * each
     inputs = _made_up_inputs(examples, random, count)
     labels = torch.from_numpy(_made_up(examples.labels, random, count))
@@ -67,14 +68,14 @@ def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
 
 
 def _made_up_inputs(examples: Examples, random: np.random.Generator, count: int) -> Tensor:
-    """Inputs that are nobody's, as a model sees them."""
+    """Synthetic inputs of the examples' shape and dtype."""
     return as_floats(torch.from_numpy(_made_up(examples.inputs, random, count)))
 
 
 def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> NDArray[Any]:
-    """Rows (count, …) that are nobody's: at each position a value that some row has there.
+    """Synthetic rows (count, …): at each position a value that some row has there.
 
-    Categories, codes and positive numbers stay what they are.
+    Categories stay categories, codes stay codes, and positive numbers stay positive.
     """
     some = np.asarray(array[:_READ])
     some = some[np.isfinite(some).reshape(len(some), -1).all(axis=1)]
@@ -85,7 +86,7 @@ def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> ND
 
 
 def check_outputs(model: ModuleModel, examples: Examples) -> None:
-    """A module whose outputs for an example are a function of it and of the parameters alone.
+    """Require that a module's outputs for an example depend on it and the parameters alone.
 
     Raises:
         ParameterError: a module that fails or gives nothing finite, draws, keeps or changes
@@ -122,7 +123,7 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
 
 
 def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
-    """Outputs (n, …), if computing them leaves everything as it was."""
+    """Outputs (n, …), after a check that computing them changes nothing."""
     tensors = {**model.fixed, "its parameters": at, "its inputs": rows}
     before = {name: value.clone() for name, value in tensors.items()}
     outputs = model.logits(at, rows)
@@ -135,7 +136,7 @@ def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
 
 
 def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
-    """Outputs are finite; else the computation ends in the layer whose are not."""
+    """Require finite outputs; the error names the layer where they first are not."""
     if _mostly_finite(model.logits(at, rows)):
         return
     for layer in model.own_module().modules():
@@ -144,14 +145,14 @@ def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
 
 
 def _stop_at_nan(layer: nn.Module, given: tuple[Any, ...], made: object) -> None:
-    """Ends a computation in the layer that makes what is not finite of what is."""
+    """Stop a computation in the layer that turns finite inputs into NaN or infinity."""
     known = all(bool(each.isfinite().all()) for each in given if isinstance(each, Tensor))
     if known and isinstance(made, Tensor) and not made.isfinite().all():
         raise FloatingPointError("NaN or infinity")
 
 
 def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Outputs]) -> bool:
-    """Whether every row has the outputs that it has alone, whatever rows are beside it.
+    """Whether every row has the same outputs alone and among other rows.
 
     Args:
         compute: outputs (n, …) of rows (n, …).
@@ -170,12 +171,12 @@ def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Output
 
 
 def _one_by_one(compute: Outputs, rows: Tensor) -> Tensor:
-    """Each row's outputs alone, (n, …)."""
+    """Outputs of each row computed alone, (n, …)."""
     return torch.cat([compute(row) for row in rows.split(1)])
 
 
 class _Coarsest(TorchFunctionMode):
-    """Sees the coarsest floating-point numbers that a module computes with."""
+    """Observer of the coarsest floating-point type that a module computes with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +184,7 @@ class _Coarsest(TorchFunctionMode):
 
     @property
     def move(self) -> float:
-        """The part of themselves by which numbers are moved: 2⁻¹⁶ in float32, 2⁻⁵ in bfloat16."""
+        """Relative size of the trial's moves: 2⁻¹⁶ in float32, 2⁻⁵ in bfloat16."""
         return min(2**7 * self._eps, 2**-5)
 
     def __torch_function__(
@@ -196,7 +197,7 @@ class _Coarsest(TorchFunctionMode):
 
 
 def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates) -> None:
-    """A module and a loss under which a client's update is made of its examples' own.
+    """Require that a client's update under a module and a loss depends on its examples alone.
 
     Args:
         model: the module.
@@ -234,7 +235,7 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
 
 
 def _alone(updates: LocalUpdates, at: Tensor, batch: ClientBatch) -> Tensor:
-    """The update of each example of the batch's client as if it held no other, (m, d)."""
+    """Update of each example of the batch's client as if the client held no other, (m, d)."""
     count = batch.weights.shape[1]
     each = ClientBatch(batch.inputs[0][:, None], batch.labels[0][:, None], torch.ones(count, 1))
     made = [updates.rows(at, each.only(torch.tensor([i]))) for i in range(count)]
@@ -242,7 +243,7 @@ def _alone(updates: LocalUpdates, at: Tensor, batch: ClientBatch) -> Tensor:
 
 
 def _only(batch: ClientBatch, kept: Tensor) -> ClientBatch:
-    """Some of the examples of the batch's client; the last one is padding."""
+    """Batch of some of the client's examples; the last one is padding."""
     weights = batch.weights[:, kept].clone()
     weights[:, -1] = 0
     return ClientBatch(batch.inputs[:, kept], batch.labels[:, kept], weights / weights.sum())
@@ -254,7 +255,7 @@ def _normal(like: Tensor, random: np.random.Generator) -> Tensor:
 
 
 def _moved(values: Tensor, move: float, random: np.random.Generator) -> Tensor:
-    """Values a little away from these; tokens are as they were."""
+    """Values moved by a relative amount; tokens are unchanged."""
     return values * (1 + move * _normal(values, random)) if values.is_floating_point() else values
 
 
@@ -264,14 +265,14 @@ def _mostly_finite(values: Tensor) -> bool:
 
 
 def _limit(outputs: Tensor, moved: Tensor) -> Tensor:
-    """The largest difference that counts as rounding, for each number of a row."""
+    """Largest difference that counts as rounding, for each number of a row."""
     known, change = outputs.double(), (outputs.double() - moved.double()).abs()
     largest = known.abs().nan_to_num(0.0, 0.0).amax(0)
     return change.nan_to_num(0.0, 0.0).amax(0) + _ROUNDING * largest
 
 
 def _same(found: object, expected: Tensor, limit: Tensor) -> bool:
-    """Whether outputs are the same up to rounding; those of another shape are not."""
+    """Whether outputs have the same shape and are equal up to rounding."""
     if not isinstance(found, Tensor) or found.shape != expected.shape:
         return False
     one, other = found.double(), expected.double()
@@ -284,7 +285,7 @@ def _refusal(model: ModuleModel, expected: str) -> ParameterError:
 
 
 def _batch_first(model: ModuleModel) -> str:
-    """The remedy for a recurrent or attention layer that takes the first axis for time."""
+    """Remedy for a recurrent or attention layer that takes the first axis for time."""
     for name, layer in model.own_module().named_modules():
         if getattr(layer, "batch_first", True) is False:
             return f"batch_first=True in layer {name!r} ({type(layer).__name__}), or "
@@ -292,7 +293,7 @@ def _batch_first(model: ModuleModel) -> str:
 
 
 def layer_without_rule(model: ModuleModel, compute: Callable[[], object]) -> str | None:
-    """The layer in which a computation under ``vmap`` ends; None if it does not end early."""
+    """Layer at which a computation under ``vmap`` fails; None if it succeeds."""
     with _watched(model) as path:
         try:
             with warnings.catch_warnings():
@@ -305,7 +306,7 @@ def layer_without_rule(model: ModuleModel, compute: Callable[[], object]) -> str
 
 @contextmanager
 def named_failures(model: ModuleModel, expected: str) -> Iterator[None]:
-    """Whatever a trial raises ends in one line that names the layer.
+    """Context that turns any error of a trial into one line that names the layer.
 
     Raises:
         ParameterError: in place of the error of PyTorch or of the user's code.
@@ -321,7 +322,7 @@ def named_failures(model: ModuleModel, expected: str) -> Iterator[None]:
 
 
 class _Path:
-    """The way of a computation through a module's layers, for the place where it ends."""
+    """Stack of the layers in which a computation is, to name the place of a failure."""
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         self._layers = layers
@@ -330,14 +331,14 @@ class _Path:
         self._backwards: list[str] = []
 
     def enter(self, name: str) -> None:
-        """A layer is called."""
+        """Push a layer that is called."""
         if not self._inside:
             self._outputs.clear()
             self._backwards.clear()
         self._inside.append(name)
 
     def leave(self, name: str, given: tuple[Any, ...], made: object) -> None:
-        """A layer is left: it, and not the layer around it, is where a gradient goes on."""
+        """Pop a layer; gradients of its outputs lead back to it and not to the layer around it."""
         self._inside.pop()
         if not isinstance(made, Tensor):
             return
@@ -346,7 +347,7 @@ class _Path:
             made.register_hook(lambda _: self._backwards.append(name))
 
     def place(self) -> str:
-        """Where the computation is."""
+        """Text that names the current place."""
         if self._inside:
             return self._described(self._inside[-1])
         if self._backwards:
@@ -360,7 +361,7 @@ class _Path:
 
 @contextmanager
 def _watched(model: ModuleModel) -> Iterator[_Path]:
-    """The path of what is computed inside; what the module keeps of it is forgotten."""
+    """Path of the computation in the context; state that the module keeps is discarded."""
     layers = dict(model.own_module().named_modules())
     path, handles = _Path(layers), []
     for name, layer in layers.items():

@@ -47,7 +47,7 @@ from turnout.learning.losses import Reference, imported, reference_of
 
 
 def check_layers(module: nn.Module, title: str) -> None:
-    """A module whose layers each look at one example, and draw nothing.
+    """Require that each layer of a module handles single examples and draws nothing.
 
     Raises:
         ParameterError: a layer, by its name, with what to use instead.
@@ -61,7 +61,7 @@ def check_layers(module: nn.Module, title: str) -> None:
 
 
 def _instead(layer: nn.Module) -> str:
-    """What to use in place of a layer; "" where nothing is wrong with it."""
+    """Replacement for an unsupported layer; empty for a supported one."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():  # pyright: ignore
         return "a layer whose sizes are given"
     if not layer.training:
@@ -75,14 +75,14 @@ def _instead(layer: nn.Module) -> str:
 
 
 def _fraction(layer: nn.Module) -> float:
-    """The share that a recurrent or attention layer drops by itself."""
+    """Dropout rate of a recurrent or attention layer."""
     if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
         return layer.dropout
     return 0.0
 
 
 class ModuleModel:
-    """A module of the user's own, as a function of the parameters that are trained.
+    """Model from a user's module, as a function of the trained parameters.
 
     All other parameters and all buffers are fixed public constants. Each layer keeps the mode,
     training or evaluation, in which the module came.
@@ -104,7 +104,7 @@ class ModuleModel:
         trainable: tuple[str, ...] = (),
         reference: Reference | None = None,
     ) -> None:
-        """A model of a module.
+        """Build the model of a module.
 
         Args:
             module: with parameters; its forward takes inputs (n, …) and gives outputs (n, …).
@@ -143,31 +143,31 @@ class ModuleModel:
         self._threads = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the copies for threads and devices of this process."""
+        """Pickled state, without the copies for threads and devices of this process."""
         return {**vars(self), "_elsewhere": {}, "_threads": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy in another process computes as this one does."""
+        """Restore the state in another process, with the same results."""
         vars(self).update(state)
         self._threads = threading.local()
         plain_attention()
 
     @property
     def dimension(self) -> int:
-        """Trained parameters, d."""
+        """Number of trained parameters, d."""
         return self.start.size
 
     @property
     def fixed(self) -> Mapping[str, Tensor]:
-        """The fixed parameters and buffers, by name."""
+        """Fixed parameters and buffers, by name."""
         return self._fixed
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """The parameters that the module came with, (d,); nothing is drawn here."""
+        """Parameters of the given module, (d,), without any draw."""
         return self.start.copy()
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The module's outputs (n, …), from float32 (d,) and (n, …); differentiable."""
+        """Outputs (n, …) of the module, from float32 (d,) and (n, …); differentiable."""
         return functional_call(self.own_module(), self.state(parameters), (inputs,))
 
     def state(self, parameters: Tensor) -> dict[str, Tensor]:
@@ -177,7 +177,7 @@ class ModuleModel:
         return {**self._fixed_on(parameters.device), **dict(zip(self.names, views, strict=True))}
 
     def _fixed_on(self, device: torch.device) -> Mapping[str, Tensor]:
-        """The fixed parameters and buffers on a device, copied there once."""
+        """Fixed parameters and buffers on a device, copied there once."""
         if device.type == "cpu":
             return self._fixed
         if device not in self._elsewhere:
@@ -187,7 +187,7 @@ class ModuleModel:
         return self._elsewhere[device]
 
     def resume_parts(self) -> Mapping[str, object]:
-        """The module's code and structure, its start and its constants, for checkpoints."""
+        """Code, structure, start and constants of the module, for checkpoints."""
         return {
             "reference": self.reference,
             "structure": repr(self._module),
@@ -197,7 +197,7 @@ class ModuleModel:
         }
 
     def own_module(self) -> nn.Module:
-        """This thread's own copy of the module, which shares the tensors of all others.
+        """Copy of the module for this thread; all copies share their tensors.
 
         Calling a module with other parameters swaps them in and out, which two threads must not do
         to one module.
@@ -210,13 +210,13 @@ class ModuleModel:
         return found
 
     def forget_copies(self) -> None:
-        """Later calls get new copies, without what the module kept on the way."""
+        """Discard all copies, with any state that the module keeps between calls."""
         self._threads = threading.local()
 
 
 @cache
 def plain_attention() -> None:
-    """Has attention computed by plain matrix products, in the whole process.
+    """Make PyTorch compute attention by plain matrix products, in the whole process.
 
     ``vmap`` has no rule for the fused kernels, and a model must compute the same wherever it runs.
     """
@@ -226,7 +226,7 @@ def plain_attention() -> None:
 
 
 def copied(module: nn.Module, title: str) -> nn.Module:
-    """A copy of the module on the CPU, its real numbers in float32."""
+    """Copy of the module on the CPU, with its real numbers in float32."""
     # What a layer computed and kept, as older weight norms do, is copied as a constant.
     kept = [value for layer in module.modules() for value in vars(layer).values()]
     computed = [each for each in kept if isinstance(each, Tensor) and not each.is_leaf]
@@ -239,12 +239,12 @@ def copied(module: nn.Module, title: str) -> nn.Module:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU; float32 if its numbers are real."""
+    """Tensor on the CPU, in float32 if its numbers are real."""
     return tensor.to("cpu", torch.float32 if tensor.is_floating_point() else None)
 
 
 def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[str, ...]:
-    """Names of the parameters that are trained."""
+    """Names of the trained parameters."""
     known = dict(module.named_parameters())
     if not known:
         raise ParameterError("model.module", title, "a module with parameters")
@@ -262,7 +262,7 @@ def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Which linear layers get adapters, and how large.
+    """Low-rank adapters of linear layers: their rank, scale and layers.
 
     Attributes:
         rank: r, the rank of what is added.
@@ -280,7 +280,7 @@ class Adapters:
 
 
 class Adapted(nn.Module):
-    """A linear layer with an adapter; its base is fixed."""
+    """Linear layer with a low-rank adapter; the base is fixed."""
 
     def __init__(self, base: nn.Linear, adapters: Adapters) -> None:
         super().__init__()
@@ -292,16 +292,16 @@ class Adapted(nn.Module):
         self.scale = adapters.alpha / rank
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The base's outputs, and the adapter's on top."""
+        """Outputs of the base plus those of the adapter."""
         return self.base(inputs) + self.scale * ((inputs @ self.down.T) @ self.up.T)
 
 
 def adapt(module: nn.Module, adapters: Adapters) -> None:
-    """Puts adapters on the module's linear layers, and fixes all its other parameters.
+    """Add adapters to the module's linear layers, and fix all its other parameters.
 
     Args:
-        module: is changed. Its linear layers must be called, not have their weights read.
-        adapters: on which layers.
+        module: changed in place. Its linear layers must be called, not have their weights read.
+        adapters: layers, rank and scale.
 
     Raises:
         ParameterError: a pattern that no linear layer has, or a rank that saves nothing.
@@ -339,7 +339,7 @@ def build_module(
     trainable: tuple[str, ...] = (),
     adapters: Adapters | None = None,
 ) -> ModuleModel:
-    """A model of a module of the user's own.
+    """Model from a user's own module.
 
     Args:
         given: the module, or what makes it.
@@ -376,7 +376,7 @@ def build_module(
 def _made(
     given: Given, arguments: dict[str, Any], folder: Path, seed: int
 ) -> tuple[nn.Module, Reference]:
-    """The module, and what it is known by."""
+    """Module, and its reference."""
     key, title = "model.module", given if isinstance(given, str) else repr(given)
     if isinstance(given, str):
         found, reference = imported(key, given, folder)
@@ -405,14 +405,14 @@ def _made(
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """PyTorch's generator starts from a seed inside, and goes on as before outside."""
+    """Context with a seeded PyTorch generator; its former state is restored at the end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
-    """Puts a file's parameters into the module."""
+    """Load a file's parameters into the module."""
     found = _tensors(file)
     own = module.state_dict()
     key, shown = "model.pretrained", file.name
@@ -431,7 +431,7 @@ def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file, by name; no code of the file is run."""
+    """Tensors of a file, by name, read without running code."""
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file

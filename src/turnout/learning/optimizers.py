@@ -32,7 +32,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same rate at every step."""
+    """Schedule with the same rate at every step."""
 
     rate: float
 
@@ -40,18 +40,18 @@ class Constant:
         checks.positive(rate=self.rate)
 
     def __call__(self, step: int) -> float:
-        """The rate of ``step``."""
+        """Learning rate of ``step``."""
         return self.rate
 
 
 def as_schedule(rate: Schedule | float) -> Schedule:
-    """The schedule; of a number, that rate at every step."""
+    """Schedule from a schedule or from a constant rate."""
     return rate if callable(rate) else Constant(rate)
 
 
 @dataclass(frozen=True, slots=True)
 class _Falling:
-    """From ``rate`` at step 0 to ``final`` · rate at step ``steps``."""
+    """Base of schedules that fall from ``rate`` at step 0 to ``final`` · rate at step ``steps``."""
 
     rate: float
     steps: int
@@ -65,27 +65,27 @@ class _Falling:
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Falling):
-    """Falls evenly from ``rate`` at step 0; would reach ``final`` · rate at step ``steps``."""
+    """Schedule that falls linearly from ``rate`` to ``final`` · rate at step ``steps``."""
 
     def __call__(self, step: int) -> float:
-        """The rate of ``step``."""
+        """Learning rate of ``step``."""
         done = min(step / self.steps, 1.0)
         return self.rate * (1 - (1 - self.final) * done)
 
 
 @dataclass(frozen=True, slots=True)
 class Cosine(_Falling):
-    """Falls along half a cosine wave from ``rate`` to ``final`` · rate at step ``steps``."""
+    """Schedule that falls along half a cosine wave to ``final`` · rate at step ``steps``."""
 
     def __call__(self, step: int) -> float:
-        """The rate of ``step``."""
+        """Learning rate of ``step``."""
         wave = (1 + math.cos(math.pi * min(step / self.steps, 1.0))) / 2
         return self.rate * (self.final + (1 - self.final) * wave)
 
 
 @dataclass(frozen=True, slots=True)
 class InverseSquareRoot:
-    """``rate`` / √(step + 1): what the theory of stochastic gradient descent asks for."""
+    """Schedule ``rate`` / √(step + 1), from the theory of stochastic gradient descent."""
 
     rate: float
 
@@ -93,13 +93,13 @@ class InverseSquareRoot:
         checks.positive(rate=self.rate)
 
     def __call__(self, step: int) -> float:
-        """The rate of ``step``."""
+        """Learning rate of ``step``."""
         return self.rate / math.sqrt(step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Rises evenly over the first ``steps`` steps, and is ``then`` times at most 1."""
+    """Schedule that multiplies ``then`` by a factor rising to 1 over the first ``steps`` steps."""
 
     then: Schedule | float
     steps: int
@@ -109,7 +109,7 @@ class WarmUp:
         checks.count(0, steps=self.steps)
 
     def __call__(self, step: int) -> float:
-        """The rate of ``step``."""
+        """Learning rate of ``step``."""
         return as_schedule(self.then)(step) * min(1.0, (step + 1) / (self.steps + 1))
 
 
@@ -123,7 +123,7 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
 
 
 def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:
-    """The schedule of that name, a key of `SCHEDULES`, whose largest rate is ``rate``.
+    """Schedule by its name in `SCHEDULES`, with the largest rate ``rate``.
 
     ``steps`` counts the updates of the whole run, ``warm_up`` those in which the rate rises first.
     """
@@ -138,46 +138,46 @@ State = dict[str, NDArray]
 
 
 def prefixed(prefix: str, state: Mapping[str, NDArray]) -> State:
-    """The state under names that begin with a prefix."""
+    """State with a prefix added to each name."""
     return {prefix + name: array for name, array in state.items()}
 
 
 def unprefixed(prefix: str, state: Mapping[str, NDArray]) -> State:
-    """The part of a state whose names begin with a prefix, without it."""
+    """Part of a state whose names have a prefix, with the prefix removed."""
     return {n.removeprefix(prefix): array for n, array in state.items() if n.startswith(prefix)}
 
 
 class Optimizer(Protocol):
-    """Descends along the directions that it is given."""
+    """Server optimizer: descends along the directions of the releases."""
 
     def init(self, parameters: Vector) -> State:
-        """The state before the first step."""
+        """State before the first step."""
         ...
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """The next parameters and state; ``step`` counts updates from 0."""
+        """Next parameters and state; ``step`` counts updates from 0."""
         ...
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """The released parameters: the current ones, or an average of past ones."""
+        """Released parameters: the current ones, or an average of past ones."""
         ...
 
 
 class _Plain:
-    """Hands out its last iterate."""
+    """Base of optimizers that release their last iterate."""
 
     __slots__ = ()
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """The parameters."""
+        """Current parameters."""
         return parameters
 
 
 @dataclass(frozen=True, slots=True)
 class SGD(_Plain):
-    """Gradient descent, with momentum if asked for.
+    """Gradient descent, with optional momentum.
 
     v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov's look-ahead g + μ v in place of v.
 
@@ -199,13 +199,13 @@ class SGD(_Plain):
             raise ParameterError("momentum", self.momentum, "above 0 with Nesterov's look-ahead")
 
     def init(self, parameters: Vector) -> State:
-        """Zero velocity, or nothing without momentum."""
+        """State: zero velocity, or nothing without momentum."""
         return {"velocity": np.zeros_like(parameters)} if self.momentum else {}
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """The next parameters and velocity."""
+        """Next parameters and velocity."""
         move = _as_parameters(direction, parameters)
         after: State = {}
         if self.momentum:
@@ -217,7 +217,7 @@ class SGD(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class Adam(_Plain):
-    """Steps scaled by running means of the directions and of their squares.
+    """Optimizer Adam: steps scaled by running means of directions and of their squares.
 
     Source: Kingma and Ba, *Adam* (ICLR 2015), Algorithm 1, with the defaults of PyTorch.
         Weight decay acts on the parameters directly (Loshchilov and Hutter, ICLR 2019).
@@ -236,7 +236,7 @@ class Adam(_Plain):
         checks.positive(stabilizer=self.stabilizer)
 
     def init(self, parameters: Vector) -> State:
-        """Zero means."""
+        """State: zero means."""
         return {
             "mean": np.zeros_like(parameters),
             "square": np.zeros_like(parameters),
@@ -246,7 +246,7 @@ class Adam(_Plain):
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """The next parameters and means, the latter corrected for having started at zero."""
+        """Next parameters and means, corrected for their start at zero."""
         move = _as_parameters(direction, parameters)
         first, second = self.first_decay, self.second_decay
         mean = _scaled(first, state["mean"]) + _scaled(1 - first, move)
@@ -261,7 +261,7 @@ class Adam(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """Another optimiser whose iterates are brought back to a ball around 0.
+    """Optimizer whose iterates are projected onto a ball around 0.
 
     Source: the set C of Algorithm 4.3.1 (girgis2023thesis), here ‖θ‖₂ ≤ radius.
     """
@@ -273,45 +273,45 @@ class Projected:
         checks.positive(radius=self.radius)
 
     def init(self, parameters: Vector) -> State:
-        """The state of the other optimiser."""
+        """State of the inner optimizer."""
         return self.optimizer.init(parameters)
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """The nearest point of the ball to the other's next parameters, and its state."""
+        """Projection of the inner optimizer's next parameters onto the ball, and its state."""
         moved, after = self.optimizer.update(parameters, state, direction, step)
         length = float(np.linalg.norm(moved.astype(np.float64)))
         return (moved if length <= self.radius else _scaled(self.radius / length, moved)), after
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """The other optimiser's."""
+        """Released parameters of the inner optimizer."""
         return self.optimizer.released(parameters, state)
 
 
 def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
-    """The direction in the parameters' dtype."""
+    """Direction in the dtype of the parameters."""
     if direction.shape != parameters.shape:
         raise ParameterError("direction", direction.shape, f"shape {parameters.shape}")
     return direction.astype(parameters.dtype, copy=False)
 
 
 def _moved(parameters: Vector, move: Vector, rate: float, weight_decay: float) -> Vector:
-    """θ − η (move + λ θ)."""
+    """Parameters after a step: θ − η (move + λ θ)."""
     if weight_decay:
         move = move + _scaled(weight_decay, parameters)
     return parameters - _scaled(rate, move)
 
 
 def _scaled(factor: float, vector: Vector) -> Vector:
-    """A multiple of the vector without a change of dtype."""
+    """Multiple of the vector, in the same dtype."""
     return vector.dtype.type(factor) * vector
 
 
 def build_optimizer(
     name: str, rate: Schedule | float, *, momentum: float = 0.0, weight_decay: float = 0.0
 ) -> Optimizer:
-    """Returns the optimiser of that name: "sgd" (with ``momentum``), "nesterov" or "adam".
+    """Optimizer by name: "sgd" (with ``momentum``), "nesterov" or "adam".
 
     ``momentum`` is in [0, 1); above 0 for "nesterov", 0 for "adam".
     """
@@ -330,41 +330,41 @@ _AVERAGE = "average."
 
 
 class Averaging(Protocol):
-    """A running average of iterates."""
+    """Running average of iterates."""
 
     def init(self, parameters: Vector) -> State:
-        """The state before the first update."""
+        """State before the first update."""
         ...
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """The state after the iterate that update ``step`` (from 0) led to."""
+        """State after the iterate of update ``step`` (counted from 0)."""
         ...
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """The average so far, in the dtype of ``parameters``, the current iterate."""
+        """Average so far, in the dtype of ``parameters``, the current iterate."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LastIterate:
-    """No averaging."""
+    """Averaging that returns the last iterate."""
 
     def init(self, parameters: Vector) -> State:
-        """Nothing."""
+        """Empty state."""
         return {}
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """Nothing."""
+        """Empty state."""
         return {}
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """The current iterate."""
+        """Current iterate."""
         return parameters
 
 
 @dataclass(frozen=True, slots=True)
 class ExponentialAverage:
-    """Weights that fall by ``decay`` a step into the past, adding up to 1 from the start."""
+    """Average with weights that fall by ``decay`` for each step into the past and sum to 1."""
 
     decay: float
 
@@ -372,11 +372,11 @@ class ExponentialAverage:
         checks.open_unit(decay=self.decay)
 
     def init(self, parameters: Vector) -> State:
-        """An empty average, of weight 0."""
+        """State: an empty average, of weight 0."""
         return {"average": np.zeros(parameters.shape), "weight": np.zeros(1)}
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """The average moved towards the iterate."""
+        """State with the average moved towards the iterate."""
         share = 1 - self.decay
         return {
             "average": self.decay * state["average"] + share * parameters,
@@ -384,7 +384,7 @@ class ExponentialAverage:
         }
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """The average; the current iterate before the first update."""
+        """Average; the current iterate before the first update."""
         if state["weight"][0] == 0:
             return parameters
         return (state["average"] / state["weight"]).astype(parameters.dtype)
@@ -392,7 +392,7 @@ class ExponentialAverage:
 
 @dataclass(frozen=True, slots=True)
 class TailAverage:
-    """The plain mean of the iterates from update ``first_step`` on."""
+    """Plain mean of the iterates from update ``first_step`` on."""
 
     first_step: int
 
@@ -400,17 +400,17 @@ class TailAverage:
         checks.count(0, first_step=self.first_step)
 
     def init(self, parameters: Vector) -> State:
-        """An empty sum."""
+        """State: an empty sum."""
         return {"sum": np.zeros(parameters.shape), "count": np.zeros(1, dtype=np.int64)}
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """The sum with the iterate added, once its time has come."""
+        """State with the iterate added to the sum, from ``first_step`` on."""
         if step < self.first_step:
             return state
         return {"sum": state["sum"] + parameters, "count": state["count"] + 1}
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """The mean; the current iterate before there is one."""
+        """Mean; the current iterate before ``first_step``."""
         if state["count"][0] == 0:
             return parameters
         return (state["sum"] / state["count"]).astype(parameters.dtype)
@@ -418,7 +418,7 @@ class TailAverage:
 
 @dataclass(frozen=True, slots=True)
 class AveragedOptimizer:
-    """An optimiser whose iterates are averaged; the average is what is released.
+    """Optimizer that releases an average of its iterates.
 
     The optimiser itself goes on from the last iterate.
     """
@@ -427,26 +427,26 @@ class AveragedOptimizer:
     averaging: Averaging
 
     def init(self, parameters: Vector) -> State:
-        """Both states side by side."""
+        """States of the optimizer and of the average."""
         average = self.averaging.init(parameters)
         return self.optimizer.init(parameters) | prefixed(_AVERAGE, average)
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """The next iterate, and the average with it."""
+        """Next iterate, and the updated average."""
         own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
         parameters, own = self.optimizer.update(parameters, own, direction, step)
         average = self.averaging.update(unprefixed(_AVERAGE, state), parameters, step)
         return parameters, own | prefixed(_AVERAGE, average)
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """The average."""
+        """Average of the iterates."""
         return self.averaging.value(unprefixed(_AVERAGE, state), parameters)
 
 
 def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:
-    """The averaging of that name: "none", "ema" (of ``decay``) or "tail".
+    """Averaging by name: "none", "ema" (with ``decay``) or "tail".
 
     ``tail`` is the share of all ``steps`` updates, at their end, that "tail" averages.
     """
@@ -461,7 +461,7 @@ def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.
 
 
 def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
-    """The optimiser of a run in which the model moves so many times, averaging included."""
+    """Optimizer of a run with a number of moves, averaging included."""
     rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
     optimizer = build_optimizer(
         section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay

@@ -50,7 +50,7 @@ Models = Callable[[NDArray[np.int64]], Tensor]
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientGroup:
-    """Some clients' examples, padded to a rectangle by each one's own.
+    """Examples of some clients, padded to a rectangle with each client's own examples.
 
     Attributes:
         inputs: shape (c, m, …).
@@ -64,7 +64,7 @@ class ClientGroup:
 
 
 class PersonalTask(SupervisedTask):
-    """Clients hold labelled examples, and each is judged on held-out examples of its own.
+    """Task of clients with labelled examples that are evaluated on their own held-out examples.
 
     Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
     classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
@@ -72,7 +72,7 @@ class PersonalTask(SupervisedTask):
     ε covers.
 
     Args beyond those of `SupervisedTask`:
-        tested: which client is judged by which held-out examples; each by one at least.
+        tested: held-out examples of each client, at least one each.
 
     Raises:
         ParameterError: labels that are no classes, or clients without examples.
@@ -103,28 +103,28 @@ class PersonalTask(SupervisedTask):
         self._tested = tested
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Settings and data of what clients compute and are judged by, by name."""
+        """Settings and data of the clients' computation and evaluation, by name."""
         own = {"tested offsets": self._tested.offsets, "tested records": self._tested.records}
         return {**super().resume_parts(), **own}
 
     def groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """The clients in order, in groups that fit the cache."""
+        """Clients in order, in groups that fit the cache."""
         most = int(self._holdings.counts(clients).max(initial=1))
         size = max(1, min(_LARGEST_MODELS // self.dimension, _LARGEST_EXAMPLES // most))
         return (clients[start : start + size] for start in range(0, clients.size, size))
 
     def held(self, clients: NDArray[np.int64]) -> ClientGroup:
-        """The examples that some clients learn from."""
+        """Training examples of some clients."""
         return _group(self._examples, self._holdings, clients)
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """The clients' metrics of one model for all."""
+        """Metrics of the clients for one shared model."""
         one = self._checked(parameters)
         return self.judged(lambda clients: one.expand(clients.size, -1))
 
     @torch.no_grad()
     def judged(self, models: Models) -> dict[str, float]:
-        """The clients' metrics of a model each; ``models`` is asked for one group at a time."""
+        """Metrics of the clients for one model each; ``models`` returns one group at a time."""
         totals = torch.zeros(3, dtype=torch.float64)
         for clients in self.groups(np.arange(self.population)):
             test = _group(self._held_out, self._tested, clients)
@@ -140,7 +140,7 @@ class PersonalTask(SupervisedTask):
         return dict(zip((ACCURACY, OWN_CLASSES, "loss"), means, strict=True))
 
     def _own_classes(self, clients: NDArray[np.int64], classes: int) -> Tensor:
-        """The classes of each client's own training examples, bool, (c, classes)."""
+        """Mask of the classes in each client's training examples, bool, (c, classes)."""
         records, _ = self._holdings.padded(clients)
         labels = rows(self._examples.labels, records.reshape(-1)).view(records.shape)
         return torch.zeros(clients.size, classes, dtype=torch.bool).scatter_(1, labels, True)
@@ -153,14 +153,14 @@ def judged_on_own_classes(
     most: int,
     generator: np.random.Generator,
 ) -> Holdings:
-    """Held-out examples for each client: ``most`` at most, drawn among those of its own classes.
+    """Held-out examples for each client: at most ``most``, drawn among those of its own classes.
 
     Args:
         labels: of the examples that clients hold, shape (n,).
-        holdings: whose they are.
+        holdings: assignment of the examples to clients.
         held_out: labels of the held-out examples, shape (h,).
         most: examples a client.
-        generator: draws them.
+        generator: source of the draws.
 
     Raises:
         ParameterError: no held-out example has any class of some client.
@@ -178,7 +178,7 @@ def judged_on_own_classes(
 
 
 def _group(examples: Examples, holdings: Holdings, clients: NDArray[np.int64]) -> ClientGroup:
-    """Some clients' examples as a rectangle."""
+    """Examples of some clients as a rectangle."""
     records, weights = holdings.padded(clients)
     index = records.reshape(-1)
     inputs, labels = as_floats(rows(examples.inputs, index)), rows(examples.labels, index)
@@ -198,7 +198,7 @@ _LOCAL = LocalTraining(steps=10, learning_rate=0.1)
 
 @dataclass(frozen=True)
 class _PersonalModels:
-    """The common part: personal models as states, a shared model on the server.
+    """Base of algorithms with a personal model in each client's state and a shared model.
 
     A client that comes for the first time starts its personal model from the shared one.
     """
@@ -215,33 +215,33 @@ class _PersonalModels:
 
     @property
     def _shared(self) -> FedSGD:
-        """The server's half, of the shared model."""
+        """Server algorithm of the shared model."""
         return FedSGD(self.task, self.optimizer, self.clip_norm)
 
     @property
     def dimension(self) -> int:
-        """Coordinates of a message."""
+        """Number of coordinates of a message."""
         return self.task.dimension
 
     @property
     def population(self) -> int:
-        """Clients, numbered from 0."""
+        """Number of clients, numbered from 0."""
         return self.task.population
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """The shared model's beginning."""
+        """Initial shared model."""
         return self._shared.init(generator)
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """The vector that each client of a step is sent; the shared model comes first."""
+        """Vector that is sent to each client of a step; the shared model is its first part."""
         return self._shared.sent(state)
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """The shared model, (d,)."""
+        """Shared model, (d,)."""
         return self._shared.model(state)
 
     def init_client(self, client: int) -> ClientState:
-        """A personal model that is not begun."""
+        """State without a personal model, which begins at the first participation."""
         model = np.zeros(self.task.dimension, dtype=np.float32)
         return {_MODEL: model, _STEPS: np.array(0, dtype=np.int64)}
 
@@ -252,7 +252,7 @@ class _PersonalModels:
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], ClientState]:
-        """One client's message, not clipped, and its personal model after it."""
+        """Message of one client, not clipped, and its personal model after it."""
         assert client_state is not None
         messages, states = self.client_updates(sent, [client_state], np.array([client]))
         return messages[0], states[0]
@@ -277,7 +277,7 @@ class _PersonalModels:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """The shared model after a release."""
+        """Shared model after a release."""
         return self._shared.server_update(state, direction, move)
 
     def evaluate(
@@ -285,9 +285,8 @@ class _PersonalModels:
     ) -> Mapping[str, float]:
         """Metrics of the personal models, and the accuracy of the shared one.
 
-        Each client first takes ``finish`` local steps, in which what it would be sent stays as it
-        is, and which leave nothing behind. A client that never came takes them from the shared
-        model.
+        Each client first takes ``finish`` local steps beside a fixed shared model; they are not
+        stored. A client that has not participated takes them from the shared model.
         """
         shared, known = _tensor(self.sent(state)), clients or {}
 
@@ -300,7 +299,7 @@ class _PersonalModels:
         return {**self.task.judged(models), SHARED_ACCURACY: accuracy}
 
     def _begun(self, states: Sequence[ClientState], shared: Tensor) -> Tensor:
-        """Personal models, (c, d); the shared one where none is begun."""
+        """Personal models, (c, d); the shared one for clients that have not participated."""
         own = torch.from_numpy(np.stack([state[_MODEL] for state in states]))
         begun = torch.tensor([bool(state[_STEPS] > 0) for state in states])
         return torch.where(begun.unsqueeze(1), own, shared[: self.task.dimension])
@@ -315,7 +314,7 @@ class _PersonalModels:
         return after.detach(), message.detach()
 
     def _finished(self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]) -> Tensor:
-        """Personal models after the last local steps, of which nothing is sent, (c, d)."""
+        """Personal models after the last local steps, which send nothing, (c, d)."""
         held = self.task.held(clients)
 
         def last_steps(model: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -324,31 +323,31 @@ class _PersonalModels:
         return vmap(last_steps)(models, held.inputs, held.labels, held.weights).detach()
 
     def _descended(self, model: Tensor, shared: Tensor, held: ClientGroup, steps: int) -> Tensor:
-        """A personal model after local steps beside a shared one that stays as it is."""
+        """Personal model after local steps beside a fixed shared one."""
         for _ in range(steps):
             slope = grad(self._objective)(model, shared, held)
             model = model - self.local.learning_rate * slope
         return model
 
     def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
-        """What a personal model lowers: a client's mean loss, and what draws it to the others."""
+        """Objective of a personal model: mean loss plus the distance from the shared one."""
         return self._fit(model, held)
 
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """One client's personal model after its local steps, and its message."""
+        """Personal model of one client after its local steps, and its message."""
         raise NotImplementedError
 
     def _fit(self, model: Tensor, held: ClientGroup) -> Tensor:
-        """A client's mean loss."""
+        """Mean loss of a client."""
         outputs = self.task.model.logits(model, held.inputs)
         return (self.task.objective.loss.each(outputs, held.labels) * held.weights).sum()
 
 
 @dataclass(frozen=True)
 class AdaPeD(_PersonalModels):
-    """DP-AdaPeD: personal models, distilled from and into a shared one, as closely as ψ says.
+    """DP-AdaPeD: personal models distilled from and into a shared one, with an adaptive distance ψ.
 
     A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies
     of μ and ψ. It sends the way that both moved as one vector of d + 1 coordinates, which is
@@ -391,21 +390,21 @@ class AdaPeD(_PersonalModels):
 
     @property
     def dimension(self) -> int:
-        """Coordinates of a message: μ's and ψ's."""
+        """Number of coordinates of a message: those of μ, and ψ."""
         return self.task.dimension + 1
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """The shared model's beginning, and ψ's."""
+        """Initial shared model and initial ψ."""
         return {**super().init(generator), _PSI: np.array([self.psi])}
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """μ and ψ, (d + 1,)."""
+        """Shared model μ and ψ, (d + 1,)."""
         return np.append(super().sent(state), state[_PSI].astype(np.float32))
 
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """μ and ψ after a release."""
+        """Shared model μ and ψ after a release."""
         moved = state[_PSI] - direction[-1:] / self.psi_weight
         shared = super().server_update(state, direction[:-1], move)
         return {**shared, _PSI: moved.clip(LEAST_PSI, LARGEST_PSI)}
@@ -439,14 +438,14 @@ class AdaPeD(_PersonalModels):
         return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
 
     def _answers(self, model: Tensor, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
-        """A model's outputs, and what carries their derivatives back to it."""
+        """Outputs of a model, and the function that carries their derivatives back to it."""
         found = vjp(lambda at: self.task.model.logits(at, inputs), model)
         return found[0], found[1]
 
 
 @dataclass(frozen=True)
 class Ridge(_PersonalModels):
-    """Personal models that are drawn to a shared one by a squared ℓ2 distance.
+    """Personal models with a squared ℓ2 penalty on the distance from a shared model.
 
     A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ; the server's model follows.
 
@@ -479,20 +478,20 @@ class Ridge(_PersonalModels):
 
 @dataclass(frozen=True)
 class Alone(_PersonalModels):
-    """Personal models that nobody helps: what they send is the number 0, and nothing is learned.
+    """Personal models without a shared one: every message is 0, and the server learns nothing.
 
-    The comparison for all others: it costs no privacy whatever the scheme says.
+    The baseline of all others: it costs no privacy, whatever the scheme's ε.
     """
 
     @property
     def dimension(self) -> int:
-        """One coordinate, which is always 0."""
+        """Number of coordinates of a message: one, which is always 0."""
         return 1
 
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """The state as it was."""
+        """Unchanged state."""
         return state
 
     def _locally(
@@ -503,11 +502,11 @@ class Alone(_PersonalModels):
 
 
 def _gap(outputs: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
-    """Mean Kullback–Leibler divergence of a client's own answers from the shared ones."""
+    """Mean Kullback–Leibler divergence of a client's outputs from those of the shared model."""
     own, shared = outputs.log_softmax(-1), theirs.log_softmax(-1)
     return ((shared.exp() * (shared - own)).sum(-1) * weights).sum()
 
 
 def _tensor(sent: NDArray[np.floating]) -> Tensor:
-    """What was sent, as float32 in PyTorch's own memory."""
+    """Received vector as float32 in PyTorch's own memory."""
     return torch.tensor(np.asarray(sent, dtype=np.float32))

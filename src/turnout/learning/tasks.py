@@ -37,7 +37,7 @@ BLOCKS = 256
 
 
 class Executor(Protocol):
-    """Computes the blocks of a task's sums somewhere else.
+    """Interface of an engine that computes the blocks of a task's sums elsewhere.
 
     Guarantee: block i's result is `SupervisedTask.block_sum` of block i, once, in the order of the
     blocks.
@@ -50,12 +50,12 @@ class Executor(Protocol):
         blocks: Sequence[NDArray[np.int64]],
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """The sum of each block's clipped updates."""
+        """Sum of each block's clipped updates."""
         ...
 
 
 class SupervisedTask:
-    """Clients hold labelled examples, and the model's outputs are to come near the labels.
+    """Task of clients with labelled examples: the model's outputs should match the labels.
 
     Guarantees:
         Each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm``, whatever
@@ -78,7 +78,7 @@ class SupervisedTask:
         objective: Objective | None = None,
         compute: Compute = CPU,
     ) -> None:
-        """A task over the examples that clients hold between them, evaluated on those held out.
+        """Build a task from the clients' examples, evaluated on held-out examples.
 
         By default client ``i`` holds example ``i``, computes one gradient in the fastest exact
         way, and the objective is the usual one for the examples' kind of label.
@@ -103,7 +103,7 @@ class SupervisedTask:
         self._examples, self._held_out = examples, held_out
 
     def computed_by(self, engine: Executor | None) -> Self:
-        """The same task, whose sums an engine computes; None for threads of this process.
+        """Same task with its sums computed by an engine; None for threads of this process.
 
         Raises:
             UnsupportedError: an engine, for a task on a GPU.
@@ -116,47 +116,47 @@ class SupervisedTask:
 
     @property
     def holdings(self) -> Holdings:
-        """Which client holds which examples."""
+        """Assignment of the examples to the clients."""
         return self._holdings
 
     def by_record(self) -> Self:
-        """The same task, each of whose examples is a client of its own."""
+        """Same task with each example as a client of its own."""
         other = copy.copy(self)
         other._holdings = Holdings.one_each(len(self._examples))
         other._counts = other._holdings.sizes
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the engine: wherever a task is copied to, threads of that process compute."""
+        """Pickled state without the engine: a copy computes with threads of its own process."""
         return {**vars(self), "_engine": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """The task in a process that may not have made one."""
+        """Restore the task in another process."""
         keep_freed_memory()
         vars(self).update(state)
 
     @property
     def dimension(self) -> int:
-        """Parameters, d."""
+        """Number of parameters, d."""
         return self.model.dimension
 
     @property
     def population(self) -> int:
-        """Clients, numbered from 0."""
+        """Number of clients, numbered from 0."""
         return self._holdings.population
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of what `evaluate` gives: the headline metric first, the loss last."""
+        """Names of the metrics of `evaluate`: the headline metric first, the loss last."""
         return self.objective.names
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether more of the headline metric is better."""
+        """Whether a larger headline metric is better."""
         return self.objective.higher_is_better
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Settings and data of what clients compute, by name, for checkpoints."""
+        """Settings and data of the clients' computation, by name, for checkpoints."""
         return {
             "model": self.model,
             "objective": self.objective,
@@ -170,13 +170,13 @@ class SupervisedTask:
         }
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """The initial parameters, float32, (d,)."""
+        """Initial parameters, float32, (d,)."""
         return self.model.initial_parameters(generator)
 
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """The sum of these clients' updates, clipped; ``parameters`` (d,) are read as float32.
+        """Sum of these clients' clipped updates; ``parameters`` (d,) are read as float32.
 
         Raises:
             ParameterError: parameters of another shape, or a client that does not exist.
@@ -197,7 +197,7 @@ class SupervisedTask:
     def block_sum(
         self, parameters: NDArray[np.floating], block: NDArray[np.int64], clip_norm: float
     ) -> UpdateSum:
-        """The sum of one block's clipped updates, for engines; its clients are as they were dealt.
+        """Sum of one block's clipped updates, for engines; its clients are in the given order.
 
         A block is made of whole groups, so it falls into the same ones wherever it is computed.
         """
@@ -212,7 +212,7 @@ class SupervisedTask:
         size: int,
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """The sum of each block of ``size`` groups, which threads share group by group."""
+        """Sum of each block of ``size`` groups, which threads compute group by group."""
         chosen = [groups[start : start + size] for start in range(0, len(groups), size)]
         if self._engine is not None and len(chosen) > 1:
             blocks = [np.concatenate(each) for each in chosen]
@@ -225,7 +225,7 @@ class SupervisedTask:
     def _group_sums(
         self, at: Tensor, groups: list[NDArray[np.int64]], clip_norm: float
     ) -> Iterator[ClippedSum]:
-        """The sum of each group, float32, in order."""
+        """Sum of each group, float32, in order."""
 
         def summed(some: NDArray[np.int64]) -> ClippedSum:
             return self._updates.clipped_sum(at, self._batch(some).on(self._compute), clip_norm)
@@ -234,7 +234,7 @@ class SupervisedTask:
         return self._map(summed, groups)
 
     def _merged(self, parts: list[ClippedSum], count: int) -> UpdateSum:
-        """Groups' sums in float64, added in order."""
+        """Sums of groups in float64, added in order."""
         total = np.zeros(self.dimension)
         for part in parts:
             total += part.total.cpu().numpy()
@@ -246,7 +246,7 @@ class SupervisedTask:
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.float32]], Result],
     ) -> Iterator[Result]:
-        """The results of ``use`` on these clients' updates as they are, group by group.
+        """Results of ``use`` on these clients' unclipped updates, group by group.
 
         Args:
             parameters: shape (d,), read as float32.
@@ -266,7 +266,7 @@ class SupervisedTask:
         return self._map(used, list(range(len(groups))))
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """The metrics of the held-out examples, by the names of `metrics`.
+        """Metrics of the held-out examples, by the names of `metrics`.
 
         ``loss`` is the mean over examples, in nats where it is a cross-entropy.
         """
@@ -296,7 +296,7 @@ class SupervisedTask:
         return {**found, LOSS: sum(part[LOSS][0] for part in totals) / size}
 
     def predicted(self, parameters: NDArray[np.floating]) -> NDArray[np.int64]:
-        """The class with the highest score of each held-out example, shape ``(n,)``."""
+        """Class with the highest score for each held-out example, shape ``(n,)``."""
         at, size = self._checked(parameters), len(self._held_out)
         at_once = self._updates.clients_at_once(1)
 
@@ -308,7 +308,7 @@ class SupervisedTask:
         return np.concatenate(list(self._map(classes, batches)))
 
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
-        """The parameters as a tensor in memory of PyTorch's own alignment.
+        """Parameters as a tensor in memory of PyTorch's own alignment.
 
         Matrix products may round differently on differently aligned memory, so numpy's memory
         is copied rather than shared.
@@ -318,11 +318,11 @@ class SupervisedTask:
         return self._compute.take(torch.tensor(np.asarray(parameters, dtype=np.float32)))
 
     def _map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
-        """The function of each item, in order; a GPU takes one at a time."""
+        """Results of a function on each item, in order; a GPU takes one at a time."""
         return ordered_map(function, items) if self._compute.on_cpu else map(function, items)
 
     def _outputs(self, at: Tensor, index: NDArray[np.int64]) -> Tensor:
-        """The model's outputs for some held-out examples."""
+        """Outputs of the model for some held-out examples."""
         inputs = as_floats(rows(self._held_out.inputs, index))
         return self._updates.logits(at, self._compute.take(inputs)).cpu()
 
@@ -338,7 +338,7 @@ class SupervisedTask:
             start += size
 
     def _batch(self, clients: NDArray[np.int64]) -> ClientBatch:
-        """The examples of these clients, padded to a rectangle."""
+        """Examples of these clients, padded to a rectangle."""
         records, weights = self._holdings.padded(clients)
         index = records.reshape(-1)
         inputs = as_floats(rows(self._examples.inputs, index))
@@ -351,7 +351,7 @@ class SupervisedTask:
 
 
 def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
-    """Examples that the model can take, and outputs that the loss and the metrics can.
+    """Require that a model fits the examples, and its outputs the loss and the metrics.
 
     Raises:
         ParameterError: another shape, more classes than the model has scores for, or a kind of
@@ -369,7 +369,7 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
 
 
 def _telling(examples: Examples) -> np.ndarray:
-    """One example, or those with the smallest and the largest token: another may be unknown."""
+    """One example, or those with the smallest and the largest token."""
     if examples.inputs.dtype != np.int64:
         return np.zeros(1, dtype=np.int64)
     flat, width = examples.inputs.reshape(-1), int(np.prod(examples.input_shape))
@@ -377,7 +377,7 @@ def _telling(examples: Examples) -> np.ndarray:
 
 
 def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
-    """The model's outputs on some examples: a module's at its start, others at parameters 0."""
+    """Outputs on some examples: of a module at its start, of other models at parameters 0."""
     inputs = as_floats(rows(examples.inputs, index))
     if isinstance(model, Layered) and not inputs.is_floating_point():
         expected = "numbers; tokens need a module of one's own with an embedding"
@@ -405,7 +405,7 @@ def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
 
 
 def _check_outputs(examples: Examples, outputs: Tensor) -> None:
-    """Outputs of the shape that the labels need."""
+    """Require outputs of the shape that the labels need."""
     shape, needed = tuple(outputs.shape[1:]), examples.classes
     if examples.target in ("tags", "numbers"):
         if shape != (needed,):
@@ -424,7 +424,7 @@ def _check_outputs(examples: Examples, outputs: Tensor) -> None:
 
 
 def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
-    """A loss that these outputs and labels can be given to."""
+    """Require a loss that accepts these outputs and labels."""
     try:
         objective.loss.each(outputs, labels)
     except ParameterError:
@@ -436,7 +436,7 @@ def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
 
 
 def check_curve(held_out: Examples, objective: Objective) -> None:
-    """Held-out examples of both kinds, where the area under a curve is asked for.
+    """Require held-out examples with both labels, if the area under a curve is a metric.
 
     Raises:
         ParameterError: all examples are of one class, or agree in every tag.
