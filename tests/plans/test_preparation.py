@@ -11,7 +11,6 @@ import pytest
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, preparation, prepare
-from turnout.plans.preparation import costliest_clients
 from turnout.schemes import (
     AvailabilityCheckIn,
     CheckIn,
@@ -20,6 +19,7 @@ from turnout.schemes import (
     ReleaseRule,
     Scheme,
 )
+from turnout.schemes.participation.availability_check_in import costliest_clients
 
 
 def scheme(available, window, probability=1.0) -> Scheme:

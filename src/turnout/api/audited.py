@@ -115,7 +115,7 @@ def bound_of(
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
     """The statement of a scheme at a δ at which events are frequent; none where it has no price."""
     from turnout.accounting import price
-    from turnout.plans.preparation import costliest_clients
+    from turnout.schemes.participation.availability_check_in import costliest_clients
 
     if delta >= _FREQUENT:
         return []
@@ -233,7 +233,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
 def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
     """What is stated at δ, then at smaller ones, of which guesses about many canaries pay less."""
     from turnout.accounting import price
-    from turnout.plans.preparation import costliest_clients
+    from turnout.schemes.participation.availability_check_in import costliest_clients
 
     for power in range(_SMALLER):
         try:

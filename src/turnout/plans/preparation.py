@@ -1,8 +1,7 @@
 """Preparation of a plan: its noise is calibrated or checked before anything runs.
 
 `prepare` returns a `PreparedPlan`, whose scheme has a proved guarantee within the plan's target, or
-raises an error. `costliest_clients` reduces a scheme of clients with own windows to those that can
-have the largest ε.
+raises an error.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from turnout.core.errors import NumericalError, ParameterError, TurnoutError, UnsupportedError
 from turnout.plans.plan import LEAST_EPSILON0, Plan, RandomizerSection
 from turnout.plans.sections import PrivacySection
 from turnout.randomizers.interface import LARGEST_EPSILON
 from turnout.schemes import (
-    AvailabilityCheckIn,
     GaussianNoise,
     NonAdaptiveRandomizer,
     Participation,
@@ -28,6 +24,7 @@ from turnout.schemes import (
     Scheme,
     TrustModel,
 )
+from turnout.schemes.participation.availability_check_in import costliest_clients
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
@@ -226,38 +223,6 @@ def _priced(scheme: Scheme, delta: float) -> Guarantee:
         return guarantee
     each = client_guarantees(scheme, delta, guarantee.epsilon.upper)
     return replace(guarantee, clients=each)
-
-
-def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
-    """Scheme with fewer clients but the same largest ε, where clients have own windows.
-
-    A client A dominates a client B if to each window of B belongs a window of A that is no larger.
-    Then the ε of A is at least that of B: an average over fewer slots is larger in convex order,
-    and more windows are more releases. So dominated clients can be left out.
-
-    Args:
-        scheme: scheme; others than those of `AvailabilityCheckIn` are returned as they are.
-        most: largest number of clients to keep, those with the largest sum of 1/size, about the
-            variance of their privacy losses. The client of largest ε may be left out then.
-    """
-    participation = scheme.participation
-    if not isinstance(participation, AvailabilityCheckIn) or participation.population == 0:
-        return scheme
-    # Sizes of each client's windows in rising order; equal rows have equal ε.
-    sizes = participation.window_sizes().astype(np.float64)
-    sizes[sizes == 0] = np.inf
-    sizes.sort(axis=1)
-    order, first = np.unique(sizes, axis=0, return_index=True)
-    # Clients that no other one dominates.
-    kept: list[int] = []
-    for i, client in zip(range(len(order)), first, strict=True):
-        dominated = (order <= order[i]).all(axis=1)
-        dominated[i] = False
-        if not dominated.any():
-            kept.append(int(client))
-    if most is not None:
-        kept = sorted(kept, key=lambda client: -float((1.0 / sizes[client]).sum()))[:most]
-    return replace(scheme, participation=participation.part(clients=sorted(kept)))
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:

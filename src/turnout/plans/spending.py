@@ -10,14 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.plans.preparation import PreparedPlan, costliest_clients
 from turnout.schemes import AvailabilityCheckIn, Relation, Scheme
 from turnout.schemes.normal_form import Form, normal_form
+from turnout.schemes.participation.availability_check_in import costliest_clients
+
+if TYPE_CHECKING:
+    from turnout.plans.preparation import PreparedPlan
 
 _TRACE_POINTS = 6
 """Points of a curve over clients with own windows; each takes seconds to compute."""

@@ -9,8 +9,6 @@ import jinja2
 
 from turnout._version import __version__
 from turnout.core.errors import NumericalError
-from turnout.plans import PreparedPlan
-from turnout.plans.preparation import costliest_clients
 from turnout.reporting.summary import (
     PERSONAL_METRICS,
     SIMULATORS_VIEW,
@@ -30,8 +28,10 @@ from turnout.reporting.words import (
     of_unit,
     rounded_up,
 )
+from turnout.schemes.participation.availability_check_in import costliest_clients
 
 if TYPE_CHECKING:
+    from turnout.plans import PreparedPlan
     from turnout.reporting.drawing import Picture
 from turnout.schemes import TrustModel
 

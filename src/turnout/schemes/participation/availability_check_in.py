@@ -1,9 +1,14 @@
-"""Availability check-in: one uniform step among those of a trace, in each window."""
+"""Availability check-in: one uniform step among those of a trace, in each window.
+
+`AvailabilityCheckIn` is the participation. `costliest_clients` reduces a scheme to the clients that
+can have the largest ε.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +17,9 @@ from turnout.core.errors import ParameterError
 from turnout.schemes.normal_form import Form, OneOfOwn
 from turnout.schemes.parameters import chance, check_parameters, count
 from turnout.schemes.registry import register_participation
+
+if TYPE_CHECKING:
+    from turnout.schemes.scheme import Scheme
 
 
 @register_participation(
@@ -85,3 +93,35 @@ class AvailabilityCheckIn:
     ) -> AvailabilityCheckIn:
         """Participation of some of the clients, or in the first ``steps`` steps."""
         return replace(self, available=self.available[clients, :steps])
+
+
+def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
+    """Scheme with fewer clients but the same largest ε, where clients have own windows.
+
+    A client A dominates a client B if to each window of B belongs a window of A that is no larger.
+    Then the ε of A is at least that of B: an average over fewer slots is larger in convex order,
+    and more windows are more releases. So dominated clients can be left out.
+
+    Args:
+        scheme: scheme; others than those of `AvailabilityCheckIn` are returned as they are.
+        most: largest number of clients to keep, those with the largest sum of 1/size, about the
+            variance of their privacy losses. The client of largest ε may be left out then.
+    """
+    participation = scheme.participation
+    if not isinstance(participation, AvailabilityCheckIn) or participation.population == 0:
+        return scheme
+    # Sizes of each client's windows in rising order; equal rows have equal ε.
+    sizes = participation.window_sizes().astype(np.float64)
+    sizes[sizes == 0] = np.inf
+    sizes.sort(axis=1)
+    order, first = np.unique(sizes, axis=0, return_index=True)
+    # Clients that no other one dominates.
+    kept: list[int] = []
+    for i, client in zip(range(len(order)), first, strict=True):
+        dominated = (order <= order[i]).all(axis=1)
+        dominated[i] = False
+        if not dominated.any():
+            kept.append(int(client))
+    if most is not None:
+        kept = sorted(kept, key=lambda client: -float((1.0 / sizes[client]).sum()))[:most]
+    return replace(scheme, participation=participation.part(clients=sorted(kept)))

@@ -97,7 +97,7 @@ class Certainties:
     def _bounds_after(self, steps: int) -> Sides:
         """Bounds after ``steps`` releases; 1 if none can be certified."""
         from turnout.accounting.meaning.membership import scheme_certainty
-        from turnout.plans.preparation import costliest_clients
+        from turnout.schemes.participation.availability_check_in import costliest_clients
 
         charter = self._charter
         part = None if steps == charter.steps else steps
