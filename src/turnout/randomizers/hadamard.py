@@ -16,12 +16,12 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from turnout import schemes as spec
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.interface import LARGEST_EPSILON, check_level, exponential_below, mechanism
-from turnout.schemes import NonAdaptiveRandomizer
+from turnout.schemes import randomizers as spec
+from turnout.schemes.randomizers import NonAdaptiveRandomizer
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
 

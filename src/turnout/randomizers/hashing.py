@@ -29,7 +29,7 @@ from turnout.randomizers.interface import (
     mechanism,
     randomizer_within,
 )
-from turnout.schemes import NonAdaptiveRandomizer
+from turnout.schemes.randomizers import NonAdaptiveRandomizer
 
 _WORK = 2**31
 """Largest number of additions that the server's decoding may take: some seconds."""

@@ -37,7 +37,7 @@ from turnout.randomizers.interface import (
 )
 from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer
+from turnout.schemes.randomizers import KaryResponse, NonAdaptiveRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
 """Largest number of messages for which the server keeps a count of each."""

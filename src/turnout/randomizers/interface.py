@@ -30,13 +30,13 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.schemes import (
+from turnout.schemes.parameters import count, positive
+from turnout.schemes.randomizers import (
     AttainedVariation,
     BoundedVariation,
     NonAdaptiveRandomizer,
     PureRandomizer,
 )
-from turnout.schemes.parameters import count, positive
 from turnout.schemes.registry import question_randomizer
 
 LEAST_EPSILON = 1e-12

@@ -32,7 +32,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.interface import check_level, exponential_below, level_above
 from turnout.randomness import Source, rounded_gaussian
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
+from turnout.schemes.randomizers import GaussianNoise, NonAdaptiveRandomizer
 
 _GRID = 2**53
 

@@ -34,7 +34,7 @@ from turnout.randomizers.interface import (
 )
 from turnout.randomizers.packing import pack_rows, unpack_rows
 from turnout.randomness import Source
-from turnout.schemes import NonAdaptiveRandomizer
+from turnout.schemes.randomizers import NonAdaptiveRandomizer
 
 _ONE = np.uint64(1)
 

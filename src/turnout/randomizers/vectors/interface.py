@@ -48,7 +48,12 @@ from turnout.randomizers.packing import (
     unpack_histogram,
 )
 from turnout.randomness import Source
-from turnout.schemes import KaryResponse, NonAdaptiveRandomizer, PureRandomizer, SampledBitResponse
+from turnout.schemes.randomizers import (
+    KaryResponse,
+    NonAdaptiveRandomizer,
+    PureRandomizer,
+    SampledBitResponse,
+)
 
 _ROUNDING = 1e-9  # how far above the radius a norm may lie and count as rounding
 

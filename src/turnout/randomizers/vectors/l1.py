@@ -36,7 +36,7 @@ from turnout.randomizers.vectors.l2 import L2Randomizer
 from turnout.randomizers.vectors.linf import LInfRandomizer
 from turnout.randomizers.vectors.spherical_code import SphericalCode
 from turnout.randomness import Source
-from turnout.schemes import PureRandomizer
+from turnout.schemes.randomizers import PureRandomizer
 
 _AT_ONCE = 1 << 22  # entries of H that are held at a time
 

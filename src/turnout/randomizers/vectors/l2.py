@@ -32,7 +32,7 @@ from turnout.randomizers.vectors.rotations import (
 )
 from turnout.randomizers.vectors.sampled_bits import bit_weights
 from turnout.randomness import Source
-from turnout.schemes import PureRandomizer
+from turnout.schemes.randomizers import PureRandomizer
 
 CLIP = 2.9
 """Default clip c: a normal coordinate exceeds it with chance 0.0037, a unit vector loses 0.024."""

@@ -47,7 +47,7 @@ from turnout.randomizers.vectors.interface import (
     sampled_bit,
 )
 from turnout.randomness import Source
-from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer
+from turnout.schemes.randomizers import NonAdaptiveRandomizer, PureRandomizer
 
 _LARGEST_DISTRIBUTION = 1 << 20
 

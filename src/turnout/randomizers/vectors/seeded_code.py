@@ -47,7 +47,7 @@ from turnout.randomizers.vectors.interface import (
 )
 from turnout.randomizers.vectors.spherical_code import largest_normals, mean_length
 from turnout.randomness import Source
-from turnout.schemes import NonAdaptiveRandomizer
+from turnout.schemes.randomizers import NonAdaptiveRandomizer
 
 _SIGN_CLASSES = 64
 _AT_ONCE = 1 << 20  # coordinates that are held at a time
