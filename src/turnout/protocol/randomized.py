@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from turnout.core.errors import (
 )
 from turnout.protocol.mechanisms import Released, State
 from turnout.protocol.messages import ClientIds
-from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import Source
 from turnout.schemes import (
     NonAdaptiveRandomizer,
@@ -40,6 +39,9 @@ from turnout.schemes import (
     Scheme,
     TrustModel,
 )
+
+if TYPE_CHECKING:
+    from turnout.randomizers.vectors import VectorRandomizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +18,9 @@ from turnout.reporting.summary import (
     signal_to_noise,
 )
 from turnout.reporting.words import rounded_up
-from turnout.simulation import History
+
+if TYPE_CHECKING:
+    from turnout.simulation import History
 
 MOST_BARS = 400
 """Steps up to which each one gets a bar of its own."""

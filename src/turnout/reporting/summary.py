@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.plans import PreparedPlan
-from turnout.plans.spending import EpsilonCurve
 from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.words import PERSONAL, Headline, guarantee_record, rounded_up
 from turnout.schemes import PrivacyUnit, ReleaseRule, TrustModel
-from turnout.simulation import History
 
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics
+    from turnout.plans import PreparedPlan
+    from turnout.plans.spending import EpsilonCurve
+    from turnout.simulation import History
 
 SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "

@@ -20,7 +20,6 @@ from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedE
 from turnout.learning.algorithm import Batched, Grouped, OfRecords, Separate
 from turnout.protocol.mechanisms import CLIPPING_SLACK, Clipping
 from turnout.protocol.randomized import Randomized, require_messages
-from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams
 from turnout.schemes import ReleaseRule, RepeatedMessages, Scheme
 from turnout.schemes.normal_form import (
@@ -35,6 +34,7 @@ from turnout.schemes.normal_form import (
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientState, ClientStates
+    from turnout.randomizers.vectors import VectorRandomizer
 
 AT_ONCE = 512
 """Clients with states that are computed in one call."""

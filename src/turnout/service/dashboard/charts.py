@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.reporting.words import rounded_up
-from turnout.service.web.views import CurvePoint, OperatorView, PublicView
+
+if TYPE_CHECKING:
+    from turnout.service.web.views import CurvePoint, OperatorView, PublicView
 
 LONGEST = 400
 """Largest number of rows of a table."""

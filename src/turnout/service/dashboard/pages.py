@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 
@@ -29,7 +29,9 @@ from turnout.service.dashboard.charts import (
     quality_charts,
 )
 from turnout.service.storage.interface import LogEvent
-from turnout.service.web.views import OperatorView, PublicView
+
+if TYPE_CHECKING:
+    from turnout.service.web.views import OperatorView, PublicView
 
 _RULES = {
     "aggregated": "the noisy sum of all updates",
