@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from turnout.plans import Plan, prepare, read_plan
-from turnout.runs.execution import ReadyRun, evaluation_interval
-from turnout.runs.workload import gather
+from turnout.runs.execution import ReadyRun
+from turnout.runs.workload import evaluation_interval, gather
 from turnout.simulation import FileCheckpoints
 from turnout.simulation.checkpoints import RunIdentity
 

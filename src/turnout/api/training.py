@@ -178,12 +178,13 @@ def train(
     from turnout.plans import Plan, example_plan
     from turnout.reporting.console import Console
     from turnout.runs import Unwatched, training
+    from turnout.runs.workload import Beside
 
     given = {"plan": plan, "example": example, "resume": resume}
     if sum(one is not None for one in given.values()) != 1:
         named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
         raise ParameterError("plan", named, "one of plan, example and resume")
-    watcher, beside = Console() if progress else Unwatched(), training.Beside(data, module, engine)
+    watcher, beside = Console() if progress else Unwatched(), Beside(data, module, engine)
     if resume is not None:
         if out is not None:
             raise ParameterError("out", str(out), "none beside resume")
@@ -337,7 +338,7 @@ nobody came at 0 of 8 steps)
     from turnout.participation.drawing import draw_run, expected_empty_steps
     from turnout.participation.drawing import expected_check_ins as expected
     from turnout.randomness import SimulationStreams
-    from turnout.runs.execution import EVALUATIONS
+    from turnout.runs.workload import EVALUATIONS
 
     law = scheme.participation if isinstance(scheme, Scheme) else scheme
     population = clients if algorithm is None else algorithm.population

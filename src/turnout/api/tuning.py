@@ -128,11 +128,12 @@ def tune(
     """
     require("train", what="turnout.tune")
     from turnout.reporting.console import Console
-    from turnout.runs import Unwatched, training, tuning
+    from turnout.runs import Unwatched, tuning
+    from turnout.runs.workload import Beside
 
     if (plan is None) == (resume is None) or (resume is not None and out is not None):
         raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
-    watcher, beside = Console() if progress else Unwatched(), training.Beside(data, module)
+    watcher, beside = Console() if progress else Unwatched(), Beside(data, module)
     if resume is not None:
         folder = Path(resume)
         return Tuning(tuning.resume_tuning(folder, watcher, beside, public_data), folder)

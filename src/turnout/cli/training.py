@@ -264,8 +264,8 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
 def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
     """The inputs of a file with the columns that the run's plan names."""
     from turnout import data as datasets
+    from turnout.core.files import PLAN
     from turnout.plans import Plan, read_plan
-    from turnout.reporting.training_report import PLAN
 
     section = Plan.from_toml(read_plan(folder / PLAN)).data
     if section.path is None:

@@ -11,6 +11,11 @@ from typing import BinaryIO
 
 from turnout.core.errors import StorageError, UnsupportedError
 
+PLAN = "plan.toml"
+"""Name of the plan in the folder of a run."""
+SIMULATOR = "simulator"
+"""Folder, within that of a run, of what only the simulation knows: not for release."""
+
 try:
     import fcntl
 except ModuleNotFoundError:

@@ -15,6 +15,7 @@ import rich.status
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from turnout.core.files import SIMULATOR
 from turnout.reporting.summary import (
     Outcome,
     Summary,
@@ -23,7 +24,7 @@ from turnout.reporting.summary import (
     test_words,
     updates_words,
 )
-from turnout.reporting.training_report import PAGE, PICTURES, SIMULATOR
+from turnout.reporting.training_report import PAGE, PICTURES
 from turnout.reporting.words import Headline, guarantee_table, rounded_up
 from turnout.simulation import Progress as RunProgress
 

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.files import write
-from turnout.reporting.summary import Outcome, Summary
+from turnout.core.files import SIMULATOR, write
 
 if TYPE_CHECKING:
     from turnout.reporting.drawing import Picture
+    from turnout.reporting.summary import Outcome, Summary
 
 _FORMATS = ("png", "svg")
-PLAN, REPORT, PAGE = "plan.toml", "report.json", "report.html"
+REPORT, PAGE = "report.json", "report.html"
 PICTURES = "pictures"
-SIMULATOR = "simulator"
-"""The simulator's view: what must not be shared of a run that is deployed."""
 CHECK_INS, COUNTS, COUNTS_PAGE = "check_ins.csv", "counts.json", "counts.html"
 
 

@@ -45,13 +45,14 @@ from turnout.bandits.private_ucb import StatisticsOfPolicy
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import PLAN
 from turnout.core.identity import identity_of
 from turnout.core.showing import shows_shapes
 from turnout.plans.bandit import BanditPlan
 from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
-from turnout.reporting.training_report import PLAN, REPORT
+from turnout.reporting.training_report import REPORT
 from turnout.runs.folders import InterruptedRunError, RunFolder, require_new
 from turnout.schemes import PrivacyUnit, Relation
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder, RunIdentity

@@ -20,15 +20,13 @@ from turnout.plans import Plan, PreparedPlan
 from turnout.plans.spending import EpsilonCurve, epsilon_curve
 from turnout.reporting.summary import Outcome, TestSet
 from turnout.runs.folders import InterruptedRunError
-from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload
+from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload, evaluation_interval
 from turnout.schemes import GaussianNoise, TrustModel
-from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
+from turnout.simulation.checkpoints import FileCheckpoints, History
+from turnout.simulation.engine import Progress, Simulation, SimulationResult
 
 _NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
 """The largest clip norm that there is, and noise that changes no digit of a model."""
-
-EVALUATIONS = 60
-"""About how many evaluations a run has unless its plan says otherwise."""
 
 
 class Watcher(Protocol):
@@ -188,8 +186,3 @@ def _test_set(workload: Workload) -> TestSet:
     if data.target is not PredictionTarget.CLASS or workload.plan.client.rule != "fedsgd":
         return TestSet(len(data.test))
     return TestSet(len(data.test), float(np.bincount(data.test.labels).max() / len(data.test)))
-
-
-def evaluation_interval(plan: Plan, steps: int) -> int:
-    """Steps between evaluations."""
-    return plan.run.evaluate_every or max(1, steps // EVALUATIONS)

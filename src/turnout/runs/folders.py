@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.core.files import write
+from turnout.core.files import PLAN, SIMULATOR, write
 from turnout.plans import read_plan
-from turnout.reporting.training_report import PLAN, SIMULATOR
 
 PLACE = "place.txt"
 """The folder to which paths in a plan are relative; not for release either."""

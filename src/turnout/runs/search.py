@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.core.files import write
+from turnout.core.files import SIMULATOR, write
 from turnout.core.showing import shows_shapes
 from turnout.data import ClientData, PredictionTarget, Records
 from turnout.learning.holdings import Holdings
@@ -29,10 +29,8 @@ from turnout.plans.plan import Range, TuneSection, parse_ranges
 from turnout.plans.preparation import MOST_STEPS
 from turnout.randomness import SimulationStreams
 from turnout.reporting.summary import Outcome
-from turnout.reporting.training_report import SIMULATOR
 from turnout.runs.execution import ReadyRun, Unwatched, Watcher
-from turnout.runs.training import Beside
-from turnout.runs.workload import UnseenPhase, Views, Workload
+from turnout.runs.workload import Beside, UnseenPhase, Views, Workload
 from turnout.schemes import EveryStep, GaussianNoise, Scheme
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError
-from turnout.core.files import write
+from turnout.core.errors import StorageError
+from turnout.core.files import PLAN, SIMULATOR, write
 from turnout.data import ClientData
 from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
@@ -31,15 +31,12 @@ from turnout.reporting.summary import (
     protection_record,
     test_words,
 )
-from turnout.reporting.training_report import PLAN, REPORT, SIMULATOR, write_report
+from turnout.reporting.training_report import REPORT, write_report
 from turnout.reporting.words import guarantee_record
 from turnout.runs.execution import BaselineRun, ReadyRun, Watcher
 from turnout.runs.folders import InterruptedRunError, RunFolder, require_new
-from turnout.runs.workload import BUILT_IN_TRACE, ProgressPhase, Workload, gather
+from turnout.runs.workload import BUILT_IN_TRACE, Beside, ProgressPhase, Workload
 from turnout.schemes import AvailabilityCheckIn
-
-if TYPE_CHECKING:
-    from turnout.learning.tasks import Executor
 
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
 BASELINE_CHECKPOINT, WITH_BASELINE = "checkpoint-baseline.npz", "with-baseline"
@@ -61,31 +58,6 @@ class _Job:
     run: ReadyRun
     everyone: ReadyRun | None = None
     baseline: BaselineRun | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Beside:
-    """Data and a module beside a plan, whose [data] and [model] then name none; and an engine."""
-
-    data: ClientData | None = None
-    module: Any = None
-    engine: Executor | None = None
-
-    def gathered(self, plan: Plan, folder: Path, phase: ProgressPhase, place: Path) -> Workload:
-        """The workload of a plan, whose paths are relative to a place."""
-        if self.module is not None:
-            plan = self._named(plan)
-        workload = gather(plan, folder, self.data, phase, place)
-        return replace(workload, module=self.module, engine=self.engine)
-
-    def _named(self, plan: Plan) -> Plan:
-        """The plan with the module's name, so that reports say it."""
-        if plan.model.title:
-            expected = "none where a module is given beside it"
-            raise ParameterError("model.name", plan.model.title, expected)
-        kind = self.module if isinstance(self.module, type) else type(self.module)
-        name = f"{kind.__module__}:{kind.__qualname__}"
-        return plan.model_copy(update={"model": plan.model.model_copy(update={"module": name})})
 
 
 def train(

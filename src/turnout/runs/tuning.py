@@ -7,15 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-from turnout.core.files import write
+from turnout.core.files import PLAN, SIMULATOR, write
 from turnout.data import ClientData
 from turnout.plans import Plan, read_plan
-from turnout.reporting.training_report import PLAN, SIMULATOR
 from turnout.reporting.words import guarantee_record
 from turnout.runs.execution import Watcher
 from turnout.runs.folders import RunFolder, require_new
 from turnout.runs.search import STATE, Search, Searched
-from turnout.runs.training import Beside, write_model
+from turnout.runs.training import write_model
+from turnout.runs.workload import Beside
 
 SEARCH, RESULT = "search.toml", "tune.json"
 """The plan with its [tune], and what was found."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
+EVALUATIONS = 60
+"""About how many evaluations a run has unless its plan says otherwise."""
 
 
 @shows_shapes("population", "participation")
@@ -97,6 +99,31 @@ def gather(
         raise ParameterError("data.clients", population, f"{len(trace)}, as in the trace")
     law = availability_participation(trace, section.window, section.probability)
     return Workload(plan, data, population, law, trace, own_folder)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Data and a module beside a plan, whose [data] and [model] then name none; and an engine."""
+
+    data: ClientData | None = None
+    module: Any = None
+    engine: Executor | None = None
+
+    def gathered(self, plan: Plan, folder: Path, phase: ProgressPhase, place: Path) -> Workload:
+        """The workload of a plan, whose paths are relative to a place."""
+        if self.module is not None:
+            plan = self._named(plan)
+        workload = gather(plan, folder, self.data, phase, place)
+        return replace(workload, module=self.module, engine=self.engine)
+
+    def _named(self, plan: Plan) -> Plan:
+        """The plan with the module's name, so that reports say it."""
+        if plan.model.title:
+            expected = "none where a module is given beside it"
+            raise ParameterError("model.name", plan.model.title, expected)
+        kind = self.module if isinstance(self.module, type) else type(self.module)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        return plan.model_copy(update={"model": plan.model.model_copy(update={"module": name})})
 
 
 class ProgressPhase(Protocol):
@@ -296,3 +323,8 @@ def _featured(workload: Workload, name: str, records: Records) -> Records:
         return Records(features_of(features, records.inputs, UnseenPhase()), records.labels)
     except ParameterError as error:
         raise ParameterError("model.features", name, error.expected) from None
+
+
+def evaluation_interval(plan: Plan, steps: int) -> int:
+    """Steps between evaluations."""
+    return plan.run.evaluate_every or max(1, steps // EVALUATIONS)

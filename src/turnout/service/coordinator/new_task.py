@@ -105,8 +105,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         require("export", what="a task whose model is a graph")
     from turnout.plans.spending import epsilon_curve
     from turnout.runs.building import build_task
-    from turnout.runs.execution import evaluation_interval
-    from turnout.runs.workload import gather
+    from turnout.runs.workload import evaluation_interval, gather
 
     # Data and participation of the plan.
     workload = gather(plan, folder)
