@@ -25,18 +25,18 @@ _GIVEN_UP_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Target:
-    """Where requests go.
+    """Destination of requests.
 
     Attributes:
-        port: the coordinator's, on this machine.
-        protocol: whose signatures it takes, 1 or 2.
-        task: its task.
-        size: bytes of an update.
-        step: the open one.
+        port: port of the coordinator on this machine.
+        request_format: name of the format of signed requests.
+        task: name of the task.
+        size: length of an update in bytes.
+        step: the open step.
     """
 
     port: int
-    protocol: int
+    request_format: str
     task: str
     size: int
     step: int = 0
@@ -135,7 +135,7 @@ class _Devices:
         bodies = Bodies.of(target.size)
         self._waiting = [
             _Exchange(
-                signed_head(target.protocol, target.task, target.step, client, bodies),
+                signed_head(target.request_format, target.task, target.step, client, bodies),
                 bodies.of_client(client),
             )
             for client in reversed(clients)

@@ -1,6 +1,8 @@
-"""Makes a task's database with the turnout that PYTHONPATH names, and prints what signs need.
+"""Creates a task's database with the turnout on PYTHONPATH, and prints what a signature needs.
 
 PYTHONPATH=src python benchmarks/service/new_tasks.py DB POPULATION BYTES STEPS SECONDS STORED
+
+Earlier revisions have some names in other modules: `imported` finds them.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from importlib import import_module
+from typing import Any
 
 PLAN = """
 [data]
@@ -26,35 +30,58 @@ delta = 1e-6
 learning_rate = 1.0
 """
 DEVICE_SEED = hashlib.sha256(b"device").digest()
-"""All clients here have one key."""
+"""Seed of the one key that all clients have."""
 
 _AT_ONCE = 1000
 
 
 def update_of(client: int, size: int) -> bytes:
-    """A small update; 64 different ones."""
+    """One of 64 different small updates."""
     import numpy as np
 
     return np.random.default_rng(client % 64).integers(-3, 4, size // 4, dtype="<i4").tobytes()
 
 
+def imported(*places: str) -> Any:
+    """Object at the first of these places that exists, each ``module:name``."""
+    for place in places:
+        module, _, name = place.partition(":")
+        try:
+            return getattr(import_module(f"turnout.{module}"), name)
+        except (ModuleNotFoundError, AttributeError):
+            continue
+    raise ImportError(f"this revision has none of {', '.join(places)}")
+
+
 def main() -> None:
-    """Found one."""
+    """Create a task and print its name, the length of an update and the format of requests."""
     url, *numbers = sys.argv[1:]
     population, size, steps, seconds, stored = map(int, numbers)
     charter, key = _charter(population, size // 4, steps, float(seconds))
     _store(url, charter, key, population, stored)
-    print(json.dumps({"task": charter.task, "size": charter.encoding.encoded_size}))
+    request_format = imported("service.contract.wire:REQUEST_FORMAT", "service.wire:REQUEST_FORMAT")
+    made = {"task": charter.task, "size": charter.encoding.encoded_size}
+    print(json.dumps(made | {"request_format": request_format}))
+
+
+def _signing_key(private: bytes) -> Any:
+    """Signing key of a seed."""
+    places = ("service.contract.ledger:SigningKey", "service.signatures:SigningKey")
+    return imported(*places)(private)
 
 
 def _charter(population: int, dimension: int, steps: int, seconds: float):
+    """Charter of a task, and the coordinator's key."""
     from turnout.protocol.lattice import Lattice
-    from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
-    from turnout.service.contract.charter import Charter, Timing
-    from turnout.service.contract.ledger import SigningKey
 
-    key = SigningKey(bytes(32))
-    charter = Charter(
+    names = ("CheckIn", "GaussianNoise", "Relation", "ReleaseRule", "Scheme")
+    CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme = (
+        imported(f"schemes:{name}", f"spec:{name}") for name in names
+    )
+    places = ("service.contract.charter", "service.charter")
+    timing = imported(*(f"{place}:Timing" for place in places))
+    key = _signing_key(bytes(32))
+    charter = imported(*(f"{place}:Charter" for place in places))(
         plan=PLAN.format(steps=steps),
         population=population,
         scheme=Scheme(
@@ -68,17 +95,17 @@ def _charter(population: int, dimension: int, steps: int, seconds: float):
         expected_check_ins=100.0,
         minibatch=1,
         initial_model=hashlib.sha256(bytes(4 * dimension)).digest(),
-        timing=Timing(seconds, 0.95 * seconds, 0.01 * seconds),
+        timing=timing(seconds, 0.95 * seconds, 0.01 * seconds),
         coordinator_key=key.public,
     )
     return charter, key
 
 
 def _store(url: str, charter, key, population: int, stored: int) -> None:
-    from turnout.service.contract.ledger import SigningKey
+    """Create the task, enrol all clients and store the first updates."""
     from turnout.service.storage.opening import open_storage
 
-    device, size = SigningKey(DEVICE_SEED), charter.encoding.encoded_size
+    device, size = _signing_key(DEVICE_SEED), charter.encoding.encoded_size
     storage = open_storage(url, serving=True)
     with storage.transaction() as tx:
         tx.create_task(charter.canonical(), key.private, bytes(size))
@@ -95,13 +122,10 @@ def _store(url: str, charter, key, population: int, stored: int) -> None:
 
 
 def _check_in(tx, client: int, digest: bytes, body: bytes) -> None:
-    """A check-in at step 0, in this version's way or in the one before."""
-    from turnout.service.storage.interface import Participation
-
-    if "block" in Participation.__dataclass_fields__:
-        tx.check_in(Participation(client, 0, 0, 0, digest), body)
-    else:
-        tx.check_in(Participation(client, 0, digest), body, 1)
+    """Store a check-in at step 0."""
+    module = "service.storage.interface"
+    row = imported(f"{module}:ParticipationRow", f"{module}:Participation")
+    tx.check_in(row(client, 0, digest), body, 1)
 
 
 if __name__ == "__main__":

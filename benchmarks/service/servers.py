@@ -20,7 +20,6 @@ from pathlib import Path
 
 from load import Target
 from new_tasks import PLAN
-from signing import protocol_of
 
 _HERE = Path(__file__).parent
 _REPOSITORY = _HERE.parents[1]
@@ -120,7 +119,7 @@ def serving(version: Version, folder: Path, url: str, task: Task) -> Iterator[Se
     with started(version, folder, url, task) as (process, port):
         server = Server(
             process,
-            Target(port, protocol_of(version.source), str(made["task"]), int(str(made["size"]))),
+            Target(port, str(made["request_format"]), str(made["task"]), int(str(made["size"]))),
         )
         _settled(server)
         yield server
