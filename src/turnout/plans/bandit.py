@@ -34,7 +34,9 @@ class EnvironmentSection(Section):
         None,
         description="in place of drawn actions: a row for each action, of norm at most 1",
     )
-    parameter: ActionRow | None = Field(None, description="of `features`: θ, of norm at most 1")
+    parameter: ActionRow | None = Field(
+        None, description="θ of given `features`, of norm at most 1"
+    )
     log: str | None = Field(
         None,
         description="of `features`, in place of θ: a CSV file with the columns client, reward_0, … "
