@@ -220,7 +220,7 @@ def test_a_plan_with_data_refuses_a_data_argument():
     with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected none where data"):
         tn.train({**PLAN, "data": {"name": "digits"}}, data=data)
     with pytest.raises(
-        tn.ParameterError, match=r"data\.clients = 5: expected none: the data say who"
+        tn.ParameterError, match=r"data\.clients = 5: expected no value: the data"
     ):
         tn.train({**PLAN, "data": {"clients": 5}}, data=data)
     with pytest.raises(

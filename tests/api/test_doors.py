@@ -306,7 +306,7 @@ def test_frames_that_cannot_be_read_are_one_line():
         ):
             with pytest.raises(tn.TurnoutError, match=r"^[^\n]*$"):
                 ask()
-    with pytest.raises(tn.ParameterError, match="a name that one column has, and no other"):
+    with pytest.raises(tn.ParameterError, match="the name of exactly one column"):
         tn.estimate_mean({1: [1.0], "1": [2.0]}, **BALL, **SURE)
 
 

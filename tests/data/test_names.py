@@ -40,7 +40,7 @@ def test_items_are_sorted_and_expanded(tmp_path, monkeypatch, mutate):
 @pytest.mark.parametrize("text", ["name\nA\n", "name,n\nA,x\n", "name,n\nA\n"])
 def test_a_damaged_table_is_refused(tmp_path, monkeypatch, mutate, text):
     stored(tmp_path, monkeypatch, mutate, text)
-    with pytest.raises(StorageError, match="no table"):
+    with pytest.raises(StorageError, match="not a table"):
         files.first_names()
 
 

@@ -219,7 +219,7 @@ def test_a_folder_of_images_by_client_and_class(tmp_path, cache):
     with pytest.raises(ParameterError, match=r"two\.png'.*images of one shape, \(2, 3\) before it"):
         own_data(pets, tmp_path)
     (tmp_path / "pets" / "ben" / "dog" / "two.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with pytest.raises(StorageError, match=r"two\.png is no whole image"):
+    with pytest.raises(StorageError, match=r"two\.png is not a complete image"):
         own_data(pets, tmp_path)
 
 
@@ -248,7 +248,7 @@ def test_images_in_a_table_are_their_pixels(tmp_path, cache):
     with pytest.raises(ParameterError, match="a value in every row, but not in row 1"):
         own_data(scans, tmp_path)
     write([png(7), png(8)[:45], png(9)])
-    with pytest.raises(StorageError, match=r"image in row 1 \(counted from 0\) is no whole"):
+    with pytest.raises(StorageError, match=r"image in row 1 \(counted from 0\) is not a complete"):
         own_data(scans, tmp_path)
 
 

@@ -77,7 +77,7 @@ def test_a_value_out_of_range_is_named_by_column_and_row(
             "test = 'later': expected a share of the clients, a file that exists, ",
         ),
         ({**UNIT, "test": "age"}, "test = 'age': expected a column of true and false"),
-        ({"test": 1e-9}, "test = 1e-09: expected a split with records on both sides; no test rec"),
+        ({"test": 1e-9}, "test = 1e-09: expected a split with records on both sides; it has no"),
         ({**UNIT, "client": "age"}, "client = 'age': expected a column of text or of whole numb"),
         ({**UNIT, "label": "age"}, "label = 'age': expected whole numbers from 0 to 1, but not in"),
         ({**AGE, "label": "unit"}, "label = 'unit': expected whole numbers, or classes = [their"),
@@ -261,7 +261,7 @@ def test_altered_bytes_are_read_or_refused_in_one_line(name, tmp_path, cache):
 
 def test_a_name_of_two_columns_is_no_name(tmp_path, cache):
     (tmp_path / "visits.csv").write_text("who,age,unit,ill,held,age\na,1,a,1,true,2\n")
-    line = "inputs = 'age': expected a name that one column has, and no other"
+    line = "inputs = 'age': expected the name of exactly one column"
     assert refusal("visits.csv", tmp_path) == line
 
 

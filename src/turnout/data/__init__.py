@@ -1,7 +1,7 @@
-"""Data: labelled images, availability traces, and files of one's own.
+"""Data sets: labelled images, availability traces, and a user's own files and tables.
 
-Published files are found through ``TURNOUT_DATA``, then the user's cache, then their official
-mirrors; the UCI digits travel inside the package.
+Published files are found in ``TURNOUT_DATA``, then in the user's cache, then at their official
+mirrors; the UCI digits are part of the package.
 """
 
 from turnout.data.availability import flash_phones, parse_intervals, trace_from

@@ -28,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> Column:
-    """An Arrow array as a column.
+    """Column of an Arrow array.
 
     Args:
         name: of the column.
@@ -75,7 +75,7 @@ def _images(
     rows: NDArray[np.int64],
     shapes: Shapes,
 ) -> Column:
-    """The pixels of images that are kept as the contents of their files.
+    """Pixels of images that are stored as the contents of their files.
 
     Raises:
         ParameterError: images of other shapes than the first one; the row is named.
@@ -110,7 +110,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _numbers(held: Any) -> NDArray[Any]:
-    """Numbers or truth values, what is missing as 0."""
+    """Numbers or truth values, with 0 for missing entries."""
     import pyarrow as pa
 
     if held.null_count:
@@ -119,7 +119,7 @@ def _numbers(held: Any) -> NDArray[Any]:
 
 
 def _texts(held: Any) -> Column:
-    """Text; the empty one is missing too."""
+    """Texts; the empty text counts as missing."""
     coded = held.dictionary_encode()  # which a dictionary is already
     words = coded.dictionary.to_pylist()
     if len(words) > BATCH_NUMBERS:
@@ -139,7 +139,7 @@ def _arrays(
     rows: NDArray[np.int64],
     shapes: Shapes,
 ) -> Column:
-    """Lists of one length, of numbers or of such lists again.
+    """Arrays from lists of one length, of numbers or of such lists.
 
     Raises:
         ParameterError: lists of other lengths than in the first row, which is named.
@@ -161,7 +161,7 @@ def _arrays(
 def _unnested(
     name: str, held: Any, rows: NDArray[np.int64], known: tuple[int, ...]
 ) -> tuple[int, Any]:
-    """The one length of all lists, and what stands in them; a missing list counts as zeros."""
+    """Common length of all lists, and their entries; a missing list counts as zeros."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -198,7 +198,7 @@ Reader = Callable[[Sequence[str]], Iterator[Any]]
 
 
 class ArrowTable:
-    """Columns of record batches.
+    """Table of record batches.
 
     Args:
         schema: of all columns, a ``pyarrow.Schema``.
@@ -216,11 +216,11 @@ class ArrowTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of the columns."""
+        """Names of the columns."""
         return self._names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All rows of these columns; types are the table's own."""
+        """All rows of these columns, with the table's own types."""
         start, names, step = 0, list(kinds), _FIRST_ROWS
         with converting(self._where):
             shapes: Shapes = {}
@@ -238,7 +238,7 @@ class ArrowTable:
 
 
 def parquet_table(path: Path) -> ArrowTable:
-    """The table in a Parquet file.
+    """Table of a Parquet file.
 
     Raises:
         InputFileError: no Parquet file, or not a whole one.
@@ -261,9 +261,9 @@ def parquet_table(path: Path) -> ArrowTable:
 
 
 def _rows_at_once(file: Any, names: Sequence[str]) -> int:
-    """Rows of about one batch, by the size of the first ones.
+    """Number of rows in about one batch, from the size of the first rows.
 
-    The file's own statistics are not asked: those of a damaged file end the process (pyarrow 26).
+    The file's own statistics are not used: those of a damaged file end the process (pyarrow 26).
     """
     for first in file.iter_batches(_FIRST_ROWS, columns=list(names), use_threads=False):
         size = max(1, first.nbytes // max(1, first.num_rows))
@@ -272,7 +272,7 @@ def _rows_at_once(file: Any, names: Sequence[str]) -> int:
 
 
 def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
-    """The table in the Arrow files of a Hugging Face data set (streams, one after another).
+    """Table of the Arrow files of a Hugging Face data set (streams, one after another).
 
     Raises:
         InputFileError: a file is missing or damaged.
@@ -297,7 +297,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
 
 
 def frame_table(frame: Any) -> ArrowTable:
-    """The table in a frame that hands out its columns in Arrow's form (pandas, polars, pyarrow)."""
+    """Table of a frame that exports its columns to Arrow (pandas, polars, pyarrow)."""
     _require("a frame")
     import pyarrow as pa
 
@@ -308,7 +308,7 @@ def frame_table(frame: Any) -> ArrowTable:
 
 
 def series_table(values: Any, name: str) -> ArrowTable:
-    """The table of one column that is handed out in Arrow's form, as a frame's are."""
+    """Table of one column that exports its values to Arrow."""
     _require("a series")
     import pyarrow as pa
 
@@ -319,7 +319,7 @@ def series_table(values: Any, name: str) -> ArrowTable:
 
 
 def _held_table(held: Any) -> ArrowTable:
-    """A table of pyarrow in memory."""
+    """Table of a pyarrow table in memory."""
     if not held.num_rows:
         raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
 
@@ -330,7 +330,7 @@ def _held_table(held: Any) -> ArrowTable:
 
 
 class CsvTable:
-    """The table in a CSV file with a header; its columns are read as the settings need them."""
+    """Table of a CSV file with a header; the settings decide the kind of each column."""
 
     typed = False
 
@@ -344,11 +344,11 @@ class CsvTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """The names in the first line."""
+        """Names in the first line."""
         return self._names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All rows of these columns, of the kinds asked for; an empty cell is missing."""
+        """All rows of these columns, in the requested kinds; an empty cell is missing."""
         start, names = 0, list(kinds)
         with self._errors(kinds, lambda: start), self._reader(kinds) as reader:
             for held in reader:
@@ -389,7 +389,7 @@ class CsvTable:
 
     @contextmanager
     def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
-        """A cell of another kind is named by its column and row."""
+        """Context that names column and row of a cell of another kind."""
         import pyarrow as pa
 
         try:
@@ -415,7 +415,7 @@ class CsvTable:
 
 
 class _WholeLines(io.FileIO):
-    """A file without the blank lines at its end; a blank line before it is a row of empty cells."""
+    """File without the blank lines at its end; an earlier blank line is a row of empty cells."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -430,7 +430,7 @@ class _WholeLines(io.FileIO):
         return super().read(1)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes, at most so many."""
+        """Next bytes, at most the requested number."""
         wanted = self._left if size is None or size < 0 else min(size, self._left)
         found = super().read(wanted)
         self._left -= len(found)
@@ -442,9 +442,9 @@ def _require(what: str) -> None:
 
 
 def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Batches whose columns stand in the order of the names, and within their own memory.
+    """Batches with their columns in the order of the names, copied into memory of their own.
 
-    A damaged file may say of a text that it stands anywhere.
+    In a damaged file the offsets of a text may point anywhere.
     """
     for batch in batches:
         chosen = batch.select(list(names))

@@ -1,7 +1,8 @@
 """Availability traces: when each device was idle, charging and on Wi-Fi.
 
-A trace is a table of intervals (``device,slot_start,slot_end,available``, the end exclusive).
-What no interval covers is *unknown*, which is not absent: it becomes NaN.
+`flash_phones` is the published trace, `trace_from` reads a user's own. A trace is a table of
+intervals (``device,slot_start,slot_end,available``, the end exclusive). Times outside all intervals
+are *unknown*, which differs from absent, and become NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FLASH = DataFile(
 
 
 def flash_phones() -> NDArray[np.float64]:
-    """The availability of 723 phones at 241 half-hour instants.
+    """Availability of 723 phones at 241 half-hour instants.
 
     Source: C. Yang et al., Characterizing Impacts of Heterogeneity in Federated Learning upon
         Large-Scale Smartphone Data, WWW 2021 (FLASH), as derived intervals.
@@ -39,7 +40,7 @@ def flash_phones() -> NDArray[np.float64]:
 
 
 def trace_from(path: Path) -> NDArray[np.float64]:
-    """The availability that a CSV file of intervals describes.
+    """Availability from a CSV file of intervals.
 
     Raises:
         MissingFileError: there is no such file.
@@ -57,7 +58,7 @@ def trace_from(path: Path) -> NDArray[np.float64]:
 
 
 def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
-    """The matrix behind a CSV text of intervals, whole numbers only; messages call it ``name``.
+    """Availability matrix from a CSV text of intervals; messages call the text ``name``.
 
     Returns:
         float64, shape (devices, slots): 1, 0, or NaN where no interval says.
@@ -68,18 +69,20 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
     """
     header, _, body = text.partition("\n")
     if header.strip() != _HEADER:
-        raise StorageError(f"{name} is no table of intervals: its first line is not {_HEADER}")
+        raise StorageError(f"{name} is not a table of intervals: its first line is not {_HEADER}")
     if not body.strip():
         raise StorageError(f"{name} holds no intervals")
     try:
         rows = np.loadtxt(io.StringIO(body), delimiter=",", dtype=np.int64, ndmin=2)
     except ValueError as error:
-        raise StorageError(f"{name} is no table of whole numbers: {error}") from error
+        raise StorageError(f"{name} is not a table of whole numbers: {error}") from error
     if rows.shape[1] != 4:
         raise StorageError(f"{name} holds no intervals of four columns")
     device, start, end, value = rows.T
     if min(device.min(), start.min()) < 0 or (end <= start).any() or ((value | 1) != 1).any():
-        raise StorageError(f"{name} holds an interval that is negative, empty or neither 0 nor 1")
+        raise StorageError(
+            f"{name} holds an interval that is negative or empty, or a value other than 0 and 1"
+        )
     return _matrix(device, start, end, value, name)
 
 
@@ -90,7 +93,7 @@ def _matrix(
     value: NDArray[np.int64],
     name: str,
 ) -> NDArray[np.float64]:
-    """Intervals as a matrix, NaN where there is none."""
+    """Matrix of intervals, NaN where there is none."""
     lengths = end - start
     rows = np.repeat(device, lengths)
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -98,7 +101,7 @@ def _matrix(
     covered = np.zeros((device.max() + 1, end.max()), dtype=np.int64)
     np.add.at(covered, (rows, columns), 1)
     if covered.max() > 1:
-        raise StorageError(f"{name} says something twice about a device and a slot")
+        raise StorageError(f"{name} has two intervals for one device and slot")
     matrix = np.full(covered.shape, np.nan)
     matrix[rows, columns] = np.repeat(value, lengths)
     return matrix

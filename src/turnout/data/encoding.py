@@ -33,14 +33,14 @@ class Census:
     """Clients and rows of a table.
 
     Attributes:
-        offsets: of the clients' training rows, int64, shape ``(clients + 1,)``; clients are in
-            the order of their ids, and each has at least one row. Without a column of clients
-            all rows are those of one.
-        test_rows: rows that are held out.
-        number_of: the clients' numbers by the ids' first appearance, −1 where all rows of one are
-            held out.
-        ids: of the clients, as they appeared.
-        split: what is held out.
+        offsets: of the clients' training rows, int64, shape ``(clients + 1,)``; clients are in the
+            order of their ids, and each has at least one row. Without a column of clients all rows
+            belong to one client.
+        test_rows: number of held-out rows.
+        number_of: number of each client by the ids' first appearance, −1 where all rows of the
+            client are held out.
+        ids: ids of the clients in the order of appearance.
+        split: rule of the held-out rows.
     """
 
     offsets: NDArray[np.int64]
@@ -51,17 +51,17 @@ class Census:
 
     @property
     def train_rows(self) -> int:
-        """Rows of all clients."""
+        """Number of training rows."""
         return int(self.offsets[-1])
 
     def placed(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The client's number of each row, and which rows are held out."""
+        """Client number of each row, and the mask of held-out rows."""
         number = self.number_of[self.ids.seen(batch)]
         return number, self.split.held_out(batch) | (number < 0)
 
 
 class Ids:
-    """The ids of clients in the order in which they appear.
+    """Ids of clients in the order in which they appear.
 
     Args:
         column: that holds them; None where all rows are one client's.
@@ -75,7 +75,7 @@ class Ids:
         return len(self._places)
 
     def seen(self, batch: TableBatch) -> NDArray[np.int64]:
-        """The place of each row's client among all that have appeared.
+        """Index of each row's client among all that have appeared.
 
         Raises:
             ParameterError: an id that is missing, or neither text nor a whole number.
@@ -90,20 +90,20 @@ class Ids:
         return np.array(known, dtype=np.int64)[inverse]
 
     def in_order(self) -> list[int | str]:
-        """The ids by their first appearance."""
+        """Ids in the order of first appearance."""
         return list(self._places)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The rule that holds rows out: a column, a share of clients, or none.
+    """Rule that holds rows out: a column, a share of clients, or none.
 
-    A client's side depends on its own id alone, so that no client's coming moves another's.
+    A client's side depends on its own id alone, so a new client never moves another one.
 
     Attributes:
         share: of the clients, by a hash of their ids; of the rows, by a hash of their numbers,
-            where all are one client's.
-        column: of true and false.
+            where all rows belong to one client.
+        column: name of a column of true and false.
     """
 
     share: float = 0.0
@@ -111,7 +111,7 @@ class Split:
     by_row: bool = False
 
     def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
-        """Which rows are held out by the column, or by their own numbers."""
+        """Mask of the rows that the column, or their own numbers, hold out."""
         if self.column is not None:
             column = batch.columns[self.column]
             refuse_rows(
@@ -126,7 +126,7 @@ class Split:
         return np.zeros(len(batch), dtype=np.bool_)
 
     def holds(self, name: int | str) -> bool:
-        """Whether the client of that id is held out."""
+        """Whether the client with this id is held out."""
         digest = hashlib.blake2b(
             str(name).encode("utf-8", "surrogatepass"), key=_SPLIT_KEY, digest_size=8
         ).digest()
@@ -136,7 +136,7 @@ class Split:
 def take_census(
     table: Table, client: str | None, split: Split, held: str, tell: Callable[[int], object]
 ) -> Census:
-    """The clients of a table and their rows.
+    """Census of a table: its clients and their rows.
 
     Args:
         table: read once.
@@ -165,7 +165,7 @@ def take_census(
 
 
 def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[TableBatch]:
-    """The batches of the columns that a census needs; of any column where it needs none."""
+    """Batches of the columns that a census needs, or of any column where it needs none."""
     kinds = {client: Kind.TEXT} if client is not None else {}
     if split.column is not None:
         kinds[split.column] = Kind.TRUTH
@@ -185,12 +185,14 @@ def _numbered(
     ids: Ids,
     split: Split,
 ) -> Census:
-    """The census, its clients in the order of their ids."""
+    """Census with its clients in the order of their ids."""
     held, out = int(counts.sum()), int(test_counts.sum())
     given = split.column if split.column is not None else split.share
     if held == 0 or (given and out == 0):
         side = "training" if held == 0 else "test"
-        raise ParameterError("test", given, f"a split with records on both sides; no {side} record")
+        raise ParameterError(
+            "test", given, f"a split with records on both sides; it has no {side} record"
+        )
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: _key(names[i]))
     number_of = np.full(len(names), -1, dtype=np.int64)
     number_of[order] = np.arange(len(order))
@@ -199,12 +201,12 @@ def _numbered(
 
 
 def _key(name: int | str) -> tuple[bool, int | str]:
-    """Whole numbers by size, then texts in the order of their characters."""
+    """Sorting key: whole numbers by size, then texts in the order of their characters."""
     return isinstance(name, str), name
 
 
 def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The counts, with those of more rows."""
+    """Counts with those of further rows added."""
     if size > counts.size:
         counts = np.concatenate(
             (counts, np.zeros(max(size, 2 * counts.size) - counts.size, np.int64))
@@ -214,7 +216,7 @@ def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDA
 
 
 def _distinct(name: str, column: Column) -> tuple[Sequence[int | str], NDArray[np.intp]]:
-    """The different ids of a batch, and each row's place among them."""
+    """Distinct ids of a batch, and the index of each row's id among them."""
     if column.texts is not None:
         used, inverse = np.unique(column.values, return_inverse=True)
         return [column.texts[place] for place in used], inverse
@@ -225,7 +227,7 @@ def _distinct(name: str, column: Column) -> tuple[Sequence[int | str], NDArray[n
 
 
 def _is_truth(values: NDArray) -> bool:
-    """Whether these are truth values, or the numbers 0 and 1."""
+    """Whether the values are truth values, or the numbers 0 and 1."""
     return values.dtype.kind == "b" or bool(np.isin(values, (0, 1)).all())
 
 
@@ -233,7 +235,7 @@ _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 
 class Encoder:
-    """Inputs and labels of a table's rows, as a plan's [data] describes them.
+    """Encoder of a table's rows as inputs and labels, as a plan's [data] describes them.
 
     Args:
         data: with the columns' names and their public constants.
@@ -257,7 +259,7 @@ class Encoder:
         self.names = data.classes if isinstance(data.classes, tuple) else ()
 
     def outputs(self, labels: NDArray) -> int:
-        """Classes, tags, numbers or tokens of the vocabulary."""
+        """Number of classes, tags, numbers, or tokens of the vocabulary."""
         if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return self._tokens
@@ -267,7 +269,7 @@ class Encoder:
         return labels.shape[1]
 
     def records(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
-        """Inputs and labels of a batch, as `turnout.data.Records` has them.
+        """Inputs and labels of a batch, as `turnout.data.Records` stores them.
 
         Raises:
             ParameterError: a value that is missing, not finite, out of range or of another kind
@@ -282,7 +284,7 @@ class Encoder:
         return inputs, labels
 
     def _present(self, key: str, name: str, batch: TableBatch) -> Column:
-        """The column, in which nothing is missing any more."""
+        """Column without missing entries: filled, or refused."""
         column = batch.columns[name]
         if name in self._missing:
             return column.filled(self._missing[name])
@@ -299,7 +301,7 @@ class Encoder:
         return np.concatenate(flat, axis=1, dtype=np.float32)
 
     def _input(self, name: str, batch: TableBatch) -> NDArray:
-        """One input column: a row of one-hot codes, tokens, or numbers."""
+        """One input column as one-hot codes, tokens or numbers."""
         column = self._present("inputs", name, batch)
         if self._tokens is not None:
             return _whole("inputs", name, column, batch.rows, range(self._tokens))
@@ -316,7 +318,7 @@ class Encoder:
         return self._scaled("inputs", name, column.values, batch.rows)
 
     def _scaled(self, key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> NDArray:
-        """Numbers that float32 holds; arrays of bytes and half precision stay what they are."""
+        """Numbers in float32; arrays of bytes and of half precision are unchanged."""
         if name in self._scaling:
             low, high = self._scaling[name]
             values = (values - np.float64(low)) / (high - low)
@@ -329,7 +331,7 @@ class Encoder:
         return values.astype(np.float32)
 
     def _predicted(self, batch: TableBatch) -> NDArray:
-        """The labels, as the target says."""
+        """Labels of the kind that the target states."""
         name = self._label[0]
         column = self._present("label", name, batch)
         if self.target is PredictionTarget.CLASS:
@@ -363,7 +365,7 @@ class Encoder:
         return _whole("label", name, column, rows, range(2))
 
     def _next_tokens(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
-        """Each token beside the one after it; −1 stands for no token."""
+        """Pairs of each token and the next one; −1 where there is no token."""
         assert self._tokens is not None
         name = self._inputs[0]
         held = self._present("inputs", name, batch)
@@ -376,7 +378,7 @@ class Encoder:
 
 
 def kinds_of(data: DataSection) -> dict[str, Kind]:
-    """The columns that hold inputs and labels, and how to read those that have no types.
+    """Columns of inputs and labels, and the kind to read each as where the file has no types.
 
     Raises:
         ParameterError: a label of which the plan does not say what it is.
@@ -392,10 +394,10 @@ def kinds_of(data: DataSection) -> dict[str, Kind]:
 
 
 def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
-    """The target where the label's type leaves no doubt.
+    """Target that follows from the label's type.
 
     Raises:
-        ParameterError: it does.
+        ParameterError: the type leaves more than one target possible.
     """
     kinds = {"t" if column.texts is not None else column.values.dtype.kind for column in columns}
     if kinds == {"f"}:
@@ -416,7 +418,7 @@ def _number_values(name: str, column: Column) -> NDArray:
 
 
 def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
-    """Numbers that float32 can hold."""
+    """Numbers that float32 can represent; others are refused."""
     if values.dtype.kind == "f":
         narrow = values.dtype.itemsize <= 4  # whose finite numbers float32 holds
         fits = np.isfinite(values) if narrow else np.abs(values) <= _FLOAT32_LIMIT
@@ -427,7 +429,7 @@ def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> No
 
 
 def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
-    """Whole numbers that float32 does not make one with others."""
+    """Whole numbers that stay distinct in float32; others are refused."""
     expected = (
         f"whole numbers that float32 holds, as all up to {FLOAT32_WHOLE:,}, or their public range "
         f"(scaling = {{ {name} = [low, high] }})"
@@ -438,7 +440,7 @@ def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -
 def _whole(
     key: str, name: str, column: Column, rows: NDArray[np.int64], allowed: range
 ) -> NDArray[np.int64]:
-    """Whole numbers in a range."""
+    """Whole numbers in a range; others are refused."""
     values = column.values
     expected = f"whole numbers from {allowed[0]} to {allowed[-1]}"
     if column.texts is not None:
@@ -453,7 +455,7 @@ def _whole(
 def _coded(
     key: str, name: str, column: Column, words: Sequence[str], rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The place of each entry in a public list."""
+    """Index of each entry in a public list."""
     if column.texts is None:
         raise ParameterError(key, name, "a column of text, as its list of texts says")
     place: Mapping[str, int] = {word: number for number, word in enumerate(words)}
@@ -463,5 +465,5 @@ def _coded(
 
 
 def _floats(values: NDArray) -> NDArray:
-    """Numbers beside others: bytes are the numbers that they are, no fractions of 255."""
+    """Numbers as floats; bytes keep their value and are not fractions of 255."""
     return values.astype(np.float32, copy=False)

@@ -36,12 +36,12 @@ _TIMEOUT_SECONDS = 60.0
 
 
 class MissingFileError(StorageError):
-    """A data file is nowhere; the text says how to get it."""
+    """A data file was not found; the text says how to get it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A gzip file and how to know and get it.
+    """Gzip file with its checksum and its mirrors.
 
     Attributes:
         path: below a data folder, for example ``mnist/train-labels-idx1-ubyte.gz``.
@@ -55,19 +55,19 @@ class DataFile:
 
 
 def folders() -> list[Path]:
-    """Folders in which a file is looked for, in this order."""
+    """Folders in which a file is searched, in this order."""
     named = os.environ.get(DATA_VARIABLE)
     return [*([Path(named)] if named else []), cache_folder()]
 
 
 def cache_folder() -> Path:
-    """The user's cache: ``$XDG_CACHE_HOME/turnout``, else ``~/.cache/turnout``."""
+    """Cache folder of the user: ``$XDG_CACHE_HOME/turnout``, else ``~/.cache/turnout``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "turnout"
 
 
 def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> bytes:
-    """The decompressed contents of a data file, checked against its hash."""
+    """Decompressed contents of a data file, checked against its hash."""
     for folder in folders():
         place = folder / file.path
         if place.is_file():
@@ -76,7 +76,7 @@ def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> byt
 
 
 def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
-    """The contents from the first mirror that answers, kept in the cache."""
+    """Contents from the first mirror that answers, stored in the cache."""
     reason = "it is not offered for download"
     mirrors = file.mirrors
     if mirrors and os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
@@ -97,14 +97,14 @@ def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
 
 
 def _fetched(address: str) -> bytes:
-    """The bytes behind an address."""
+    """Bytes at an address."""
     request = urllib.request.Request(address, headers={"User-Agent": "turnout"})
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
         return answer.read()
 
 
 def _unpacked(packed: bytes, where: str) -> bytes:
-    """Gzip contents."""
+    """Decompressed gzip contents."""
     try:
         return gzip.decompress(packed)
     except (OSError, EOFError, zlib.error) as error:
@@ -112,7 +112,7 @@ def _unpacked(packed: bytes, where: str) -> bytes:
 
 
 def _checked(data: bytes, file: DataFile, where: str) -> bytes:
-    """The data, if it is what was published."""
+    """Data with the published hash; other data are refused."""
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:
         raise StorageError(
@@ -123,7 +123,7 @@ def _checked(data: bytes, file: DataFile, where: str) -> bytes:
 
 
 def _keep(packed: bytes, place: Path) -> None:
-    """Stores a download whole or not at all; without a writable cache it is used all the same."""
+    """Store a download whole or not at all; without a writable cache it is used all the same."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as partial:
@@ -134,7 +134,7 @@ def _keep(packed: bytes, place: Path) -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    """An error's text without line breaks."""
+    """Text of an error without line breaks."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return " ".join(str(reason).split()) or type(error).__name__
 
@@ -147,14 +147,14 @@ _FILE = DataFile(
 
 @dataclass(frozen=True, eq=False)
 class ItemCounts:
-    """The number of people who hold each item, the most frequent first."""
+    """Number of people who hold each item, the most frequent first."""
 
     items: tuple[str, ...]
     counts: NDArray[np.int64]
 
     @property
     def people(self) -> int:
-        """People, n."""
+        """Number of people, n."""
         return int(self.counts.sum())
 
     @property
@@ -163,7 +163,7 @@ class ItemCounts:
         return self.counts / self.people
 
     def holdings(self) -> NDArray[np.int64]:
-        """Each person's item, int64 of shape (n,), in the order of the items."""
+        """Item of each person, int64 of shape (n,), in the order of the items."""
         return np.repeat(np.arange(len(self.items)), self.counts)
 
 
@@ -177,7 +177,7 @@ def first_names(top: int | None = None) -> ItemCounts:
     try:
         rows = [(row["name"], int(row["n"])) for row in csv.DictReader(io.StringIO(text))]
     except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{_FILE.path} is no table of names and numbers: {error}") from error
+        raise StorageError(f"{_FILE.path} is not a table of names and numbers: {error}") from error
     rows.sort(key=lambda row: (-row[1], row[0]))
     if top is not None:
         checks.count(top=top)

@@ -26,7 +26,7 @@ _GREY = ("1", "L", "I", "I;16", "F")
 
 
 def pixels(source: Path | bytes, where: str) -> NDArray[np.uint8]:
-    """The pixels of an image, shape (height, width) where it is grey, else (height, width, 3).
+    """Pixels of an image, shape (height, width) if it is grey, else (height, width, 3).
 
     Args:
         source: its file, or the contents of one (PNG, JPEG and others that Pillow reads).
@@ -41,7 +41,9 @@ def pixels(source: Path | bytes, where: str) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputFileError(f"{where} is no whole image: {' '.join(str(error).split())}") from None
+        raise InputFileError(
+            f"{where} is not a complete image: {' '.join(str(error).split())}"
+        ) from None
 
 
 _MNIST_MIRRORS = (
@@ -116,14 +118,14 @@ LOADERS: dict[str, Callable[[], ClientData]] = {
 
 
 def load_images(name: str) -> ClientData:
-    """The data set of that name."""
+    """Data set by name."""
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
     return LOADERS[name]()
 
 
 def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
-    """The array of unsigned bytes in an IDX file.
+    """Array of unsigned bytes in an IDX file.
 
     Source: http://yann.lecun.com/exdb/mnist (file format).
 
@@ -143,7 +145,7 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ClientData:
-    """The four files of MNIST or of its drop-in replacement."""
+    """Data set of the four files of MNIST or of its drop-in replacement."""
     arrays = []
     for part, sha256 in zip(_PARTS, hashes, strict=True):
         addresses = tuple(f"{base}{part}.gz" for base in mirrors)
@@ -187,7 +189,7 @@ class ImageFolderTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """The image, its class, and its client if it has one."""
+        """Names of the columns: the image, its class, and its client if folders name clients."""
         return [*self._levels, "image"]
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:

@@ -53,7 +53,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class ShelfContents:
-    """The contents of a shelf.
+    """Contents of a place in the cache.
 
     Attributes:
         arrays: by name; copied where they are written to, so that PyTorch shares their memory.
@@ -66,7 +66,7 @@ class ShelfContents:
 
 @dataclass(slots=True, eq=False)
 class Shelf:
-    """The place of some arrays.
+    """Place in the cache for arrays and facts about them.
 
     Attributes:
         folder: named by what they are made of.
@@ -77,7 +77,7 @@ class Shelf:
 
     @classmethod
     def of(cls, room: str, made_of: object) -> Shelf:
-        """The place of what is made of something, in JSON-ready values, in a room of the cache."""
+        """Place in a room of the cache, named by JSON-ready values that describe its contents."""
         text = json.dumps([FORMAT, made_of], sort_keys=True, ensure_ascii=True)
         return cls(
             cache_folder() / room / hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -87,7 +87,7 @@ class Shelf:
         self._partial = self.folder.with_name(self.folder.name + ".partial")
 
     def kept(self) -> ShelfContents | None:
-        """The contents; None for nothing, or for what cannot be read."""
+        """Contents; None if there are none or they cannot be read."""
         try:
             about = json.loads((self.folder / _ABOUT).read_text("utf-8"))
             arrays = {name: _mapped(self.folder / f"{name}.npy") for name in about["arrays"]}
@@ -96,7 +96,7 @@ class Shelf:
             return None
 
     def keep(self, make: Callable[[Allocate], ShelfContents]) -> tuple[ShelfContents, bool]:
-        """The contents, and whether they were made now; of two processes one makes them.
+        """Contents, and whether they were made now; if two processes call it, one makes them.
 
         Args:
             make: makes it, its arrays by the function that it is given.
@@ -117,20 +117,20 @@ class Shelf:
                 sync_folder(self.folder.parent)
         found = self.kept()
         if found is None:
-            raise StorageError(f"{self.folder} is gone since it was written")
+            raise StorageError(f"{self.folder} was deleted after it was written")
         return found, True
 
     def clear(self) -> None:
-        """Nothing is there any more."""
+        """Delete the contents."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def size_bytes(self) -> int:
-        """The size of all its files."""
+        """Total size of all files."""
         return sum(file.stat().st_size for file in self.folder.iterdir())
 
     @contextmanager
     def _cleared(self) -> Iterator[None]:
-        """An empty folder to write into, which is gone if anything fails."""
+        """Context with an empty folder to write into, which is deleted if anything fails."""
         try:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(mode=0o700)
@@ -144,7 +144,7 @@ class Shelf:
             raise
 
     def _allocate(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """A memory-mapped array, whose room on the disk is taken before anything is written."""
+        """Memory-mapped array whose disk space is reserved before anything is written."""
         path = self._partial / f"{name}.npy"
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if size == 0:
@@ -162,7 +162,7 @@ class Shelf:
         return np.load(path, mmap_mode="r+")
 
     def _write(self, kept: ShelfContents) -> None:
-        """The arrays that are no files yet, and the rest."""
+        """Write the arrays that are not files yet, and the facts."""
         for name, array in kept.arrays.items():
             if isinstance(array, np.memmap):
                 array.flush()
@@ -178,10 +178,10 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def make_room(folder: Path) -> None:
-    """Makes a folder of the cache, for its owner alone.
+    """Create a folder of the cache that only its owner can read.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: the folder cannot be created.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -197,18 +197,18 @@ Tell = Callable[[str, int], object]
 
 
 def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """An array in memory."""
+    """New array in memory."""
     return np.empty(shape, dtype)
 
 
 def untold(what: str, rows: int) -> None:
-    """Tells nobody."""
+    """Progress callback that does nothing."""
 
 
 @shows_shapes("target", "outputs", "names")
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Records by client, and what the columns were read as.
+    """Records in the order of clients, and the settings by which the columns were read.
 
     Attributes:
         arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``, and the ``offsets`` of
@@ -221,7 +221,7 @@ class Layout:
     names: tuple[str, ...]
 
     def client_data(self, section: DataSection) -> ClientData:
-        """The data set, which was read as a plan's [data] says."""
+        """Data set of the layout, with the [data] section that described it."""
         arrays, holdings = self.arrays, None
         train = Records(arrays["inputs"], arrays["labels"])
         if "offsets" in arrays:
@@ -238,7 +238,7 @@ def lay_out(
     allocate: Allocate = in_memory,
     tell: Tell = untold,
 ) -> Layout:
-    """The records of a table by client.
+    """Layout of a table's records by client.
 
     Args:
         table: the clients' rows, and those of the test set where ``data.test`` is a share or a
@@ -268,7 +268,7 @@ def lay_out(
 
 
 def all_records(table: Table, data: DataSection) -> Records:
-    """All records of a table in memory, in its order, whoever they are of.
+    """All records of a table in memory, in its order, regardless of their clients.
 
     Raises:
         ParameterError: an unknown column, or a value that cannot be read as the plan says.
@@ -281,7 +281,7 @@ def all_records(table: Table, data: DataSection) -> Records:
 
 
 def _checked_split(table: Table, data: DataSection, held_out: Table | None) -> Split:
-    """The rule for the test set, once all columns are known to be there."""
+    """Rule for the test set, after a check that all columns exist."""
     columns_of(table, [data.client] if data.client is not None else [], "client")
     for one in (table, held_out):
         if one is not None:
@@ -303,13 +303,13 @@ def _check_columns(table: Table, data: DataSection) -> None:
 
 
 def _placing(client: str | None, split: Split) -> dict[str, Kind]:
-    """The columns that say where a row goes."""
+    """Columns that decide the place of a row."""
     kinds = {} if client is None else {client: Kind.TEXT}
     return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
 
 
 def _encoder(table: Table, data: DataSection) -> Encoder:
-    """The encoder, once the first rows show the columns' types."""
+    """Encoder of a table, from the types in its first rows."""
     if data.stated_target is None and not table.typed:
         raise ParameterError(
             "target", None, "'class' (with classes), 'tags' or 'numbers': a CSV file has no types"
@@ -318,7 +318,7 @@ def _encoder(table: Table, data: DataSection) -> Encoder:
 
 
 class _Writer:
-    """Writes batches to their places; the first one shows types and shapes."""
+    """Writer of batches into arrays, whose types and shapes follow from the first batch."""
 
     def __init__(self, encoder: Encoder, census: Census, allocate: Allocate) -> None:
         self.allocate = allocate
@@ -328,10 +328,10 @@ class _Writer:
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def encoded(self, batch: TableBatch) -> dict[str, NDArray[Any]]:
-        """Inputs and labels of a batch, of the shapes that the first batch had.
+        """Inputs and labels of a batch, in the shapes of the first batch.
 
         Raises:
-            ParameterError: they have another shape.
+            ParameterError: the shapes differ.
         """
         inputs, labels = self._encoder.records(batch)
         parts: dict[str, NDArray[Any]] = {"inputs": inputs, "labels": labels}
@@ -342,7 +342,7 @@ class _Writer:
         return parts
 
     def write(self, batch: TableBatch, tell: Tell) -> None:
-        """Writes the rows of a batch."""
+        """Write the rows of a batch."""
         parts = self.encoded(batch)
         number, out = self._census.placed(batch)
         if not self._arrays:
@@ -361,7 +361,7 @@ class _Writer:
         tell("laying out rows", int(batch.rows[-1]) + 1)
 
     def _allocated(self, parts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Arrays for all rows of the types and shapes of these, and the sections of the first."""
+        """Arrays for all rows in the types and shapes of these parts, and the first's sections."""
         rows = self._census.train_rows
         row_bytes = max(1, *(part[:1].nbytes for part in parts.values()))
         self._section_rows = min(max(1, SECTION_BYTES // row_bytes), 2**32)
@@ -375,7 +375,7 @@ class _Writer:
         }
 
     def finished(self) -> dict[str, NDArray[Any]]:
-        """The arrays, each entry of which is written.
+        """Arrays with every entry written.
 
         Raises:
             StorageError: rows are missing since they were counted.
@@ -393,14 +393,14 @@ class _Writer:
 
 
 def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
-    """Moves each row of an array to its place."""
+    """Move each row of an array to its place."""
     ordered = np.empty_like(held, subok=False)
     ordered[order] = held
     held[:] = ordered
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of each row: the next free one under its number, which is then taken."""
+    """Place of each row: the next free one for its number, which is then taken."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)
@@ -413,7 +413,7 @@ def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.in
 def _test_arrays(
     table: Table, data: DataSection, writer: _Writer, tell: Tell
 ) -> dict[str, NDArray[Any]]:
-    """The records of a test set of its own."""
+    """Arrays of a separate test set."""
     rows = sum(len(batch) for batch in table.batches(kinds_of(data)))
     arrays: dict[str, NDArray[Any]] = {}
     start = 0
@@ -438,7 +438,7 @@ _SETTLED_SECONDS = 2.0
 
 
 def layouts_folder() -> Path:
-    """The folder of all layouts."""
+    """Folder of all layouts."""
     return cache_folder() / ROOM
 
 
@@ -495,7 +495,7 @@ def _digest_of(path: Path, files: Sequence[Path], tell: Tell) -> str:
 
 
 def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[Layout, Shelf, bool]:
-    """The layout that is made of something, its place, and whether it was made now.
+    """Layout for given contents, its place, and whether it was made now.
 
     Args:
         made_of: JSON-ready values.

@@ -1,4 +1,7 @@
-"""Data of one's own: a file or folder by its path, laid out once and memory-mapped from then on."""
+"""A user's own data: a file or folder, laid out by client once and memory-mapped afterwards.
+
+`own_data` opens the data of a plan's [data], `own_records` the records of one client's file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _MIB = 2**20
 
 
 def open_table(path: Path) -> Table:
-    """The table in a file or folder.
+    """Table of a file or folder.
 
     Raises:
         ParameterError: there is none, or of no kind that is known.
@@ -55,7 +58,7 @@ def open_table(path: Path) -> Table:
 
 
 def texts_cut(table: Table, data: DataSection) -> Table:
-    """The table as it is, or its texts as records of characters."""
+    """Table, with its texts cut into records of characters if the settings say so."""
     if not isinstance(data.vocabulary, str):
         return table
     assert data.inputs is not None
@@ -68,7 +71,7 @@ def texts_cut(table: Table, data: DataSection) -> Table:
 def own_data(
     data: DataSection, folder: Path, tell: Tell = untold, say: Callable[[str], object] = str
 ) -> ClientData:
-    """The data that a plan's [data] finds at its path.
+    """Data set at the path of a plan's [data].
 
     Args:
         data: with a path.
@@ -102,7 +105,7 @@ def own_data(
 
 
 def own_records(data: DataSection, path: Path) -> Records:
-    """All records of a file or folder, as one client holds them, in memory.
+    """All records of a file or folder in memory, as one client's.
 
     Args:
         data: the columns and constants; its path, client and test set are not looked at.
@@ -116,7 +119,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
 
 def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
-    """The file of the test set; None where ``test`` is a share or a column."""
+    """Table of the separate test set; None where ``test`` is a share or a column."""
     if not isinstance(data.test, str) or canonical(data.test) in table.names:
         return None
     other = folder / data.test
@@ -128,7 +131,7 @@ def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
 
 
 def _folder_table(folder: Path) -> Table:
-    """The table in a folder: of arrays, of a Hugging Face data set, or of images."""
+    """Table of a folder: of arrays, of a Hugging Face data set, or of images."""
     if (folder / _SPLITS).is_file():
         names = _json(folder / _SPLITS).get("splits", [])
         expected = f"one of its splits: {', '.join(str(folder / str(name)) for name in names)}"
@@ -136,7 +139,7 @@ def _folder_table(folder: Path) -> Table:
     if (folder / _STATE).is_file():
         files = [str(one.get("filename")) for one in _json(folder / _STATE).get("_data_files", [])]
         if not files or any(Path(name).name != name for name in files):
-            raise InputFileError(f"{folder / _STATE} names no files of this folder")
+            raise InputFileError(f"{folder / _STATE} does not name files of this folder")
         return _arrow_folder(folder, files)
     for suffix, read in ((".npy", _npy_table), (".arrow", _arrow_folder)):
         if files := sorted(path.name for path in folder.glob(f"*{suffix}")):
@@ -158,29 +161,31 @@ def _json(path: Path) -> dict[str, list]:
     except (OSError, ValueError) as error:
         raise InputFileError(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise InputFileError(f"{path} is no table of keys")
+        raise InputFileError(f"{path} is not a JSON object")
     return found
 
 
 def _npz_table(path: Path) -> Table:
-    """The arrays of an .npz file, which are read into memory."""
+    """Table of the arrays in an .npz file, read into memory."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             return ArrayTable({name: arrays[name] for name in arrays.files})
     except ParameterError:
         raise
     except _DAMAGED as error:
-        raise InputFileError(f"{path} is no whole .npz file: {_line(error)}") from None
+        raise InputFileError(f"{path} is not a complete .npz file: {_line(error)}") from None
 
 
 def _npy_table(folder: Path, files: list[str]) -> Table:
-    """The arrays of .npy files, memory-mapped, by the files' names."""
+    """Table of .npy files, memory-mapped, with the files' names as columns."""
     arrays = {}
     for name in files:
         try:
             arrays[Path(name).stem] = np.load(folder / name, mmap_mode="r")
         except _DAMAGED as error:
-            raise InputFileError(f"{folder / name} is no whole .npy file: {_line(error)}") from None
+            raise InputFileError(
+                f"{folder / name} is not a complete .npy file: {_line(error)}"
+            ) from None
     return ArrayTable(arrays)
 
 

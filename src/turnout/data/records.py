@@ -1,4 +1,7 @@
-"""Labelled records with a fixed public split, and how they are dealt to clients."""
+"""Labelled records with a fixed public split, and their assignment to clients.
+
+`Records` is one side of a split, `ClientData` a whole data set, `deal` assigns records to clients.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from turnout.plans.data_sections import DataSection
 
 
 class PredictionTarget(StrEnum):
-    """The kind of label that a record has."""
+    """Kind of label of a record."""
 
     CLASS = "class"
     """One class: int64, shape ``(records,)``, from 0."""
@@ -56,17 +59,17 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClientData:
-    """A data set: what the clients hold, and what a model is judged by, which is public.
+    """Data set: the clients' records, and public test records for evaluation.
 
     Attributes:
-        train: the clients' records.
-        test: those that a model is judged by; no client of the run holds one.
-        outputs: classes, tags, numbers or tokens of the vocabulary.
-        target: the kind of label.
-        holdings: who holds which training record; None where records have no client of their own
-            and are dealt.
-        names: of the outputs, in their order; empty where they have none.
-        section: the [data] of a plan that says how it was read; None where nobody did.
+        train: records of the clients.
+        test: test records; no client of the run holds one.
+        outputs: number of classes, tags, numbers, or tokens of the vocabulary.
+        target: kind of label.
+        holdings: client of each training record; None where records have no client of their own and
+            are dealt.
+        names: names of the outputs, in their order; empty where they have none.
+        section: [data] section of a plan that describes the data; None without one.
     """
 
     name: str
@@ -95,7 +98,7 @@ class ClientData:
 def deal(
     labels: NDArray[np.int64], clients: int, dealing: str, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Which client holds each record.
+    """Client of each record.
 
     Args:
         labels: int, shape ``(records,)``.

@@ -1,9 +1,9 @@
-"""Tables: columns by name that are read batch by batch, as often as needed.
+"""Tables: named columns that are read batch by batch, as often as needed.
 
 `Table` is the interface, `ArrayTable` holds arrays in memory, `CharacterTable` cuts texts into
-records of a fixed number of characters, each with the one after it. A `Column` is an array with one
-entry a row. Text is kept as numbers into the list of a batch's different texts, so that a batch of
-a million rows of ten words costs ten conversions.
+records of a fixed number of characters, each with its successor. A `Column` is an array with one
+entry for each row. Text is stored as indices into the list of a batch's distinct texts, so that a
+batch of a million rows of ten words costs ten conversions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TYPES: tuple[tuple[Any, Any], ...] = (
 
 
 class Kind(Enum):
-    """The kind of values to read a column as where a file does not say it."""
+    """Kind of values that a column is read as, where a file does not state it."""
 
     NUMBERS = "numbers"
     WHOLE_NUMBERS = "whole numbers"
@@ -53,13 +53,13 @@ class Kind(Enum):
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """The entries of one column in a batch.
+    """Entries of one column in a batch.
 
     Attributes:
-        values: bool, whole numbers or floats, shape ``(rows, …)``; with ``texts`` the place of
-            each entry's text among them.
-        texts: the different texts of the batch; None for numbers.
-        missing: which entries are missing, shape ``(rows,)``; None where none can be.
+        values: bool, whole numbers or floats, shape ``(rows, …)``; with ``texts`` the index of each
+            entry's text among them.
+        texts: distinct texts of the batch; None for numbers.
+        missing: mask of missing entries, shape ``(rows,)``; None where no entry can be missing.
     """
 
     values: NDArray[Any]
@@ -67,17 +67,18 @@ class Column:
     missing: NDArray[np.bool_] | None = None
 
     def lacking(self) -> NDArray[np.bool_]:
-        """Which rows lack a value, or one of an array's, shape ``(rows,)``."""
+        """Mask of the rows that lack a value, or one of an array's values, shape ``(rows,)``."""
         gone = np.zeros(len(self.values), dtype=np.bool_) if self.missing is None else self.missing
         if self.values.dtype.kind == "f":
             gone = gone | any_of_row(np.isnan(self.values))
         return gone
 
     def filled(self, constant: float | str) -> Column:
-        """The column with a constant for whatever is missing.
+        """Column with a constant in place of missing entries.
 
         Raises:
-            ParameterError: it is no text in a column of text, or no number in one of numbers.
+            ParameterError: the constant is not a text for a column of text, or not a number for
+                numbers.
         """
         gone = self.lacking()
         if isinstance(constant, str) != (self.texts is not None):
@@ -111,7 +112,7 @@ class TableBatch:
 
 
 class Table(Protocol):
-    """Columns by name, from a file, a folder or memory.
+    """Named columns from a file, a folder or memory.
 
     Attributes:
         typed: whether columns have types of their own.
@@ -121,7 +122,7 @@ class Table(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of all columns."""
+        """Names of all columns."""
         ...
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
@@ -138,29 +139,29 @@ class Table(Protocol):
 
 
 def columns_of(table: Table, names: Sequence[str], key: str) -> None:
-    """Refuses, for a key of the settings, names that a table does not have."""
+    """Refuse, for a key of the settings, names of columns that a table does not have."""
     for name in names:
         if name not in table.names:
             known = ", ".join(table.names[:20]) + (", …" if len(table.names) > 20 else "")
             raise ParameterError(key, name, f"a column of the data: {known}")
         if list(table.names).count(name) > 1:
-            raise ParameterError(key, name, "a name that one column has, and no other")
+            raise ParameterError(key, name, "the name of exactly one column")
 
 
 def any_of_row(entries: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether any entry of each row is true, shape ``(rows,)``."""
+    """Mask of the rows with any true entry, shape ``(rows,)``."""
     return np.asarray(entries.reshape(len(entries), -1).any(axis=1))
 
 
 def text_column(entries: Iterable[Any]) -> Column:
-    """A column of text; None, NaN and the empty text are missing."""
+    """Column of text; None, NaN and the empty text are missing."""
     values, texts = distinct("" if is_missing(entry) else str(entry) for entry in entries)
     empty = np.array([text == "" for text in texts], dtype=np.bool_)
     return Column(values, texts, empty[values])
 
 
 class ArrayTable:
-    """Arrays in memory, or memory-mapped, with one entry a row.
+    """Table of arrays in memory, or memory-mapped, with one entry for each row.
 
     Raises:
         ParameterError: no rows, two arrays of one name, arrays of different lengths, or of no
@@ -175,7 +176,7 @@ class ArrayTable:
         for key, values in arrays.items():
             name = canonical(str(key))
             if name in self._arrays:
-                raise ParameterError("data", name, "a name that one column has, and no other")
+                raise ParameterError("data", name, "the name of exactly one column")
             with converting(f"column {name!r}"):
                 self._arrays[name] = _array(name, values)
         lengths = {name: len(array) for name, array in self._arrays.items()}
@@ -187,7 +188,7 @@ class ArrayTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of the arrays."""
+        """Names of the arrays."""
         return list(self._arrays)
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
@@ -204,7 +205,7 @@ class ArrayTable:
 
 
 def numpy_column(name: str, array: NDArray[Any]) -> Column:
-    """A column of an array's entries: numbers, truth values, text, days.
+    """Column of an array's entries: numbers, truth values, texts or days.
 
     Raises:
         ParameterError: entries of another kind.
@@ -230,14 +231,14 @@ def numpy_column(name: str, array: NDArray[Any]) -> Column:
 
 
 def _check_characters(array: NDArray[Any]) -> None:
-    """Refuses text of fixed width in which a damaged file has what is no character."""
+    """Refuse fixed-width text that contains an invalid character, as in a damaged file."""
     plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if plain.size and plain.itemsize and plain.view(np.uint32).max() > sys.maxunicode:
-        raise InputFileError("a column of text holds what is no character: the file is damaged")
+        raise InputFileError("a column of text holds invalid characters: the file is damaged")
 
 
 def _object_column(array: NDArray[Any]) -> Column:
-    """Objects as truth values, numbers or text, whichever all that are there are."""
+    """Column of objects that are all truth values, all numbers or all texts."""
     missing = np.array([is_missing(entry) for entry in array], dtype=np.bool_)
     kinds = {type(entry) for entry in array[~missing]}
     if kinds and all(map(_is_text, kinds)):
@@ -252,12 +253,12 @@ def _object_column(array: NDArray[Any]) -> Column:
 
 
 def _is_text(kind: type) -> bool:
-    """Whether entries of this kind count as text: texts and days, and no moments of a day."""
+    """Whether entries of this kind count as text: texts and days, but not times of day."""
     return issubclass(kind, str | date) and not issubclass(kind, datetime)
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
-    """The values as an array with one entry a row; equal arrays in a list become one."""
+    """Array with one entry for each row; equal arrays in a list become one array."""
     try:
         array = plain_array(values)
         if array.dtype.kind == "O" and array.ndim == 1 and _are_arrays(array):
@@ -275,10 +276,10 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 
 def plain_array(values: Any) -> NDArray[Any]:
-    """The values as an array; those of a list as objects where NumPy would alter them.
+    """Array of the values; an array of objects where NumPy would change the values of a list.
 
-    Its text of fixed width drops trailing NULs and makes numbers among texts text; its floats round
-    whole numbers that no integer type holds.
+    NumPy's fixed-width text drops trailing NULs and turns numbers among texts into text; its floats
+    round whole numbers that no integer type holds.
     """
     if isinstance(values, np.ma.MaskedArray):
         return values
@@ -295,7 +296,7 @@ def _are_arrays(array: NDArray[Any]) -> bool:
 
 
 class CharacterTable:
-    """A table whose texts are cut into records; what else a row holds goes with each of them.
+    """Table with texts cut into records; the other columns of a row are repeated for each record.
 
     A text of c characters gives the c − 1 pairs of one and the next in ⌈(c − 1)/length⌉ records,
     the last one filled up with −1. A text of fewer than two characters gives none.
@@ -315,11 +316,11 @@ class CharacterTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """Those of the table."""
+        """Names of the table's columns."""
         return self._table.names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """The records of all rows; the column of text holds arrays of length + 1 tokens.
+        """Records of all rows; the column of text holds arrays of length + 1 tokens.
 
         Raises:
             ParameterError: a row without a text, or with a character that is not in the vocabulary.
@@ -338,7 +339,7 @@ class CharacterTable:
                 yield TableBatch(batch.rows[source], columns)
 
     def _tokens(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tokens of all texts one after another, and how many each has."""
+        """Tokens of all texts one after another, and the number of each text's tokens."""
         column = batch.columns[self._text]
         if column.texts is None:
             raise ParameterError("inputs", self._text, "a column of text, as its vocabulary says")
@@ -356,7 +357,7 @@ class CharacterTable:
     def _cut(
         self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], pieces: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Records of length + 1 tokens, each beginning with the last one of the one before."""
+        """Records of length + 1 tokens, each starting with the last token of the one before."""
         begins = np.repeat(np.cumsum(lengths) - lengths, pieces)
         ends = np.repeat(np.cumsum(lengths), pieces)
         piece = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)

@@ -1,4 +1,4 @@
-"""A plan from its file to its report: the one place that joins data, simulation and reporting."""
+"""Runs of plans, from the plan's file to the report; they join data, simulation and reporting."""
 
 from turnout.runs.execution import Unwatched, Watcher
 from turnout.runs.folders import InterruptedRunError

@@ -70,12 +70,12 @@ _IN_MEMORY = "(in memory)"
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Finished runs, one a row.
+    """Results of finished runs, one row for each run.
 
     Attributes:
         regret: at `POINTS` places, shape (runs, POINTS).
         uniform: regret of uniform play over the horizon, shape (runs,).
-        batches: shape (runs,).
+        batches: number of batches, shape (runs,).
         epsilon: lower and upper bound on ε of each run, shape (runs, 2).
     """
 
@@ -86,11 +86,11 @@ class Results:
 
     @classmethod
     def none(cls) -> Results:
-        """No run yet."""
+        """Results of no run."""
         return cls(np.empty((0, POINTS)), np.empty(0), np.empty(0), np.empty((0, 2)))
 
     def columns(self) -> dict[str, FloatArray]:
-        """The arrays by name."""
+        """Arrays by name."""
         return {name: getattr(self, name) for name in Results.__dataclass_fields__}
 
     def __add__(self, other: Results) -> Results:
@@ -132,10 +132,10 @@ class BanditArrays:
             raise ParameterError(name, None, expected)
 
     def plan(self, tables: Mapping[str, Any]) -> BanditPlan:
-        """The plan whose environment is completed by what the arrays say.
+        """Plan whose environment is completed by the arrays.
 
         Raises:
-            ParameterError: the plan is refused, or names what the arrays are in place of.
+            ParameterError: the plan is invalid, or has a setting that the arrays replace.
         """
         environment = tables.get("environment")
         if not isinstance(environment, Mapping) or (self.contexts is None and self.rewards is None):
@@ -156,7 +156,7 @@ class BanditArrays:
         return BanditPlan.from_mapping({**tables, "environment": completed})
 
     def environment(self, plan: BanditPlan) -> LinearEnvironment | LoggedEnvironment | None:
-        """The environment of all runs; None if no array is given.
+        """Environment of all runs; None if no array is given.
 
         Raises:
             ParameterError: an array of another shape, or fewer clients than pulls.
@@ -195,7 +195,7 @@ def run_bandit(
     tell: Tell,
     arrays: BanditArrays | None = None,
 ) -> BanditSummary:
-    """The runs of a plan, reported into a new folder if there is one.
+    """Results of a plan's runs, with a report in a new folder if one is given.
 
     Raises:
         ParameterError: the plan is refused, or the folder already holds something.
@@ -217,7 +217,7 @@ def run_bandit(
 
 
 def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) -> BanditSummary:
-    """The report of runs that were stopped or killed, after those that are left.
+    """Results of interrupted runs after the remaining ones have run.
 
     Raises:
         ParameterError: the folder holds no runs, or those of another plan, log or arrays.
@@ -233,13 +233,13 @@ def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) 
 def _given_or_logged(
     plan: BanditPlan, given: BanditArrays, place: Path
 ) -> LinearEnvironment | LoggedEnvironment | None:
-    """The environment of the arrays, or of the log that the plan names; None: a drawn one."""
+    """Environment from the arrays or from the plan's log; None: one is drawn."""
     found = given.environment(plan)
     return logged(plan, place) if found is None else found
 
 
 def mechanism_of(plan: BanditPlan) -> BatchMechanism:
-    """The mechanism that a plan names.
+    """Mechanism that a plan names.
 
     Raises:
         ParameterError: an ε that it cannot have.
@@ -262,7 +262,7 @@ def mechanism_of(plan: BanditPlan) -> BatchMechanism:
 
 
 def policy_of(plan: BanditPlan) -> Policy[Any]:
-    """The policy that a plan names."""
+    """Policy that a plan names."""
     asked = plan.policy
     elimination = Elimination(asked.failure, asked.growth, asked.first_batch, asked.commit)
     match asked.name:
@@ -281,7 +281,7 @@ def policy_of(plan: BanditPlan) -> Policy[Any]:
 
 
 def private_linucb(plan: BanditPlan) -> PrivateLinUCB:
-    """LinUCB with noise of its own, in the plan's trust model."""
+    """LinUCB with its own noise, in the plan's trust model."""
     privacy, asked = plan.privacy, plan.policy
     assert privacy.trust != "none"
     epsilon, delta = privacy.epsilon or 0.0, privacy.delta or 0.0
@@ -293,7 +293,7 @@ def environment_of(
     streams: SimulationStreams,
     environment: LinearEnvironment | LoggedEnvironment | None = None,
 ) -> LinearEnvironment | LoggedEnvironment:
-    """The environment of one run: the one that all runs share, if there is one."""
+    """Environment of one run: the shared one if there is one."""
     asked = plan.environment
     if environment is not None:
         return environment
@@ -307,7 +307,7 @@ def environment_of(
 
 
 def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
-    """The log that a plan names, relative to a place; None if it names none.
+    """Log that a plan names, relative to a folder; None if it names none.
 
     Raises:
         InputFileError: no such file, or other columns.
@@ -324,7 +324,7 @@ def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
 
 
 def _long_enough(plan: BanditPlan, log: LoggedEnvironment) -> LoggedEnvironment:
-    """The log, which has a client for each pull."""
+    """Log with at least one client for each pull; shorter ones are refused."""
     if plan.environment.horizon > len(log.outcomes):
         expected = f"at most the clients of the log, {len(log.outcomes)}"
         raise ParameterError("environment.horizon", plan.environment.horizon, expected)
@@ -340,7 +340,7 @@ def _finished(
     *,
     contexts: tuple[int, int] | None,
 ) -> BanditSummary:
-    """All runs, then the report."""
+    """Results of all runs, after the report is written."""
     run = _Seeds(plan, environment, folder)
     told = Every[None](seconds=_SAVE_SECONDS)
     if not drive(run, run.save, told, lambda _: tell(run.done, run.total, run.so_far)):
@@ -357,7 +357,7 @@ def _finished(
 
 
 class _Seeds:
-    """Runs of a bandit plan, one a seed, from the folder's checkpoint on if there is a folder."""
+    """Runs of a bandit plan, one for each seed, from the folder's checkpoint on."""
 
     def __init__(
         self,
@@ -385,7 +385,7 @@ class _Seeds:
 
     @property
     def done(self) -> int:
-        """Seeds done."""
+        """Number of finished runs."""
         return len(self.results.uniform)
 
     @property
@@ -402,7 +402,7 @@ class _Seeds:
         return f"runs, regret {mean:,.0f} (uniform play {uniform:,.0f})"
 
     def remaining(self) -> Iterator[None]:
-        """Plays the seeds that are left."""
+        """Run the remaining seeds."""
         yield None
         while self.done < self.total:
             streams = SimulationStreams(self._plan.run.seed + self.done)
@@ -410,7 +410,7 @@ class _Seeds:
             yield None
 
     def save(self) -> None:
-        """Writes the finished runs into the checkpoint, if there is a folder."""
+        """Write the finished runs into the checkpoint, if there is a folder."""
         if self._store is None:
             return
         history = Recorder(0, 0).until(0, 0)
@@ -421,7 +421,7 @@ class _Seeds:
 def _identifying(
     plan: BanditPlan, environment: LinearEnvironment | LoggedEnvironment | None
 ) -> dict[str, object]:
-    """What decides the outcome of the runs, for their checkpoint."""
+    """Everything that decides the outcome of the runs, for their checkpoint."""
     log = environment.outcomes if isinstance(environment, LoggedEnvironment) else None
     parts: dict[str, object] = {"bandit": plan.to_toml(), "log": log}
     if isinstance(environment, ContextualEnvironment):
@@ -434,7 +434,7 @@ def _one_run(
     shared: LinearEnvironment | LoggedEnvironment | None,
     streams: SimulationStreams,
 ) -> Results:
-    """One run: its regret curve and what it costs in privacy."""
+    """Result of one run: its regret curve and its ε."""
     environment, mechanism = environment_of(plan, streams, shared), mechanism_of(plan)
     horizon = plan.environment.horizon
     run = simulate_bandit(policy_of(plan), environment, mechanism, horizon, streams)
@@ -450,7 +450,7 @@ def _one_run(
 
 
 def _guarantee(mechanism: BatchMechanism, results: Results) -> Guarantee | None:
-    """The guarantee of the costliest run; None without privacy."""
+    """Guarantee of the costliest run; None without privacy."""
     if mechanism.trust is None:
         return None
     lower, upper = results.epsilon.max(axis=0)

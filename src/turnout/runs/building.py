@@ -1,4 +1,7 @@
-"""The algorithm and the task that a plan describes; importing this module imports PyTorch."""
+"""Construction of the algorithm and the task that a plan describes; importing it imports PyTorch.
+
+`build_algorithm` returns the algorithm on the clients' data, `build_task` the task alone.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ JUDGED = 50
 def build_algorithm(
     workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
 ) -> Algorithm:
-    """The plan's algorithm on the clients' data, with its optimiser; else as `build_task`."""
+    """Algorithm of a plan on the clients' data, with its optimizer; raises as `build_task`."""
     plan = workload.plan
     if workload.engine is not None and (plan.messages is not None or plan.client.rule != "fedsgd"):
         raise UnsupportedError(
@@ -62,7 +65,7 @@ def build_algorithm(
 def build_task(
     workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
 ) -> SupervisedTask:
-    """The clients' data and the model.
+    """Task of a plan: the clients' data and the model.
 
     Args:
         workload: a plan with its data, and the engine that computes.
@@ -107,7 +110,7 @@ def build_task(
 
 
 def _require_personal(workload: Workload) -> None:
-    """Refuses personal models where they have no meaning, or have not been built.
+    """Refuse settings that have no meaning for personal models.
 
     Raises:
         ParameterError: the key that does not fit.
@@ -129,7 +132,7 @@ def _require_personal(workload: Workload) -> None:
 
 
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
-    """The module of the plan, or beside it."""
+    """Module of the plan, or the one given with it."""
     section = workload.plan.model
     if module is None and section.module is None:
         expected = f"{ONE_MODEL}; or a module beside the plan: turnout.train(plan, module=…)"
@@ -147,7 +150,7 @@ def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
 
 
 def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
-    """The model of that name, if it can take such inputs."""
+    """Model by name, if it accepts such inputs."""
     try:
         return build_model(name, input_shape, outputs)
     except ParameterError as error:
@@ -159,7 +162,7 @@ def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
 def _examples(
     features: FeatureMap | None, split: Records, target: str, phase: ProgressPhase
 ) -> Examples:
-    """One side of the split as the model sees it."""
+    """Examples of one side of the split, with their features."""
     examples = Examples(split.inputs, split.labels, target)
     try:
         return replace(examples, inputs=features_of(features, examples.inputs, phase))
@@ -169,7 +172,7 @@ def _examples(
 
 
 def holdings_of(workload: Workload) -> Holdings:
-    """The owner of each record, by the data or dealt; of one each, client i holds record i."""
+    """Client of each record, from the data or dealt; client i holds record i if each has one."""
     if workload.data.holdings is not None:
         return workload.data.holdings
     labels, population = workload.data.train.labels, workload.population

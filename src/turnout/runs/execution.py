@@ -1,6 +1,6 @@
-"""One simulated run: built, so that everything that can be refused is, and then executed.
+"""Execution of one simulated run: all checks first, then the run.
 
-`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` follows its progress.
+`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` follows the progress.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ _NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
 
 
 class Watcher(Protocol):
-    """The observer that is told the progress of a run."""
+    """Observer of the progress of a run."""
 
     def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
-        """Something that may take a while; yields what it tells its state."""
+        """Context of a phase that may take a while; yields the observer of its progress."""
         ...
 
     def training(
         self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
     ) -> AbstractContextManager[Callable[[Progress], None]]:
-        """A training run; yields what to call with each step's progress.
+        """Context of a training run; yields the function to call with each step's progress.
 
-        ``spent`` finds ε after a number of steps, which may take a while the first time.
+        ``spent`` computes ε after a number of steps, which may take a while the first time.
         """
         ...
 
 
 class Unwatched:
-    """A watcher that tells nobody."""
+    """Watcher that does nothing."""
 
     def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
-        """Nothing."""
+        """Context without output."""
         return nullcontext(UnseenPhase())
 
     def training(
         self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
     ) -> AbstractContextManager[Callable[[Progress], None]]:
-        """Nothing."""
+        """Context without output."""
         return nullcontext(lambda progress: None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadyRun:
-    """A run that nothing refuses any more, with ε over its steps."""
+    """Run that has passed all checks, with ε over its steps."""
 
     prepared: PreparedPlan
     simulation: Simulation
@@ -71,7 +71,7 @@ class ReadyRun:
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> ReadyRun:
-        """The run of a plan whose data are at hand; the phase is told where features are kept.
+        """Run of a plan whose data are loaded; the phase is told where features are stored.
 
         Raises:
             ParameterError: a model that does not fit the data, or a setting out of range.
@@ -96,7 +96,7 @@ class ReadyRun:
     def carried_out(
         self, checkpoint: Path | None, what: str, folder: Path | None, watcher: Watcher
     ) -> Outcome:
-        """The outcome, from the checkpoint on if there is one; None keeps none.
+        """Outcome of the run, from the checkpoint on if there is one; None stores none.
 
         Raises:
             StorageError: the checkpoint is damaged or another run's.
@@ -122,9 +122,9 @@ class ReadyRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BaselineRun:
-    """The same plan without noise and clipping, which protects nobody.
+    """Same plan without noise and clipping, which gives no privacy.
 
-    The same clients come at the same steps.
+    The same clients participate in the same steps.
     """
 
     plan: Plan
@@ -132,7 +132,7 @@ class BaselineRun:
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> BaselineRun:
-        """The baseline of a plan whose data are at hand."""
+        """Baseline of a plan whose data are loaded."""
         from turnout.runs.building import build_algorithm
 
         plan = workload.plan
@@ -151,7 +151,7 @@ class BaselineRun:
     def carried_out(
         self, checkpoint: Path | None, folder: Path | None, watcher: Watcher
     ) -> History:
-        """Its history, from the checkpoint on if there is one; raises as `ReadyRun.carried_out`."""
+        """History of the baseline, from the checkpoint on; raises as `ReadyRun.carried_out`."""
         with watcher.training(
             "without privacy", self.simulation.steps, None, lambda step: math.inf
         ) as tell:
@@ -166,7 +166,7 @@ def _finished(
     folder: Path | None,
     tell: Callable[[Progress], None],
 ) -> SimulationResult:
-    """The result of a simulation, from the checkpoint on if there is one; None keeps none."""
+    """Result of a simulation, from the checkpoint on if there is one; None stores none."""
     store = None if checkpoint is None else FileCheckpoints(checkpoint)
     steps = simulation.steps
     result = simulation.run(
@@ -181,7 +181,7 @@ def _finished(
 
 
 def _test_set(workload: Workload) -> TestSet:
-    """The test records in numbers."""
+    """Facts about the test set for the report."""
     data = workload.data
     if data.target is not PredictionTarget.CLASS or workload.plan.client.rule != "fedsgd":
         return TestSet(len(data.test))

@@ -18,7 +18,7 @@ PLACE = "place.txt"
 
 
 class InterruptedRunError(Exception):
-    """Ctrl-C: the run ended after a whole unit; its checkpoint, if it has a folder, is written."""
+    """Ctrl-C ended the run after a whole unit; its checkpoint is written if it has a folder."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class InterruptedRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Files of one run: its plan, where the plan's paths begin, and its checkpoints."""
+    """Files of one run: its plan, the folder of the plan's paths, and its checkpoints."""
 
     path: Path
     plan_name: str = PLAN
     holds: str = "a run"
 
     def begin(self, text: str, place: Path | None = None) -> None:
-        """Write the plan, and the place of its paths if it has any."""
+        """Write the plan, and the folder of its paths if it has any."""
         if place is not None:
             write(self.path / SIMULATOR / PLACE, str(place.resolve()))
         write(self.path / self.plan_name, text)
@@ -79,10 +79,10 @@ class RunFolder:
 
 
 def require_new(folder: Path | None) -> None:
-    """Refuses a folder that already holds something.
+    """Refuse a folder that already has files.
 
     Raises:
-        ParameterError: it does.
+        ParameterError: the folder is not empty.
     """
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")

@@ -1,8 +1,7 @@
-"""A random search: candidates of a plan, compared on held-out clients; the best one is kept.
+"""Random search over candidates of a plan, compared on held-out clients.
 
-`Search` is the run of candidates. `HeldOut` holds the training clients on whom candidates are
-compared; `search_price` gives the price of a search on private clients, and the noise with which it
-meets its target.
+`Search` runs the candidates. `HeldOut` holds the training clients on whom candidates are compared;
+`search_price` gives the ε of a search on private clients, and the noise that meets its target.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """A workload whose test set is replaced by clients of its training side.
+    """Workload whose test set is replaced by clients of its training side.
 
     Guarantees:
         No client is on both sides; each client's side is a coin of its own, which depends on no
@@ -59,7 +58,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, workload: Workload, holdings: Holdings, share: float) -> HeldOut:
-        """The clients of a workload, held out with a chance of ``share`` each.
+        """Workload with each client held out with probability ``share``.
 
         Raises:
             ParameterError: nobody is held out, or nobody is left; or a law that does not fit.
@@ -81,7 +80,7 @@ class HeldOut:
         return cls(left, held.size, owners)
 
     def mean_accuracy(self, predicted: Callable[[], NDArray[np.int64]]) -> float:
-        """The mean over held-out clients of the share of a client's records that are right.
+        """Mean over held-out clients of the share of a client's correct predictions.
 
         Each client's term is from 0 to 1, and 0 without records, so that one client moves the
         mean by at most one in ``clients``.
@@ -95,7 +94,7 @@ class HeldOut:
 
 
 def _part(holdings: Holdings, clients: NDArray[np.int64]) -> Holdings:
-    """The holdings of some clients, in their order; records keep their numbers."""
+    """Holdings of some clients, in their order; records keep their numbers."""
     counts = holdings.counts(clients)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     starts = np.repeat(holdings.offsets[clients] - offsets[:-1], counts)
@@ -104,13 +103,13 @@ def _part(holdings: Holdings, clients: NDArray[np.int64]) -> Holdings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchPrice:
-    """The cost of a search on private clients.
+    """Privacy cost of a search on private clients.
 
     Attributes:
-        guarantee: of the best run's model, its values and its score together, to every client.
-        one_run: ε upper bound of one run alone, without search.
-        stopping: the law of the number of runs, which is public; the number is not.
-        noise_multiplier: of each run.
+        guarantee: guarantee of the best run's model, values and score together, for every client.
+        one_run: upper bound on ε of one run alone, without search.
+        stopping: distribution of the number of runs, which is public; the number is secret.
+        noise_multiplier: noise multiplier of each run.
         score_deviation: standard deviation of the noise on a score.
     """
 
@@ -124,10 +123,10 @@ class SearchPrice:
 def search_price(
     plan: Plan, section: TuneSection, held: HeldOut
 ) -> tuple[PreparedPlan, SearchPrice]:
-    """A candidate's scheme and the price of the search, at most the plan's target.
+    """Scheme of a candidate, and the price of the search, at most the plan's target.
 
-    A client is in the runs or in their scores, never in both, so that the search costs it the
-    larger of the two, not their sum.
+    A client is in the runs or in their scores, never in both, so the search costs the client the
+    larger of the two ε's, not their sum.
 
     Raises:
         ParameterError: given noise does not meet the target.
@@ -170,7 +169,7 @@ def search_price(
 
 
 def stopping_law(section: TuneSection) -> Stopping:
-    """The law of the number of runs."""
+    """Distribution of the number of runs."""
     from turnout.accounting import Stopping
 
     mean = float(section.candidates)
@@ -180,7 +179,7 @@ def stopping_law(section: TuneSection) -> Stopping:
 
 
 def _larger(runs: Guarantee, scores: Guarantee) -> Guarantee:
-    """The guarantee of the runs, raised to that of the scores where these cost more."""
+    """Guarantee of the runs, raised to that of the scores where it is larger."""
 
     def raised(bounds: Bounds) -> Bounds:
         return Bounds(bounds.lower, max(bounds.upper, scores.epsilon.upper))
@@ -196,7 +195,7 @@ _LARGEST_SEED = 2**53
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A run of a search.
+    """One run of a search.
 
     Attributes:
         values: chosen values by their dotted keys.
@@ -210,7 +209,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Searched:
-    """A finished search.
+    """Result of a search.
 
     Attributes:
         plan: the plan with the values of the best candidate, to train with.
@@ -240,7 +239,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """A search that nothing refuses any more.
+    """Search that has passed all checks.
 
     Attributes:
         plan: whose [tune] is ``section``.
@@ -267,7 +266,7 @@ class Search:
         beside: Beside | None = None,
         public: ClientData | None = None,
     ) -> Search:
-        """The search that a plan's [tune] asks for; paths are relative to a place.
+        """Search of a plan's [tune]; paths are relative to a folder.
 
         With public data, beside the plan or named by [tune], nothing of [data] is read.
 
@@ -279,7 +278,9 @@ class Search:
         if section is None:
             raise ParameterError("tune", None, "a table [tune] with ranges")
         if isinstance(plan.participation, AvailabilitySection):
-            raise UnsupportedError("a search needs clients with the same law, not a trace of each")
+            raise UnsupportedError(
+                "a search needs clients with the same participation, not a trace of each"
+            )
         free = public is not None or section.data is not None
         ranges = parse_ranges(section.ranges)
         _check_values(plan, ranges, section.candidates if free else stopping_law(section).most)
@@ -301,7 +302,7 @@ class Search:
         return cls(plan, section, ranges, held, prepared, price, Views(held.workload))
 
     def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
-        """The best of all candidates; with a folder, from the candidate on that is not done."""
+        """Result after all candidates; with a folder, finished candidates are read from it."""
         count = self._count()
         path = None if folder is None else folder / SIMULATOR / STATE
         done = _read(path)
@@ -340,14 +341,14 @@ class Search:
         )
 
     def _count(self) -> int:
-        """The number of candidates; of a private search it is drawn, and secret."""
+        """Number of candidates; for a private search it is drawn and secret."""
         if self.price is None:
             return self.section.candidates
         streams = SimulationStreams(self.plan.run.seed)
         return self.price.stopping.draw(streams.source("stopping"))
 
     def _run(self, number: int, values: Mapping[str, Any]) -> tuple[float, Outcome]:
-        """The score and the outcome of a candidate's run, with draws of its own."""
+        """Score and outcome of a candidate's run, with randomness of its own."""
         streams = SimulationStreams(self.plan.run.seed)
         seed = int(streams.generator("tuning run", number).integers(_LARGEST_SEED))
         from turnout.learning.algorithm import FedSGD
@@ -368,7 +369,7 @@ class Search:
         return self._noisy_score(algorithm, outcome, number), outcome
 
     def _noisy_score(self, algorithm: FedSGD, outcome: Outcome, number: int) -> float:
-        """The mean accuracy of held-out clients, with noise from the simulation's own stream."""
+        """Mean accuracy of held-out clients plus noise from the simulation's stream."""
         assert self.price is not None
         task: Any = algorithm.task
         exact = self.held.mean_accuracy(lambda: task.predicted(outcome.parameters))
@@ -378,16 +379,16 @@ class Search:
 
 
 def drawn_values(plan: Plan, ranges: Mapping[str, Range], number: int) -> dict[str, Any]:
-    """The values of a candidate: which ones are drawn is public."""
+    """Values of a candidate; their draw is public."""
     generator = SimulationStreams(plan.run.seed).generator("tuning candidate", number)
     return {key: ranges[key].draw(generator) for key in sorted(ranges)}
 
 
 def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
-    """A plan with some values in place of its own, by their dotted keys.
+    """Plan with some values replaced, by their dotted keys.
 
     Raises:
-        ParameterError: a value that the plan refuses.
+        ParameterError: the plan refuses a value.
     """
     tables = plan.model_dump(mode="json", exclude_none=True)
     for key, value in values.items():
@@ -397,10 +398,10 @@ def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
 
 
 def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
-    """Everything that a search may try, so that it is not refused halfway.
+    """Check every value that a search may try, so that no candidate is refused later.
 
     Raises:
-        ParameterError: an end, a choice or a combination that the plan refuses.
+        ParameterError: the plan refuses an end, a choice or a combination.
     """
     for key, one in ranges.items():
         for value in one.choices or one.ends:
@@ -410,20 +411,22 @@ def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
 
 
 def _free(plan: Plan) -> Plan:
-    """A plan on public data: noise that is given counts, and its ε there is nobody's."""
+    """Plan on public data: its noise is as given, and its ε has no meaning."""
     if plan.privacy.noise_multiplier is None:
         return plan
     return plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"epsilon": None})})
 
 
 def _check_private(held: HeldOut) -> None:
-    """Scores on private clients are accuracies: other metrics have no bound a client.
+    """Refuse scores other than accuracies on private clients: no other has a bound for each client.
 
     Raises:
         UnsupportedError: another metric, or another kind of label.
     """
     if held.workload.plan.client.rule != "fedsgd":
-        raise UnsupportedError("a search on private clients compares one model for all, not theirs")
+        raise UnsupportedError(
+            "a search on private clients needs one shared model, not personal ones"
+        )
     metrics = held.workload.plan.model.metrics
     if held.workload.data.target is not PredictionTarget.CLASS or (
         metrics and metrics[0] != "accuracy"
@@ -444,7 +447,7 @@ def _record(candidate: Candidate) -> dict[str, Any]:
 
 
 def _read(path: Path | None) -> list[Candidate]:
-    """The candidates that are done.
+    """Finished candidates from a file.
 
     Raises:
         StorageError: a damaged file.

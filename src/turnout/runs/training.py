@@ -1,7 +1,7 @@
-"""Training from a plan's file to its report, resumption, and the trained model as a file.
+"""Training of a plan, from its file to its report, with resumption; the trained model as a file.
 
-`train` and `resume` run a plan in a folder. `write_model` and `read_model` keep the parameters with
-what is proved and public about them (`SavedModel`).
+`train` and `resume` run a plan in a folder. `write_model` and `read_model` store the parameters
+with the guarantee and the public facts (`SavedModel`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BASELINE_CHECKPOINT, WITH_BASELINE = "checkpoint-baseline.npz", "with-baseline"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The location of the report of a finished run, if it has one, and its summary."""
+    """Summary of a finished run, and the location of its report if there is one."""
 
     folder: Path | None
     summary: Summary
@@ -52,7 +52,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """All that there is to do for a plan: its run, that without absences, that without privacy."""
+    """All runs of a plan: its own, one without absences, and one without privacy."""
 
     workload: Workload
     run: ReadyRun
@@ -67,13 +67,13 @@ def train(
     beside: Beside | None = None,
     baseline: bool = False,
 ) -> Finished:
-    """Runs a plan, from its file or as an object, and writes its report if there is a folder.
+    """Run a plan, from its file or as an object, and write its report if there is a folder.
 
-    With ``baseline`` the same plan is run without noise and clipping too. Nothing is written before
-    the plan is read, its data are at hand, its budget holds and its model fits.
+    With ``baseline`` the same plan also runs without noise and clipping. Nothing is written before
+    the plan is checked, its data are loaded, its budget holds and its model fits.
 
     Raises:
-        ParameterError: the plan is refused, or the folder already holds something.
+        ParameterError: the plan is invalid, or the folder is not empty.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
     if isinstance(source, Plan):
@@ -98,9 +98,9 @@ def train(
 def resume(
     folder: Path, watcher: Watcher, beside: Beside | None = None, baseline: bool = False
 ) -> Finished:
-    """Goes on with a run that was stopped or killed; a finished one is reported again.
+    """Continue an interrupted run; a finished one is reported again.
 
-    What was given beside the plan is given again.
+    Objects that were given with the plan must be given again.
 
     Raises:
         ParameterError: the folder holds no run.
@@ -120,7 +120,7 @@ def resume(
 
 
 def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseline: bool) -> _Job:
-    """Everything that can be refused is refused here."""
+    """Runs of a plan, after all checks."""
     with watcher.phase("reading the data") as phase:
         workload = gathered(phase)
     plan = workload.plan
@@ -137,7 +137,7 @@ def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseli
 
 
 def _without_absences(workload: Workload) -> AvailabilityCheckIn:
-    """The law in which every phone is always available."""
+    """Participation in which every device is always available."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None
@@ -146,7 +146,7 @@ def _without_absences(workload: Workload) -> AvailabilityCheckIn:
 
 
 def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Finished:
-    """Training, comparison and report."""
+    """Outcome of training, comparison and report."""
     outcome = job.run.carried_out(checkpoint_place(folder, CHECKPOINT), "training", folder, watcher)
     trace = None
     if job.everyone is not None:
@@ -164,7 +164,7 @@ def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Fi
 
 
 def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher: Watcher) -> None:
-    """The model and the report; Ctrl-C leaves a run that can be gone on with."""
+    """Write model and report; Ctrl-C leaves a run that can be resumed."""
     outcome = summary.outcome
     try:
         with watcher.phase("pricing ε along the run") as phase:
@@ -179,18 +179,18 @@ def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher
 
 
 def checkpoint_place(folder: Path | None, name: str) -> Path | None:
-    """A checkpoint's place in the simulator's view: it holds the counts of every step.
+    """Place of a checkpoint in the simulator's view, since it holds the counts of every step.
 
     None without a folder.
 
     Raises:
-        StorageError: the folder cannot be made.
+        StorageError: the folder cannot be created.
     """
     return None if folder is None else RunFolder(folder).checkpoint(name)
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
-    """The trace's statistics, and the cost of its absences."""
+    """Statistics of the trace, and the cost of its absences."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None
@@ -214,7 +214,7 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedModel:
-    """A model file's contents.
+    """Contents of a model file.
 
     Attributes:
         parameters: float32 (dimension,) by name: the last iterate and, where there is one, the
@@ -229,9 +229,9 @@ class SavedModel:
 def write_model(
     folder: Path, outcome: Outcome, data: ClientData, tuned: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes the model and its card, each whole or not at all.
+    """Write the model and its card, each whole or not at all.
 
-    The model of a search says how it was tuned; the metrics of its run are not for release.
+    The card of a tuned model describes the search; the metrics of its run are not for release.
 
     Raises:
         StorageError: the folder cannot be written.
@@ -251,7 +251,7 @@ def write_model(
 
 
 def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
-    """The public facts of a trained model as JSON-ready values; no count of who came."""
+    """Public facts of a trained model as JSON-ready values, without counts of participants."""
     prepared = outcome.prepared
     plan = prepared.plan
     canonical = json.dumps(plan.model_dump(mode="json"), sort_keys=True)
@@ -282,7 +282,7 @@ def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
 
 
 def _module_facts(model: ModelSection) -> dict[str, Any] | None:
-    """How a module of the user's own is built again; None for a model that has a name."""
+    """Facts from which a user's own module is rebuilt; None for a built-in model."""
     if model.name is not None:
         return None
     keys = {"module", "arguments", "pretrained", "trainable", "lora"}
@@ -290,10 +290,10 @@ def _module_facts(model: ModelSection) -> dict[str, Any] | None:
 
 
 def read_model(folder: Path) -> SavedModel:
-    """The model in a run's folder; nothing of the file is executed or unpickled.
+    """Model in a run's folder; nothing of the file is executed or unpickled.
 
     Raises:
-        StorageError: there is none, or it is damaged or another program's.
+        StorageError: there is none, or it is damaged or from another program.
     """
     path = folder / MODEL
     if not path.is_file():
@@ -305,13 +305,13 @@ def read_model(folder: Path) -> SavedModel:
         facts = json.loads(metadata[_FACTS])
         known = facts["format"] == FORMAT
     except (KeyError, TypeError, ValueError):
-        raise StorageError(f"{path}: not a model that turnout wrote") from None
+        raise StorageError(f"{path}: not a model file of turnout") from None
     if not known:
         raise StorageError(f"{path}: of the format {facts['format']!r}; read is {FORMAT!r}")
     if not set(facts) >= _NEEDED:
-        raise StorageError(f"{path}: damaged: it does not say all that a model's file says")
+        raise StorageError(f"{path}: damaged: a field of the model file is missing")
     if facts["sha256"] != _digest(tensors) or facts["handed_out"] not in tensors:
-        raise StorageError(f"{path}: damaged: its parameters do not have the digest that it names")
+        raise StorageError(f"{path}: damaged: its parameters do not match their digest")
     return SavedModel(tensors, facts)
 
 

@@ -1,4 +1,7 @@
-"""A search from its plan to its folder, or going on where one was stopped."""
+"""Tuning of a plan, from its file to its folder, with resumption.
+
+`tune` runs the search of a plan's [tune], `resume_tuning` continues an interrupted one.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ def tune(
     beside: Beside | None = None,
     public: ClientData | None = None,
 ) -> Searched:
-    """Searches as a plan's [tune] says, and writes what was found if there is a folder.
+    """Run the search of a plan's [tune], and write its result if there is a folder.
 
     Raises:
-        ParameterError: the plan is refused, or the folder already holds something.
-        InterruptedRunError: Ctrl-C; the folder holds all candidates that are done.
+        ParameterError: the plan is invalid, or the folder is not empty.
+        InterruptedRunError: Ctrl-C; the folder holds all finished candidates.
     """
     plan, place = source, Path()
     if not isinstance(source, Plan):
@@ -53,9 +56,9 @@ def resume_tuning(
     beside: Beside | None = None,
     public: ClientData | None = None,
 ) -> Searched:
-    """Goes on with a search that was stopped or killed; a finished one is done again.
+    """Continue an interrupted search; a finished one is reported again.
 
-    What was given beside the plan is given again.
+    Objects that were given with the plan must be given again.
 
     Raises:
         ParameterError: the folder holds no search.
@@ -72,7 +75,7 @@ def _files(folder: Path) -> RunFolder:
 
 
 def _with_tune(plan: Plan) -> str:
-    """The plan's text, [tune] included."""
+    """Text of the plan, [tune] included."""
     assert plan.tune is not None
     full = plan.model_dump(mode="json", exclude_none=True)
     full["tune"] = plan.tune.model_dump(mode="json", exclude_none=True)
@@ -92,7 +95,7 @@ def _finished(search: Search, folder: Path | None, watcher: Watcher) -> Searched
 
 
 def _tuned(found: Searched) -> dict[str, Any]:
-    """The facts of the search that a model card has."""
+    """Facts of the search for a model card."""
     assert found.price is not None
     return {
         "values": dict(found.best.values),
@@ -104,7 +107,7 @@ def _tuned(found: Searched) -> dict[str, Any]:
 
 
 def searched_record(found: Searched) -> dict[str, Any]:
-    """The releasable part of a search, as JSON-ready values.
+    """Releasable part of a search, as JSON-ready values.
 
     Guarantees:
         of a private search the best run alone, and nothing from which the number of runs follows.
@@ -136,5 +139,5 @@ def searched_record(found: Searched) -> dict[str, Any]:
 
 
 def _number(score: float) -> float | None:
-    """A score as JSON has it."""
+    """Score as a JSON value."""
     return score if math.isfinite(score) else None

@@ -39,12 +39,11 @@ EVALUATIONS = 60
 @shows_shapes("population", "participation")
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """A plan with its data at hand.
+    """Plan with its data loaded.
 
-    The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one.
-    Code and files that the model is made of are looked for in the folder; a module that is given
-    beside the plan stands for the plan's own. The engine computes clients' updates; None for
-    threads of this process.
+    The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one. Code
+    and files of the model are searched in the folder first; a module that is given replaces the
+    plan's own. The engine computes clients' updates; None for threads of this process.
     """
 
     plan: Plan
@@ -64,7 +63,7 @@ def gather(
     phase: ProgressPhase | None = None,
     data_folder: Path | None = None,
 ) -> Workload:
-    """The plan's data, trace (its path relative to the folder), population and law.
+    """Workload of a plan: its data, trace (its path relative to the folder), population and scheme.
 
     Args:
         plan: whose [data] names a data set, or says how to read a file.
@@ -127,31 +126,31 @@ class Beside:
 
 
 class ProgressPhase(Protocol):
-    """Something that takes a while, as whoever does it sees it."""
+    """Observer of a phase that takes a while."""
 
     def rows(self, what: str, done: int) -> None:
-        """Progress: what is done, and with how many rows."""
+        """Show the current action, and the number of rows that are done."""
         ...
 
     def note(self, text: str) -> None:
-        """Something to know once it is over."""
+        """Show a line after the phase."""
         ...
 
 
 class UnseenPhase:
-    """Tells nobody."""
+    """Observer that does nothing."""
 
     def rows(self, what: str, done: int) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def note(self, text: str) -> None:
-        """Nothing."""
+        """Show nothing."""
 
 
 def _data(
     section: DataSection, folder: Path, beside: ClientData | None, phase: ProgressPhase
 ) -> ClientData:
-    """The data set by its name, by its path, or beside the plan."""
+    """Data set by its name, by its path, or as given with the plan."""
     if beside is not None:
         for key in ("name", "path", *section.model_fields_set):
             if getattr(section, key) is not None and key not in ("clients", "dealing"):
@@ -162,7 +161,7 @@ def _data(
                 )
         if beside.holdings is not None and section.clients is not None:
             raise ParameterError(
-                "data.clients", section.clients, "none: the data say who holds what"
+                "data.clients", section.clients, "no value: the data already name their clients"
             )
         return beside
     if section.path is not None:
@@ -183,7 +182,7 @@ def _data(
 
 
 def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
-    """The number of clients; each holds at least one record."""
+    """Number of clients; each holds at least one record."""
     if data.holdings is not None:
         return held
     clients = plan.data.clients or default
@@ -193,7 +192,7 @@ def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
 
 
 def _of_records(plan: Plan, data: ClientData) -> ClientData:
-    """The data as if each record were a client, which is what is drawn, clipped and protected."""
+    """Data with each record as a client, the unit that is drawn, clipped and protected."""
     if plan.data.clients is not None:
         expected = "none with unit = 'example': each record takes part by itself"
         raise ParameterError("data.clients", plan.data.clients, expected)
@@ -204,7 +203,7 @@ def _of_records(plan: Plan, data: ClientData) -> ClientData:
 
 
 def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
-    """The trace, cut to the steps that the plan uses."""
+    """Trace, cut to the steps that the plan uses."""
     try:
         if section.trace == BUILT_IN_TRACE:
             trace = datasets.flash_phones()
@@ -238,11 +237,11 @@ _DIGESTED_AT_ONCE = 2**24
 def features_of(
     features: FeatureMap | None, inputs: NDArray[Any], phase: ProgressPhase
 ) -> NDArray[Any]:
-    """The features of inputs, as `apply_features` gives them; large ones are memory-mapped.
+    """Features of inputs, as `apply_features` returns them; large ones are memory-mapped.
 
-    What is kept is found by digests of the inputs, of the user's code and by the versions of
-    PyTorch and of these functions. Its first rows are computed anew and compared: code may depend
-    on more than its own file.
+    Stored features are found by digests of the inputs and of the user's code, and by the versions
+    of PyTorch and of these functions. The first rows are computed anew and compared, since code may
+    depend on more than its own file.
 
     Raises:
         ParameterError: as `apply_features`.
@@ -272,7 +271,7 @@ def features_of(
 
 
 def _versions(features: FeatureMap) -> list[object]:
-    """All that features depend on but inputs."""
+    """Everything that features depend on except the inputs."""
     code = [[one.name, one.digest] for one in features.code]
     return [FUNCTIONS, torch.__version__, features.text, code]
 
@@ -290,14 +289,14 @@ _AS_THEY_ARE = "pixels"
 
 
 class Views:
-    """The data of a workload by the name of a feature, each computed when it is first needed."""
+    """Data of a workload by the name of a feature, each computed on first use."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._seen: dict[str, ClientData] = {_AS_THEY_ARE: workload.data}
 
     def workload(self, plan: Plan) -> Workload:
-        """The workload of a plan, its features computed already and none left to compute.
+        """Workload of a plan with its features computed.
 
         Raises:
             ParameterError: a feature that the inputs do not have.
