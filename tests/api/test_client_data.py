@@ -219,9 +219,7 @@ def test_a_plan_with_data_refuses_a_data_argument():
     data = tn.client_data(signs(), classes=2, test=0.2)
     with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected none where data"):
         tn.train({**PLAN, "data": {"name": "digits"}}, data=data)
-    with pytest.raises(
-        tn.ParameterError, match=r"data\.clients = 5: expected no value: the data"
-    ):
+    with pytest.raises(tn.ParameterError, match=r"data\.clients = 5: expected no value: the data"):
         tn.train({**PLAN, "data": {"clients": 5}}, data=data)
     with pytest.raises(
         tn.ParameterError, match=r"data\.path = .missing.: expected the path of a fil"
