@@ -4,12 +4,19 @@
 
 Prints a table: files and lines of `src`, the share of import statements, public names with two
 meanings, circles and the longest chain of imports between files, the longest function, the files
-that σ and a bandit plan pass through (traced in a run of each version), and the files whose code
-names one example of each kind of thing that can be added: docstrings, comments and the lists of
-public names (`__init__`) do not count. The participation and the randomizer are plain ones, for
-which no integration or experiment is specialised (docs/architecture.md says why). With --tests,
-each version's tests run as well, on an otherwise idle machine, and their CPU time is a line. The
-same code measures both. Nothing here gates a test: the figures say where to look.
+that plans pass through, and the files whose code names one example of each kind of thing that can
+be added: docstrings, comments and the lists of public names (`__init__`) do not count. The
+participation and the randomizer are plain ones, for which no integration or experiment is
+specialised (docs/architecture.md says why). With --tests, each version's tests run as well, on an
+otherwise idle machine, and their CPU time is a line. The same code measures both. Nothing here
+gates a test: the figures say where to look.
+
+The files that plans pass through are traced in a run of each version, from the plan's TOML file to
+the end of the command. *Settings* pass a file if one of its functions is called with a setting:
+alone, or as an attribute of an object of the package. The setting of the training plan is σ. The
+settings of the bandit plan are its numbers, chosen unlike all other numbers of the run, and the
+plan and its sections as objects. A bandit plan *runs* a file if it calls one of its functions, with
+whatever arguments; what only importing a file calls does not count.
 """
 
 from __future__ import annotations
@@ -150,8 +157,8 @@ class Tree:
         files = [path for path in self.paths if path.name != "__init__.py"]
         return sum(bool(re.search(pattern, _code(path.read_text()))) for path in files)
 
-    def passed_by(self, trip: str) -> int:
-        """Files of the package that a trip passes through, in a process of its own."""
+    def passed_by(self, trip: str) -> dict[str, int]:
+        """Numbers of files that the settings of a trip pass, and that it runs, in a new process."""
         command = [sys.executable, str(Path(__file__)), "--trip", trip]
         done = subprocess.run(
             command,
@@ -160,7 +167,8 @@ class Tree:
             text=True,
             check=True,
         )
-        return len(json.loads(done.stdout.splitlines()[-1]))
+        found = json.loads(done.stdout.splitlines()[-1])
+        return {name: len(files) for name, files in found.items()}
 
 
 def _code(text: str) -> str:
@@ -179,7 +187,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 SIGMA = 1.2890625
-PLAN = f"""
+TRAINING = f"""
 [data]
 name = "digits"
 [model]
@@ -194,66 +202,105 @@ delta = 1e-4
 [optimizer]
 learning_rate = 1.0
 """
-BANDIT = """
+HORIZON, EPSILON, GROWTH, FIRST, FAILURE = 2003, 1.0625, 1.5625, 61, 0.0107421875
+BANDIT = f"""
 [environment]
-horizon = 2000
+horizon = {HORIZON}
 actions = 5
 dimension = 2
 [privacy]
 trust = "central"
-epsilon = 1.0
+epsilon = {EPSILON}
 [policy]
 name = "elimination"
+growth = {GROWTH}
+first = {FIRST}
+failure = {FAILURE}
 [run]
 seeds = 1
 """
 
 
-def trip(kind: str) -> None:
-    """Run a plan and print the files whose functions it passes through.
+@dataclass(frozen=True)
+class Trip:
+    """A command on a plan, and the settings whose files are counted.
 
-    ``sigma``: functions that are given σ, alone or in an object whose attribute it is. ``bandit``:
-    all functions that run.
+    Attributes:
+        verb: name of the command.
+        plan: text of the plan.
+        settings: numbers of the plan.
+        module: module whose objects are settings as a whole, if any.
     """
+
+    verb: str
+    plan: str
+    settings: tuple[float, ...]
+    module: str = ""
+
+    def holds(self, value: object) -> bool:
+        """Whether a value is a setting, or an object with a setting among its attributes."""
+        if self._is_setting(value):
+            return True
+        if not type(value).__module__.startswith("turnout"):
+            return False
+        kind = type(value)
+        fields = getattr(kind, "__dataclass_fields__", None) or getattr(value, "__dict__", {})
+        return any(self._is_setting(getattr(value, name, None)) for name in list(fields))
+
+    def _is_setting(self, value: object) -> bool:
+        if isinstance(value, int | float):
+            return value in self.settings
+        return type(value).__module__ == self.module
+
+
+TRIPS = {
+    "sigma": Trip("train", TRAINING, (SIGMA,)),
+    "bandit": Trip(
+        "bandit", BANDIT, (HORIZON, EPSILON, GROWTH, FIRST, FAILURE), "turnout.plans.bandit"
+    ),
+}
+
+
+def trace_trip(trip: Trip) -> None:
+    """Run the command of a trip and print the files that settings pass, and those that run."""
     import turnout
     from turnout.cli.main import turnout as command
 
     package = str(Path(turnout.__file__).parent)
-    files: set[str] = set()
+    passed: set[str] = set()
+    ran: set[str] = set()
+    imports = 0  # that are under way
 
     def trace(frame: FrameType, event: str, _: object) -> None:
-        name = frame.f_code.co_filename
-        if event != "call" or not name.startswith(package):
+        nonlocal imports
+        # Class bodies and decorators run while a module is imported: they do not count as run.
+        code = frame.f_code
+        if code.co_name == "_find_and_load" and event in ("call", "return"):
+            imports += 1 if event == "call" else -1
+        if event != "call" or not code.co_filename.startswith(package):
             return
-        if kind == "bandit" or any(map(_holds_sigma, list(frame.f_locals.values()))):
-            files.add(name)
+        if not imports:
+            ran.add(code.co_filename)
+        if code.co_filename not in passed and any(map(trip.holds, list(frame.f_locals.values()))):
+            passed.add(code.co_filename)
 
+    # The whole command, from the plan's file to its report.
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.toml"
-        plan.write_text(PLAN if kind == "sigma" else BANDIT)
-        verb = "train" if kind == "sigma" else "bandit"
+        plan.write_text(trip.plan)
         sys.setprofile(trace)
         try:
-            command.main([verb, str(plan), "--out", f"{folder}/out"], standalone_mode=False)
+            command.main([trip.verb, str(plan), "--out", f"{folder}/out"], standalone_mode=False)
         finally:
             sys.setprofile(None)
-    print(json.dumps(sorted(files)))
-
-
-def _holds_sigma(value: object) -> bool:
-    """Whether a value is σ, or an object with σ among its attributes."""
-    if isinstance(value, float):
-        return value == SIGMA
-    fields = getattr(type(value), "__dataclass_fields__", None) or getattr(value, "__dict__", {})
-    if not type(value).__module__.startswith("turnout"):
-        return False
-    held = (getattr(value, name, None) for name in list(fields))
-    return any(isinstance(one, float) and one == SIGMA for one in held)
+    files = {"settings": passed, "run": {name for name in ran if name.endswith(".py")}}
+    print(json.dumps({name: sorted(found) for name, found in files.items()}))
 
 
 def figures(tree: Tree) -> dict[str, str]:
     """The table's column of one version."""
     length, function = tree.longest_function()
+    bandit = tree.passed_by("bandit")
     return {
         "files in src": f"{len(tree.paths)}",
         "lines in src": f"{tree.lines:,}",
@@ -262,8 +309,9 @@ def figures(tree: Tree) -> dict[str, str]:
         "circles between files": f"{int(bool(tree.circle()))}",
         "longest chain of imports (0: a circle)": f"{tree.longest_chain()}",
         "longest function, lines of code": f"{length} ({function})",
-        "files that σ passes, from plan to noise": f"{tree.passed_by('sigma')}",
-        "files that a bandit plan passes": f"{tree.passed_by('bandit')}",
+        "files that σ passes, from plan to noise": f"{tree.passed_by('sigma')['settings']}",
+        "files that bandit settings pass": f"{bandit['settings']}",
+        "files that a bandit plan runs": f"{bandit['run']}",
         **{f"files that name one {kind}": f"{tree.naming(p)}" for kind, p in EXAMPLES.items()},
     }
 
@@ -291,10 +339,10 @@ def main() -> None:
     parser.add_argument("--before", metavar="REV", help="the revision to compare with")
     parser.add_argument("--names", action="store_true", help="list names with two meanings")
     parser.add_argument("--tests", action="store_true", help="run the tests of each version too")
-    parser.add_argument("--trip", choices=["sigma", "bandit"], help=argparse.SUPPRESS)
+    parser.add_argument("--trip", choices=list(TRIPS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.trip:
-        trip(options.trip)
+        trace_trip(TRIPS[options.trip])
         return
     now = Tree(ROOT / "src")
     columns = {"now": figures(now)}
