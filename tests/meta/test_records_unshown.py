@@ -41,7 +41,7 @@ PUBLIC = {
     "participation": "TraceStatistics",
     "protocol": "Release Released _Rule",
     "refinement": "Key LevelEstimate LimitedAnswers OneBit Questions LayeredRelease",
-    "service": "Artefact Charter Head ClientIdentity Published WireReceipt Record "
+    "service": "Artefact Charter DeviceRoute Head ClientIdentity Published WireReceipt Record "
     "ShownHead SignedHead SignedRequest Vector WitnessReceipt _Message",
     "simulation": "Progress RunIdentity",
     "runs": "Candidate Results SavedModel Search",

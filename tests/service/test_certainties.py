@@ -1,4 +1,4 @@
-"""How sure anybody becomes, as the dashboard has it: what `--explain` proves, without waiting."""
+"""Certainty of an observer on the dashboard: the bounds of `--explain`, without waiting."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_uncertified_profiles_count_as_certainty(monkeypatch):
     assert settled(certainties(), 12) == (1.0, 1.0)
 
 
-def test_clients_with_windows_of_their_own_have_the_worst_client_s():
+def test_certainties_are_those_of_the_worst_client():
     law = AvailabilityCheckIn(np.array([[True] * 6, [True, False] * 3]), 6)
     found = certainties(law, (0, 6))
     part = settled(found, 1)

@@ -1,4 +1,4 @@
-"""Charter, ledger and wire: what is written reads back, and nothing else does."""
+"""Charter, ledger and wire: written bytes read back, and other bytes are refused."""
 
 import json
 from dataclasses import replace
@@ -41,7 +41,7 @@ def test_a_charter_reads_back_as_it_was_written(scene):
 
 
 @given(st.data())
-def test_a_charter_with_another_byte_is_refused_or_another_charter(data):
+def test_a_changed_byte_is_refused_or_changes_the_task(data):
     text = CHARTER.canonical()
     place = data.draw(st.integers(0, len(text) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != text[place]))
@@ -86,7 +86,7 @@ def test_spent_epsilon_is_that_of_the_next_priced_step():
         ("charged", (float("inf"),)),
     ],
 )
-def test_every_number_of_a_charter_is_one(field, wrong):
+def test_numbers_of_a_charter_are_checked(field, wrong):
     changes = {field: wrong}
     if wrong == (float("inf"),):
         changes["charged_steps"] = (CHARTER.steps,)
@@ -144,7 +144,7 @@ def test_a_charter_with_other_bytes_is_refused(said, instead):
         (("messages", "request"), "turnout-request-1"),
     ],
 )
-def test_a_format_that_is_not_known_is_refused_by_its_name(place, known):
+def test_unknown_formats_are_refused_by_name(place, known):
     document = json.loads(CHARTER.canonical())
     inner = document
     for key in place:
@@ -158,7 +158,7 @@ def test_a_format_that_is_not_known_is_refused_by_its_name(place, known):
 
 
 def test_unknown_charter_fields_are_refused():
-    """A field or a message that is not known might change what a device must do."""
+    """An unknown field or message could change the device's duties."""
     for place in ((), ("model",), ("model", "features"), ("client",), ("messages", "update")):
         document = json.loads(CHARTER.canonical())
         inner = document
@@ -190,12 +190,12 @@ def test_unknown_charter_fields_are_refused():
         ("features", "|".join(["hog-1"] * 17)),
     ],
 )
-def test_every_part_of_a_computation_is_one(field, wrong):
+def test_parts_of_a_computation_are_checked(field, wrong):
     with pytest.raises(ParameterError, match=field):
         replace(CHARTER.computation, **{field: wrong})
 
 
-def test_an_expression_of_features_is_one_of_formats():
+def test_feature_expressions_become_formats():
     assert features_format("deskewed | scattering + hog") == "deskewed-1|scattering-1+hog-1"
     assert features_expression("deskewed-1|scattering-1+hog-1") == "deskewed|scattering+hog"
     made = replace(CHARTER.computation, features="deskewed-1|hog-1")
@@ -281,7 +281,7 @@ def test_heads_read_back(steps, digest):
 
 
 @pytest.mark.parametrize("text", ["", "1", "1:zz", "-1:" + "00" * 32, "01:" + "00" * 32, "1:00"])
-def test_no_other_text_is_a_head(text):
+def test_other_texts_are_not_parsed_as_heads(text):
     with pytest.raises(ValueError, match=r"head|hex|int"):
         Head.parsed(text)
     with pytest.raises(ValueError, match=r"head|hex|int"):
@@ -315,7 +315,7 @@ def test_unauthenticated_requests_reveal_nothing():
     assert json.loads(one.encoded()) == {"answer": "unknown"}
 
 
-def test_a_cover_looks_like_an_update():
+def test_paths_of_dummy_traffic_and_updates_have_one_length():
     for step in (0, 9, 10, 12345):
         assert len(dummy_traffic_path(step)) == len(updates_path(step))
 
@@ -333,7 +333,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_signature_is_for_every_part_of_a_request(field):
+def test_a_signature_covers_every_part_of_a_request(field):
     key = SigningKey.new()
     request = SignedRequest.posting("ab", updates_path(1), 3, bytes(16), b"body", format="x-1")
     signature = key.sign(request.canonical())
@@ -344,7 +344,7 @@ def test_a_signature_is_for_every_part_of_a_request(field):
     assert not verified(SigningKey.new().public, signature, request.canonical())
 
 
-def test_a_key_does_not_show_itself():
+def test_the_repr_of_a_key_hides_it():
     key = SigningKey.new()
     assert key.private.hex() not in repr(key)
     assert str(list(key.private)) not in repr(key)

@@ -1,4 +1,4 @@
-"""The table of connections: who is given up, and who makes room for whom."""
+"""Table of connections: deadlines, and the order in which connections are closed."""
 
 from turnout.service.web.connections import Awaits, Connections, proxies
 
@@ -61,7 +61,7 @@ def test_unauthenticated_connections_make_room_first():
     assert w.log[-1] == ("aborted", "known")  # only those who signed are left
 
 
-def test_who_is_being_answered_or_sends_a_signed_body_never_makes_room():
+def test_answered_and_signed_connections_are_never_closed_for_room():
     w = World()
     for name in "ab":
         w.came(name, awaits=Awaits.ANSWER)
@@ -99,7 +99,7 @@ def test_proxied_connections_share_no_address_limit():
     assert w.log == [("aborted", "a")]
 
 
-def test_progress_moves_a_connection_to_the_end_of_the_line():
+def test_progress_moves_a_connection_to_the_end_of_the_queue():
     w = World(most=2)
     first = w.came("first")
     w.came("second")
@@ -119,7 +119,7 @@ def test_each_wait_has_its_deadline():
     assert "answer" not in w.swept(1e6)
 
 
-def test_a_body_gets_time_by_how_much_of_it_came():
+def test_received_bytes_extend_the_deadline_of_a_body():
     w = World()
     entry = w.came("body", awaits=Awaits.BODY, signed=True)
     entry.received = 50_000

@@ -1,4 +1,4 @@
-"""The engine's decisions one by one: receipts, restarts, budget, an old copy put back."""
+"""Decisions of the engine: receipts, restarts, budget, restored old copies."""
 
 import hashlib
 from dataclasses import replace
@@ -161,12 +161,12 @@ def test_an_empty_step_has_noise(storage):
 
 
 @pytest.mark.parametrize("body", [b"", bytes(7), bytes(12), np.array([64, 1], "<i4").tobytes()])
-def test_no_update_that_is_wrong_in_itself_is_looked_up(storage, body):
+def test_invalid_updates_are_refused_without_a_lookup(storage, body):
     with pytest.raises(RemoteProtocolError):
         opened(storage).inspect(body)
 
 
-def test_an_invitation_is_for_one_key(storage):
+def test_an_invitation_enrols_one_key(storage):
     engine, secret = opened(storage), b"s" * 32
     with storage.transaction() as tx:
         tx.invite([hashlib.sha256(secret).digest()])
@@ -226,7 +226,7 @@ class TestOneClient:
     def storage(self):
         return stored(charter_of(LAW, ReleaseRule.ONE_CLIENT, 1))
 
-    def test_after_a_release_answers_are_repeated_for_a_while(self, storage):
+    def test_receipts_are_repeated_after_a_release(self, storage):
         engine = opened(storage)
         with storage.transaction() as tx:
             first = engine.check_in(tx, 0, 0)
@@ -261,7 +261,7 @@ class TestOneClient:
             assert (view.release_at(0).checked_in, view.release_at(0).served) == (3, 1)
 
     def test_the_selected_client_is_uniform(self, storage):
-        """Chi-square at 1e-9; choosing the first who came is noticed."""
+        """Chi-square test at 1e-9; a choice of the first client fails it."""
         chosen = []
         clean = storage.committed
         for _ in range(600):

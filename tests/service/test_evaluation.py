@@ -1,4 +1,4 @@
-"""Evaluation beside the service: what it cannot do is said, and what failed once is tried again."""
+"""Evaluation beside the service: impossible ones are reported, failed ones repeated."""
 
 import asyncio
 import errno
@@ -89,7 +89,7 @@ def test_a_failed_evaluation_is_repeated(tmp_path, monkeypatch, mutate, where):
 
 
 def test_a_release_that_waits_for_the_witness_is_not_evaluated(tmp_path):
-    """It was committed before a restart; nothing is read of it before the witness has its head."""
+    """The release was committed before a restart; the witness has not signed its ledger head."""
     evaluated = []
 
     def evaluate(parameters):

@@ -1,4 +1,4 @@
-"""Real sockets: who says nothing, or too slowly, stands in nobody's way."""
+"""Real sockets: silent and slow clients do not delay others."""
 
 import asyncio
 import logging
@@ -120,7 +120,7 @@ def test_unauthenticated_bodies_are_not_read(tmp_path):
     run(main)
 
 
-def test_a_signed_body_has_time_and_then_is_refused(tmp_path):
+def test_a_signed_body_is_refused_after_its_deadline(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
@@ -137,7 +137,7 @@ def test_a_signed_body_has_time_and_then_is_refused(tmp_path):
     run(main)
 
 
-def test_a_client_has_one_body_on_its_way_and_the_newest_counts(tmp_path):
+def test_a_newer_body_replaces_the_client_s_older_one(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
@@ -154,7 +154,7 @@ def test_a_client_has_one_body_on_its_way_and_the_newest_counts(tmp_path):
 
 
 def test_slow_bodies_do_not_block_updates(tmp_path):
-    """Bytes that came count, not lengths that were told; the body waited for longest gives way."""
+    """Received bytes count, not announced lengths; the oldest body is dropped."""
 
     async def main():
         async with served(tmp_path, most_bytes=100) as s:  # three updates, and four bytes
@@ -177,7 +177,7 @@ def test_slow_bodies_do_not_block_updates(tmp_path):
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/steps/0/updates HTTP/1.1\r\nHo"])
-def test_when_all_places_are_taken_the_silent_ones_make_room(tmp_path, said):
+def test_silent_connections_are_closed_when_the_table_is_full(tmp_path, said):
     async def main():
         async with served(tmp_path, most=8) as s:
             silent = [await s.opened(said) for _ in range(40)]
@@ -189,8 +189,8 @@ def test_when_all_places_are_taken_the_silent_ones_make_room(tmp_path, said):
     run(main)
 
 
-def test_who_takes_no_answer_holds_no_place(tmp_path):
-    """Requests that come at once have answers that wait for one another's reader."""
+def test_a_client_that_reads_no_answer_is_closed(tmp_path):
+    """Pipelined requests: each answer waits until the one before is read."""
 
     async def main():
         async with served(tmp_path) as s:
@@ -232,7 +232,7 @@ def test_waiting_connections_are_accepted_quickly(tmp_path):
     run(main)
 
 
-def test_a_head_without_an_end_is_refused(tmp_path):
+def test_an_endless_head_is_refused(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             reader, _ = await s.opened(b"GET / HTTP/1.1\r\n" + b"X: " + b"x" * 20_000)
@@ -258,7 +258,7 @@ def test_connections_are_reused_and_pipelined(tmp_path):
     run(main)
 
 
-def test_a_file_is_sent_whole_and_of_an_answer_to_head_all_but_the_body(tmp_path):
+def test_head_requests_get_the_headers_without_the_body(tmp_path):
     file = Path(dashboard.__file__).with_name("static") / "dashboard.css"
 
     async def main():
@@ -333,7 +333,7 @@ def test_unauthenticated_requests_log_one_line_a_minute(tmp_path, caplog):
     run(main)
 
 
-def test_the_same_of_a_witness(tmp_path, caplog):
+def test_a_witness_logs_one_line_a_minute(tmp_path, caplog):
     async def main():
         now = [0.0]
         table = Connections(64, 64, proxies(None), lambda: now[0])
@@ -414,7 +414,7 @@ def _some_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
 
 
-def test_a_process_that_may_open_too_little_does_not_start(tmp_path):
+def test_a_too_low_file_limit_prevents_the_start(tmp_path):
     (tmp_path / "plan.toml").write_text(charter_of().plan)
     task_storage(tmp_path / "db", charter_of()).close()
     arguments = ("serve", "plan.toml", "--db", "db", "--port", 0)

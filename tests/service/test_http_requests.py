@@ -1,4 +1,4 @@
-"""Requests as bytes on a wire: however they are cut, each is answered alone and in its turn."""
+"""Requests as bytes in any chunks: each is answered alone and in order."""
 
 import asyncio
 import hashlib
@@ -196,7 +196,7 @@ def test_requests_are_answered_in_order_for_any_chunks(several, cuts):
     assert not any(last for _, _, last in answers[:-1])
 
 
-def test_behind_a_request_that_is_being_answered_little_is_read():
+def test_few_bytes_after_a_current_request_are_read():
     async def main():
         peer = Peer()
         peer.application.go_on.clear()
@@ -212,7 +212,7 @@ def test_behind_a_request_that_is_being_answered_little_is_read():
     asyncio.run(main())
 
 
-def test_an_unwanted_body_is_hardly_read():
+def test_few_bytes_of_an_unread_body_are_read():
     async def main():
         peer = Peer()
         peer.application.go_on.clear()
@@ -222,7 +222,7 @@ def test_an_unwanted_body_is_hardly_read():
     asyncio.run(main())
 
 
-def test_the_next_request_waits_for_the_reader_of_the_answer_before_it():
+def test_the_next_request_waits_until_the_answer_is_read():
     async def main():
         peer = Peer()
         peer.connection.pause_writing()
@@ -236,7 +236,7 @@ def test_the_next_request_waits_for_the_reader_of_the_answer_before_it():
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES - 1, HEAD_BYTES, HEAD_BYTES + 1])
-def test_the_bound_of_a_head_holds_in_one_read(size):
+def test_the_limit_of_a_head_holds_within_one_read(size):
     async def main():
         peer = Peer()
         head = b"GET / HTTP/1.1\r\nX: \r\n\r\n"
@@ -246,7 +246,7 @@ def test_the_bound_of_a_head_holds_in_one_read(size):
     assert asyncio.run(main()) == (200 if size <= HEAD_BYTES else 431)
 
 
-def test_who_takes_no_answer_is_waited_for_as_a_reader_whatever_else_is_sent():
+def test_a_client_that_reads_no_answer_keeps_the_reader_s_deadline():
     async def parts(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one, ", "more_body": True})
@@ -324,7 +324,7 @@ def test_malformed_heads_and_missing_lengths_are_refused(lines):
         request_of(b"\r\n".join(lines) + b"\r\n\r\n")
 
 
-def test_an_upgrade_is_a_request_like_others():
+def test_an_upgrade_header_is_ignored():
     lines = b"GET /a%20b?c HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     found = request_of(lines)
     assert (found.scope["path"], found.scope["query_string"]) == ("/a b", b"c")

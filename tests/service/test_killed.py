@@ -1,4 +1,4 @@
-"""``kill -9`` at random moments: nothing acknowledged is lost, nothing is done twice.
+"""``kill -9`` at random moments: no acknowledged update is lost or counted twice.
 
 ``TURNOUT_KILLS`` says how often; ``make kills`` takes 1,000.
 """

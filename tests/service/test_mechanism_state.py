@@ -1,4 +1,4 @@
-"""What the mechanism keeps between steps: stored and read back."""
+"""The mechanism's state between steps is stored and read back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_state_is_read_back_as_it_was_written():
         ({}, bytes(8)),
     ],
 )
-def test_a_state_of_another_length_is_damage(initial, data):
+def test_a_state_of_another_length_is_refused(initial, data):
     with pytest.raises(StorageError, match="state is damaged"):
         unpack_mechanism_state(initial, data)
 
@@ -53,8 +53,8 @@ class Differences:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_noise_with_a_memory_needs_no_more_than_its_own_class(monkeypatch, restarts):
-    """The engine serves it, and a restart in every step changes nothing."""
+def test_a_mechanism_with_state_survives_restarts(monkeypatch, restarts):
+    """The engine serves a mechanism with state; a restart in every step changes nothing."""
     charter = charter_of(CheckIn(3, 2), ReleaseRule.AGGREGATED, 1)
     plain = charter.mechanism
     correlated = Aggregated(plain.priced_as, plain.bound, plain.expected_check_ins, Differences())

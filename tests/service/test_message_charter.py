@@ -1,4 +1,4 @@
-"""Charters of local trust: they say the message to the last number, and nothing else is read."""
+"""Charters of local trust: they define the message exactly, and others are refused."""
 
 import json
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_a_charter_of_messages_reads_back_as_it_was_written(name):
 
 
 def test_the_charter_states_the_exact_probability_of_a_draw():
-    """So that no client needs an exponential that is rounded as it is here."""
+    """No client needs an exponential function with the same rounding."""
     code = KINDS["seeded-code-1"]
     update = json.loads(of().canonical())["messages"]["update"]
     assert float.fromhex(update["preference"]["float"]) == code.preference
@@ -63,7 +63,7 @@ DERIVED = {"preference", "flip", "epsilon", "message_bits", "directions", "seed_
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_number_that_does_not_follow_from_the_others_is_refused(name):
+def test_inconsistent_derived_numbers_are_refused(name):
     document = json.loads(of(name).canonical())
     update = document["messages"]["update"]
     for key in DERIVED & set(update):
@@ -83,7 +83,7 @@ TEXT = of().canonical()
 
 
 @given(st.data())
-def test_a_charter_of_messages_with_another_byte_is_refused_or_another(data):
+def test_a_changed_byte_of_a_message_charter_is_refused_or_changes_it(data):
     place = data.draw(st.integers(0, len(TEXT) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != TEXT[place]))
     changed = TEXT[:place] + bytes([byte]) + TEXT[place + 1 :]
@@ -104,12 +104,12 @@ def test_a_charter_of_messages_with_another_byte_is_refused_or_another(data):
         ({"scheme": charter_of().scheme}, "under central trust"),
     ],
 )
-def test_terms_that_do_not_belong_together_are_refused(changes, why):
+def test_contradicting_terms_are_refused(changes, why):
     with pytest.raises(ParameterError, match=why):
         of(**changes)
 
 
-def test_a_shuffler_and_another_release_are_not_served():
+def test_shuffled_trust_and_other_releases_are_not_served():
     scheme = of().scheme
     with pytest.raises(UnsupportedError, match="shuffler"):
         of(scheme=replace(scheme, trust=TrustModel.SHUFFLED))
@@ -117,7 +117,7 @@ def test_a_shuffler_and_another_release_are_not_served():
         of(scheme=replace(scheme, release=ReleaseRule.ONE_CLIENT))
 
 
-def test_a_randomizer_that_no_format_stands_for_is_refused():
+def test_a_randomizer_without_a_format_is_refused():
     printed = LInfRandomizer(DIMENSION, 2.3, 0.5, variant="as-printed")
     with pytest.raises(UnsupportedError, match="as printed"):
         charter_of(CheckIn(3, 2), dimension=DIMENSION, messages=printed).canonical()

@@ -1,4 +1,4 @@
-"""Each misuse that the service must stop has its test here."""
+"""One test for each misuse that the service must prevent."""
 
 import asyncio
 import inspect
@@ -89,7 +89,7 @@ def forgeries(w, path, other_path, client, body):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_unauthenticated_clients_get_the_same_bytes(tmp_path, route):
-    """Nothing, wrong, stale, replayed elsewhere, for another task: the same answer about anyone."""
+    """Missing, wrong, stale, replayed and foreign signatures get the same answer."""
 
     async def main():
         async with world(tmp_path) as w:
@@ -110,7 +110,7 @@ def test_unauthenticated_clients_get_the_same_bytes(tmp_path, route):
 
 
 def test_the_oracle_test_detects_a_revealing_answer(tmp_path, mutate):
-    """A negative control: the receipt before the signature is the leak that is looked for."""
+    """Negative control: a receipt before the signature check is detected."""
     from turnout.service.web.signed import SignedRoute
 
     def trusting(self, identity, path, body):
@@ -134,7 +134,7 @@ def test_repeated_headers_authenticate_no_client(tmp_path):
 
 
 def test_unknown_clients_cost_the_same_work(monkeypatch):
-    """A signature is verified whoever it is said to be from."""
+    """A signature is verified for every claimed client."""
     from turnout.service.contract import ledger
 
     source = inspect.getsource(ledger.verified)
@@ -144,7 +144,7 @@ def test_unknown_clients_cost_the_same_work(monkeypatch):
 
 
 def test_sybils_need_invitations(tmp_path):
-    """One-time secrets of the operator, one key a device, a cap on their number."""
+    """One-time secrets of the operator, one key for each device, a limit on their number."""
     from turnout.core.errors import ParameterError
     from turnout.service.coordinator.new_task import invite
 
@@ -180,7 +180,7 @@ def test_a_replay_gets_the_same_receipt_and_another_body_a_conflict(tmp_path):
 
 
 def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
-    """The second line: (client, window) is stored once, whatever it draws again."""
+    """Second defence: a client is stored once in a window, whatever it draws again."""
 
     async def main():
         async with world(tmp_path) as w:
@@ -230,7 +230,7 @@ def test_malformed_updates_are_refused_and_not_repaired(tmp_path, body):
     asyncio.run(main())
 
 
-def test_a_zero_update_is_an_update(tmp_path):
+def test_a_zero_update_is_accepted(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             assert (await w.update(1, 0, value=0)).status_code == 200
@@ -250,7 +250,7 @@ def test_an_empty_step_releases_noise(tmp_path):
 
 
 def test_public_answers_have_no_counts(tmp_path):
-    """They are the same bytes whoever came; only the noise differs, and that is replaced here."""
+    """Public answers are the same for any participants; the noise is replaced here."""
 
     async def seen(folder, clients):
         zero = lambda deviation, size: np.zeros(size, np.int64)  # noqa: E731
@@ -318,7 +318,7 @@ def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
     asyncio.run(main())
 
 
-def test_an_old_copy_is_refused_at_start_when_its_head_is_known(tmp_path):
+def test_an_old_copy_is_refused_at_start_by_its_head_file(tmp_path):
     head_file, path = tmp_path / "head", tmp_path / "turnout.sqlite"
     storage = task_storage(path, charter_of())
     storage.close()
@@ -351,8 +351,8 @@ def opened(path, head_file):
         storage.close()
 
 
-def test_secrets_never_leave(tmp_path, capfd):
-    """Neither keys nor secrets nor invitations stand in logs or answers."""
+def test_logs_and_answers_contain_no_secrets(tmp_path, capfd):
+    """Neither keys nor secrets nor invitations are in logs or answers."""
 
     async def main():
         async with world(tmp_path) as w:

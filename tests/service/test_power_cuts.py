@@ -1,4 +1,4 @@
-"""A power cut at any moment loses nothing that was acknowledged, and tears nothing apart."""
+"""A power cut at any moment loses no acknowledged update and damages no data."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def test_power_cuts_lose_no_acknowledged_update(block):
     ],
     ids=["synchronous is NORMAL", "synchronous is OFF", "acknowledged too early", "piecemeal"],
 )
-def test_a_careless_coordinator_is_found_out(wrongs, fault):
+def test_a_coordinator_without_syncs_is_detected(wrongs, fault):
     _, faults = cut(range(2), wrongs)
     assert len(faults) == 2
     assert all(any(fault in text for text in found) for found in faults.values())
 
 
-def test_a_seed_is_replayed():
+def test_a_seed_repeats_its_power_cuts():
     first, second = (suffer(5, 8, wrongs=Wrongs(synchronous="NORMAL")) for _ in range(2))
     assert first == second
     assert first != Outcome()
 
 
-def test_another_release_of_a_published_step_is_found_out(tmp_path):
+def test_a_second_release_of_a_step_is_detected(tmp_path):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
         create_task(tx)

@@ -1,4 +1,4 @@
-"""Answers of a commit reach the loop together, each its own."""
+"""The answers of one commit reach the event loop in one call."""
 
 import asyncio
 import threading

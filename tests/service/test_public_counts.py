@@ -1,4 +1,4 @@
-"""No public answer of a coordinator depends on how many devices came."""
+"""No public answer depends on the number of participating devices."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_public_answers_do_not_depend_on_participation(tmp_path):
     assert asyncio.run(answers(many, 11, public=True)) == with_few
 
 
-def test_the_operators_answers_are_not(tmp_path):
-    """Negative control: the counts are there for who may see them."""
+def test_operator_answers_depend_on_participation(tmp_path):
+    """Negative control: the operator's answers contain the counts."""
     few, many = (tmp_path / "few", tmp_path / "many")
     few.mkdir()
     many.mkdir()

@@ -1,4 +1,4 @@
-"""What a coordinator loads: nothing of PyTorch for a release, and what it needs at the start."""
+"""A coordinator loads no PyTorch for a release, and loads its optimizer at the start."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is left of a step, and of a task: in rows, in the files' bytes, for who has 200 guesses."""
+"""Data that remain of a step and of a task, in rows and in the bytes of files."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_files_of_a_finished_task_identify_no_client(tmp_path):
 
 
 def test_a_storage_with_kept_rows_identifies_clients(tmp_path, mutate):
-    """The negative control: rows as they were kept before, (step, client, digest)."""
+    """Negative control: kept rows of step, client and digest."""
     forget = Transaction._delete_participants
 
     def kept(self, step):
@@ -125,7 +125,7 @@ def test_a_storage_with_kept_rows_identifies_clients(tmp_path, mutate):
 def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(
     tmp_path, monkeypatch, mutate
 ):
-    """Another one: DELETE alone, as SQLite does it when nobody asks for more."""
+    """Negative control: SQLite's plain DELETE."""
     careless = tuple(s for s in sqlite._SETTINGS if "secure_delete" not in s)
     mutate(sqlite, "_SETTINGS", (*careless, "PRAGMA secure_delete=OFF"))
     monkeypatch.setitem(sqlite._REQUIRED, "secure_delete", 0)
@@ -138,7 +138,7 @@ def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(
     assert not running.named
 
 
-def test_in_the_middle_only_the_open_step_joins_clients_and_steps(tmp_path):
+def test_only_the_open_step_links_clients_and_steps(tmp_path):
     with folder_of(tmp_path) as folder:
         task = Task(folder)
 
@@ -190,7 +190,7 @@ def test_no_byte_of_a_released_step_is_left_in_any_file(tmp_path, clients):
 
 
 def test_stored_check_ins_do_not_reveal_the_step(tmp_path):
-    """The same clients in two orders leave the same bytes."""
+    """Check-ins of the same clients in two orders leave the same bytes."""
     left = []
     for number, order in enumerate(([[1, 2], [3], [0, 7]], [[7], [0, 3, 2], [1]])):
         path = tmp_path / f"{number}" / "task.sqlite"
@@ -214,7 +214,7 @@ def test_stored_check_ins_do_not_reveal_the_step(tmp_path):
 
 
 def test_postgres_transaction_ids_do_not_reveal_the_step(postgres_url):
-    """Neither in the clients' rows, nor in the turns."""
+    """Neither in rows of clients nor in rows of counts."""
     storage, head = served(postgres_url), START
     with storage.transaction() as tx:
         create_task(tx)

@@ -1,4 +1,4 @@
-"""Snapshots of any subset of a task's files, put back: nothing is released twice.
+"""Restored snapshots of any subset of a task's files: no step is released twice.
 
 The tables are those of docs/design/rollback.md.
 """
@@ -150,8 +150,8 @@ def test_a_release_is_exported_once_it_is_published_and_never_drawn_again(tmp_pa
 
 
 @pytest.mark.parametrize("witnessed", [True, False])
-def test_an_export_of_all_that_is_committed_shows_two_draws(tmp_path, witnessed, mutate):
-    """The harness notices what the rule is for."""
+def test_an_export_of_unpublished_releases_shows_two_draws(tmp_path, witnessed, mutate):
+    """Negative control of the rule that published releases alone are exported."""
     mutate(reads, "_PUBLISHED", reads._COMMITTED)
     rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
     assert {stage for stage, (exported, _) in rows.items() if exported} == set(rows) - {STAGES[0]}
@@ -160,7 +160,7 @@ def test_an_export_of_all_that_is_committed_shows_two_draws(tmp_path, witnessed,
 
 
 def test_a_coordinator_without_the_checks_releases_twice(tmp_path):
-    """The harness notices what the checks are for."""
+    """Negative control of the checks."""
 
     async def main():
         task, taken = await history(tmp_path, witnessed=False)
@@ -175,7 +175,7 @@ def test_a_coordinator_without_the_checks_releases_twice(tmp_path):
 
 
 def test_a_full_restore_is_detected_only_by_later_readers(tmp_path):
-    """What is not claimed: without a device that saw more, a whole snapshot goes on."""
+    """Limit of the guarantee: a full restore continues unless a device has a newer head."""
 
     async def main():
         task, taken = await history(tmp_path, witnessed=True)
@@ -189,7 +189,7 @@ def test_a_full_restore_is_detected_only_by_later_readers(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["put back", "removed", "another coordinator"])
-def test_a_head_file_that_changes_under_a_coordinator_stops_it(tmp_path, how):
+def test_a_changed_head_file_stops_the_coordinator(tmp_path, how):
     async def main():
         path = tmp_path / "head"
         async with world(tmp_path, head_file=HeadFile(path)) as w:
@@ -214,8 +214,8 @@ def test_a_head_file_that_changes_under_a_coordinator_stops_it(tmp_path, how):
     asyncio.run(main())
 
 
-def test_two_coordinators_that_write_one_head_file_at_once_do_so_one_after_the_other(tmp_path):
-    """Both read the same file; whoever writes second finds the other's head."""
+def test_concurrent_exports_to_one_head_file_are_serialized(tmp_path):
+    """Both coordinators read the same file; the second writer finds the other's head."""
     path, ended = tmp_path / "head", []
     together = threading.Barrier(2)
 
@@ -240,7 +240,7 @@ def test_two_coordinators_that_write_one_head_file_at_once_do_so_one_after_the_o
 
 
 def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
-    """Two coordinators on copies of one database, which share the head file."""
+    """Two coordinators on copies of one database share the head file."""
 
     async def main():
         task = Task(Files(tmp_path / "task"), witnessed=False)
@@ -294,7 +294,7 @@ def test_a_missing_head_file_needs_an_option(tmp_path):
         opened()
 
 
-def test_an_emptied_database_is_known_by_its_address(tmp_path):
+def test_an_emptied_database_is_detected_by_its_address(tmp_path):
     folder, database = heads.default_folder(), str(tmp_path / "db")
     heads.require_no_exported_head(None, database)
     task = charter_of().task
@@ -325,7 +325,7 @@ def test_a_device_without_a_head_stops_no_coordinator(tmp_path, body):
 
 
 def test_a_newer_head_from_any_source_exits_with_71(tmp_path):
-    """Nobody is enrolled here, and so no signed request gets as far as its head."""
+    """No client is enrolled here, so no signed request reaches the check of its head."""
     (tmp_path / "plan.toml").write_text(PLAN)
     task_storage(tmp_path / "db", charter_of(), enrolled=0).close()
     log, port = tmp_path / "log", free_port()

@@ -1,4 +1,4 @@
-"""`turnout serve` and `turnout enrol` as processes: start, refuse, end, come back."""
+"""`turnout serve` and `turnout enrol` as processes: start, refusal, end, restart."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_a_signal_ends_the_server_without_losing_updates(folder):
 
 
 def test_ready_does_not_wait_for_pytorch(folder):
-    """The modules that are loaded when requests are taken."""
+    """Modules that are loaded once requests are accepted."""
     script = (
         "import sys\n"
         "from turnout.service.web import server\n"
@@ -118,7 +118,7 @@ def test_it_serves_https_with_certificate_files(folder):
             assert answer.read() == charter_of().canonical()
 
 
-def test_beside_one_that_serves_invitations_are_had_and_no_second_one_serves(folder, capsys):
+def test_enrol_works_beside_a_coordinator_and_a_second_one_is_refused(folder, capsys):
     plan, db = folder / "plan.toml", folder / "db"
     with serving(folder):
         said = refused("serve", plan, "--db", db, "--port", 0, capsys=capsys, code=4)
@@ -140,7 +140,7 @@ def test_another_plan_and_another_schedule_are_refused(folder, capsys):
     assert "step_seconds = 7.0: expected 60, which the task's charter fixes" in said
 
 
-def test_an_empty_database_beside_a_known_head_is_refused(folder, capsys):
+def test_an_empty_database_with_a_known_head_file_is_refused(folder, capsys):
     plan, lost, head = folder / "plan.toml", folder / "lost", folder / "lost.head"
     head.write_text("task head")
     arguments = ("--db", lost, "--port", 0, "--head-file", head)
@@ -149,7 +149,7 @@ def test_an_empty_database_beside_a_known_head_is_refused(folder, capsys):
 
 
 @pytest.mark.parametrize("command", [("serve",), ("enrol", 1, "--plan")])
-def test_a_founding_that_fails_leaves_no_database(tmp_path, url, capsys, command):
+def test_a_failed_task_creation_leaves_no_database(tmp_path, url, capsys, command):
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.replace('"digits"', '"missing.csv"'))
     refused(*command, plan, "--db", url, capsys=capsys, code=2)
@@ -167,7 +167,7 @@ def test_invitations_are_printed_one_a_line(folder, capsys):
     assert {invitation.task for invitation in invitations} == {charter_of().task}
 
 
-def test_invitations_in_a_file_are_for_one_user(folder, capsys):
+def test_a_file_of_invitations_is_readable_by_its_owner_alone(folder, capsys):
     out = folder / "tokens"
     with pytest.raises(SystemExit):
         main(["enrol", "2", "--db", str(folder / "db"), "--out", str(out)])
@@ -181,7 +181,7 @@ def test_invitations_in_a_file_are_for_one_user(folder, capsys):
     assert end.value.code == 0
 
 
-def test_invitations_are_to_the_plan_and_the_schedule_that_were_given(folder, capsys):
+def test_enrol_refuses_another_plan_or_schedule(folder, capsys):
     other = folder / "other.toml"
     other.write_text(PLAN + "\n")
     arguments = ["enrol", 1, "--db", folder / "db"]
@@ -200,7 +200,7 @@ def test_no_task_is_created_for_zero_clients(folder, capsys):
     assert not lost.exists()
 
 
-def test_no_task_is_created_at_the_address_of_a_known_head(folder, capsys, monkeypatch):
+def test_no_task_is_created_for_a_known_head_file(folder, capsys, monkeypatch):
     plan, lost = folder / "plan.toml", folder / "lost"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     head = heads.signed_head(TASK, Head(0, bytes(32)), KEY)
@@ -216,7 +216,7 @@ def test_no_task_is_created_at_the_address_of_a_known_head(folder, capsys, monke
         (["11"], 2, "the plan is for 40 clients"),
     ],
 )
-def test_there_are_as_many_invitations_as_clients(folder, capsys, arguments, code, reason):
+def test_invitations_are_limited_to_the_population(folder, capsys, arguments, code, reason):
     said = refused("enrol", *arguments, "--db", folder / "db", capsys=capsys, code=code)
     assert reason in said
 

@@ -1,4 +1,4 @@
-"""Settings: command line over environment over file over defaults, and nothing unknown."""
+"""Settings: order of their sources, and refusal of unknown ones."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def gathered(file=None, environment=None, **given):
     return Settings.gathered(file, environment or {}, {"db": "db", **given})
 
 
-def test_the_nearest_source_wins(tmp_path):
+def test_options_override_variables_and_variables_override_the_file(tmp_path):
     file = tmp_path / "settings.toml"
     file.write_text('host = "::1"\nport = 1\nstep_seconds = 9\n')
     environment = {"TURNOUT_SERVE_PORT": "2", "TURNOUT_SERVE_HOST": "0.0.0.0", "PATH": "x"}
@@ -74,8 +74,8 @@ def test_the_schedule_of_a_new_task():
 
 
 @pytest.mark.parametrize("db", ["a/b", "sqlite:///a/b", "postgresql://u:secret@h/d"])
-def test_where_heads_go(db, tmp_path, monkeypatch):
-    """Into the user's state, never beside the database; and no password with them."""
+def test_default_head_files_are_in_the_state_folder(db, tmp_path, monkeypatch):
+    """They are never beside the database, and their address has no password."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
@@ -106,7 +106,7 @@ def test_where_heads_go(db, tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_witness_is_named_as_a_whole(given, reason):
+def test_a_witness_needs_address_and_key(given, reason):
     with pytest.raises(ParameterError, match=reason):
         witness_of(gathered(**given))
 

@@ -1,4 +1,4 @@
-"""Audits of a served task: the engine of `turnout serve`, its database, its bytes, its restarts."""
+"""Audits of a served task: engine, database, encoded updates and restarts."""
 
 import pytest
 
@@ -70,7 +70,7 @@ class CountsAgain(Releases):
         return Updates(step, updates.clients, total)
 
 
-def test_updates_that_count_twice_after_a_restart_are_found(charter, stated, monkeypatch, mutate):
+def test_updates_counted_twice_after_a_restart_are_found(charter, stated, monkeypatch, mutate):
     class Restarted(Engine):
         def _resume_step(self, view):
             super()._resume_step(view)
@@ -90,7 +90,7 @@ def test_audit_reports_its_progress(tmp_path):
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
-def test_other_relations_have_worlds_of_their_own(relation):
+def test_other_relations_are_audited(relation):
     plan = plan_with(privacy={"relation": relation}, participation={"windows": 1})
     found = tn.audit(plan, served=True, trials=1500)
     assert found.consistent

@@ -1,4 +1,4 @@
-"""Wrong coordinators, each wrong in one way: some world must notice every one of them."""
+"""Coordinators with one fault each: some simulated world must detect every one."""
 
 import hashlib
 from contextlib import contextmanager
@@ -18,15 +18,15 @@ from turnout.service.coordinator.releases import Releases
 from turnout.service.storage.interface import ParticipationRow
 
 ENOUGH = 400
-"""Worlds in which a mutant must be noticed; nearly all are within the first twenty.
+"""Number of worlds in which a fault must be detected; most are within the first twenty.
 
-In none of them is the right coordinator: `test_mutant_charge` with no step late plays them all, and
-test_simulated_runs.py the first 500.
+The right coordinator fails in none of them: `test_a_wrong_charge_is_detected` plays all of them
+with the right charge, and test_simulated_runs.py the first 500.
 """
 
 
 def noticed(**parts) -> bool:
-    """Whether some world breaks, in a promise or by an error, that a right one does not."""
+    """Whether some world breaks a guarantee or raises an error."""
     for seed in range(ENOUGH):
         try:
             World(seed, **parts).run()
@@ -153,12 +153,12 @@ ENGINES = [
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_mutant_engine(engine):
+def test_a_wrong_engine_is_detected(engine):
     assert noticed(engine=engine)
 
 
-def test_mutant_published_before_the_commit(monkeypatch):
-    """Bytes that left the process and were then rolled back are drawn again."""
+def test_a_publication_before_the_commit_is_detected(monkeypatch):
+    """Published bytes that were rolled back are drawn again."""
     leaks = []
 
     class Leaky(World):
@@ -260,21 +260,21 @@ RELEASES = {
     [(name, wrong) for name, several in RELEASES.items() for wrong in several],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_mutant_releases(mutate, name, wrong):
+def test_wrong_releases_are_detected(mutate, name, wrong):
     mutate(Releases, name, wrong)
     assert noticed()
 
 
 @pytest.mark.parametrize("mechanism", [Aggregated, OneClient])
 @pytest.mark.parametrize("wrong", [_without_noise, _same_noise, _no_noise_when_empty])
-def test_mutant_noise(mutate, wrong, mechanism):
+def test_wrong_noise_is_detected(mutate, wrong, mechanism):
     mutate(mechanism, "release", wrong(mechanism.release))
     assert noticed()
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_mutant_charge(mutate, late):
-    """The ε of another number of steps than are released."""
+def test_a_wrong_charge_is_detected(mutate, late):
+    """The charged ε is that of another number of steps than are released."""
     from turnout.service.contract.charter import Charter
 
     right = Charter.spent
@@ -414,12 +414,12 @@ FORGETFUL = {
 
 
 @pytest.mark.parametrize("name", FORGETFUL)
-def test_mutant_retention(name):
+def test_wrong_deletion_is_detected(name):
     assert noticed(storage=changed(**FORGETFUL[name]))
 
 
 @pytest.mark.parametrize(
     "storage", [CommitsByParts, LosesTheLast, Overwrites], ids=lambda s: s.__name__
 )
-def test_mutant_storage(storage):
+def test_a_wrong_storage_is_detected(storage):
     assert noticed(storage=storage)

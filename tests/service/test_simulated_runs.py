@@ -1,4 +1,4 @@
-"""Thousands of worlds, each from one seed: no crash, loss, copy or lie costs a promise.
+"""Thousands of simulated worlds, one for each seed: every guarantee holds in all of them.
 
 TURNOUT_WORLDS says how many; `make worlds` takes 10,000. A failure names its seed;
 ``python tests/service/simulated_world.py SEED`` plays it again.
@@ -21,15 +21,15 @@ def test_every_simulated_world_keeps_all_guarantees(first):
             pytest.fail(f"world {seed}: {error!r}")
 
 
-def test_a_world_is_played_again_exactly():
+def test_a_seed_repeats_its_world():
     for seed in (3, 17, 4711):
         first, again = World(seed).run(), World(seed).run()
         assert first.story == again.story
         assert first.published == again.published
 
 
-def test_worlds_hold_everything_that_can_happen():
-    """The worlds would prove nothing if nothing ever went wrong in them."""
+def test_worlds_contain_every_kind_of_event():
+    """Worlds without faults would prove nothing."""
     told = "\n".join(line for seed in range(200) for line in World(seed).run().story)
     for what in (
         "killed before a commit",

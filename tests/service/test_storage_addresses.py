@@ -1,4 +1,4 @@
-"""Databases on a Postgres server: what is said where one cannot be had, and never a password."""
+"""Addresses of Postgres databases: errors name the cause and never a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every promise of storage.interface, on SQLite and on Postgres."""
+"""Every guarantee of the storage, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_all_keys_are_read_by_client(storage, monkeypatch):
         assert list(tx.keys()) == [(client, key(client)) for client in (*range(8), 9)]
 
 
-def test_a_check_in_is_unique_by_turn_and_by_step(storage):
+def test_a_client_checks_in_once_a_step_and_within_its_quota(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         with pytest.raises(ConflictError):
@@ -182,7 +182,7 @@ def test_selected_clients_are_stored_once_in_order(storage):
     assert found[1].dtype == np.int64
 
 
-def test_who_came_is_by_client(storage, monkeypatch):
+def test_check_ins_are_read_in_order_of_clients(storage, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.reads.SMALL_ROWS", 3)
     came = [0, 2, 3, 4, 5, 7]
     with storage.transaction() as tx:
@@ -232,7 +232,7 @@ def test_a_block_ends_once(storage):
 
 
 @pytest.mark.parametrize("quota", [0, 2**16])
-def test_a_quota_that_cannot_be_counted_is_refused(storage, quota):
+def test_a_quota_outside_its_domain_is_refused(storage, quota):
     with pytest.raises(StorageError, match=r"quota = .* 1 to 65535"), storage.transaction() as tx:
         check_in(tx, 1, 0, quota=quota)
 
@@ -313,7 +313,7 @@ def test_a_released_step_accepts_no_updates(storage):
         tx.answer(1, 0, digest(b"x"), b"x")
 
 
-def test_a_released_step_is_forgotten_at_once_and_its_space_bit_by_bit(storage):
+def test_a_released_step_is_deleted_at_once_and_its_space_gradually(storage):
     with storage.transaction() as tx:
         for client in range(4):
             check_in(tx, client, 0)
@@ -374,8 +374,8 @@ def test_witness_receipts_are_immutable(storage):
         assert reads.last_receipt() == other
 
 
-def test_a_release_is_read_once_it_is_published(storage, url):
-    """By whoever opens the database; the coordinator alone reads it earlier."""
+def test_a_release_is_readable_after_its_publication(storage, url):
+    """Every connection reads it then; the coordinator alone reads it earlier."""
     with storage.transaction() as tx:
         released(tx, 3)
         for steps in (1, 2, 3):

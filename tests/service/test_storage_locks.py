@@ -1,4 +1,4 @@
-"""One database file has one coordinator, whatever the file is called."""
+"""One database file has one coordinator, under every path."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_one_file_has_one_coordinator_under_any_path(path):
     again.close()
 
 
-def test_the_lock_outlives_a_snapshot_that_is_still_read(path):
+def test_a_running_snapshot_keeps_the_lock(path):
     storage = served(path)
     with storage.transaction() as tx:
         create_task(tx)

@@ -1,4 +1,4 @@
-"""After any changes, failures and restarts SQLite holds what a dictionary would hold."""
+"""After any writes, failures and restarts SQLite equals a model in a dictionary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which databases open, which are refused, and that nothing in them can be changed."""
+"""Databases that open, databases that are refused, and rows that never change."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_check_in_cannot_be_replaced(path):
     storage.close()
 
 
-def test_a_damaged_update_is_not_handed_out(url):
+def test_a_damaged_update_is_refused(url):
     storage = filled(url)
     half = "substr(body, 1, length(body) - 1)"
     guard = "DISABLE TRIGGER USER" if url.startswith("postgres") else None
@@ -203,7 +203,7 @@ def test_enrolment_migrates_unless_a_coordinator_serves(url):
     run(url, "INSERT INTO second_edition VALUES (1)")
 
 
-def test_versions_are_whole_and_known():
+def test_unknown_schema_versions_are_refused():
     for dialect in ("sqlite", "postgres"):
         scripts = migrations(dialect)
         assert pending(0, scripts) == scripts
@@ -316,7 +316,7 @@ def test_every_commit_is_synced_before_it_returns(path):
 
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
-def test_a_postgres_that_forgets_is_refused(postgres_url, mutate, name):
+def test_a_postgres_server_without_durability_is_refused(postgres_url, mutate, name):
     honest = postgres._Connection.value
 
     def value(self, sql, *parameters):
@@ -339,7 +339,7 @@ def test_a_postgres_rollback_at_commit_is_detected(postgres_url):
     storage.close()
 
 
-def test_who_lost_the_lock_cannot_write(postgres_url):
+def test_a_coordinator_without_its_lock_cannot_write(postgres_url):
     storage = filled(postgres_url)
     run(postgres_url, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
     with pytest.raises(StorageError), storage.transaction():
@@ -351,7 +351,7 @@ def test_who_lost_the_lock_cannot_write(postgres_url):
     storage.close()
 
 
-def test_errors_name_no_device_and_slot(url):
+def test_errors_do_not_link_devices_to_steps(url):
     storage = filled(url)
     twice = "INSERT INTO check_ins (step, client) VALUES (1, 2)"
     with pytest.raises(StorageError) as caught, storage.transaction():
@@ -364,7 +364,7 @@ def test_errors_name_no_device_and_slot(url):
     storage.close()
 
 
-def test_who_came_is_read_without_the_updates(path):
+def test_check_ins_are_read_without_the_updates(path):
     storage = filled(str(path))
     asked = []
 
@@ -381,7 +381,7 @@ def test_who_came_is_read_without_the_updates(path):
     storage.close()
 
 
-def test_names_of_storages(path, monkeypatch):
+def test_addresses_select_the_kind_of_storage(path, monkeypatch):
     for name in ("mysql://here/there", "sqlite://task.sqlite"):
         with pytest.raises(StorageError, match="no storage for"):
             served(name)

@@ -1,4 +1,4 @@
-"""Transactions, snapshots and who may open: on SQLite and on Postgres."""
+"""Transactions, snapshots and locks, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_failed_statement_undoes_the_transaction_even_if_it_is_caught(storage)
         assert reads.arrived(0).size == 0
 
 
-def test_a_transaction_that_has_ended_is_of_no_use(storage):
+def test_an_ended_transaction_refuses_every_call(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         bodies = tx.bodies(0)
@@ -86,7 +86,7 @@ def test_a_snapshot_cannot_write(storage):
                 write()
 
 
-def test_a_snapshot_sees_one_moment_beside_the_writer(storage):
+def test_a_snapshot_is_consistent_during_writes(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
     with storage.snapshot() as reads:
@@ -130,7 +130,7 @@ def test_committed_rows_survive_reopening(storage, url):
     again.close()
 
 
-def test_a_closed_storage_refuses(storage):
+def test_a_closed_storage_refuses_every_call(storage):
     storage.close()
     storage.close()
     with pytest.raises(StorageError, match="closed"), storage.transaction():
@@ -162,7 +162,7 @@ def test_a_failed_commit_ends_all_writing(storage, mutate):
         assert reads.arrived(0).size == 0
 
 
-def test_a_second_coordinator_is_refused_but_not_an_enroller(storage, url, monkeypatch):
+def test_a_second_coordinator_is_refused_and_enrolment_is_not(storage, url, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.postgres.PATIENCE_SECONDS", 0.0)
     with pytest.raises(StorageError, match="another coordinator serves"):
         served(url)
@@ -207,7 +207,7 @@ def test_coordinator_and_enrolments_share_the_database(storage, url):
         enroller.close()
 
 
-def test_who_waits_too_long_for_his_turn_gives_up_and_may_try_again(storage, url, monkeypatch):
+def test_a_writer_that_waits_too_long_can_try_again(storage, url, monkeypatch):
     for kind in ("sqlite", "postgres"):
         monkeypatch.setattr(f"turnout.service.storage.{kind}.BUSY_SECONDS", 0.05)
     enroller = open_storage(url, serving=False)

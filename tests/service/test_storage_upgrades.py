@@ -1,4 +1,4 @@
-"""A database of an earlier schema: migrated when it is opened, and what that deletes is purged."""
+"""A database of an earlier schema is migrated on opening, and deleted rows are purged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_migrated_database_keeps_its_ledger(url, serving, tmp_path):
         assert SECRET[:200] not in after
 
 
-def test_an_enroller_does_not_migrate_under_a_coordinator(tmp_path):
+def test_enrolment_does_not_migrate_while_a_coordinator_serves(tmp_path):
     path = str(tmp_path / "task.sqlite")
     with_notes(path)
     coordinator = FileLock(tmp_path / "task.sqlite")

@@ -1,4 +1,4 @@
-"""The test vectors of docs/device-protocol.md, held against the code and against the document.
+"""Test vectors of docs/device-protocol.md, compared with the code and the document.
 
 ``python tests/service/test_vectors.py`` writes them anew.
 """
@@ -240,7 +240,7 @@ def _quantised(update):
     }
 
 
-def test_the_vectors_are_those_of_the_code():
+def test_the_vectors_match_the_code():
     told, made = json.loads(PLACE.read_text()), vectors()
     pairs = list(zip(told.pop("updates"), made.pop("updates"), strict=True))
     assert told == made, "run: python tests/service/test_vectors.py"

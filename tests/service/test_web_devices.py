@@ -1,4 +1,4 @@
-"""The device API request by request: what is published, and who is answered what."""
+"""The device API, request by request: published resources and receipts."""
 
 import asyncio
 import hashlib
@@ -75,7 +75,7 @@ def test_records_and_models_appear_when_their_step_is_published(tmp_path):
     asyncio.run(main())
 
 
-def test_an_update_gets_a_receipt_the_same_for_every_copy(tmp_path):
+def test_every_copy_of_an_update_gets_the_same_receipt(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             answers = await asyncio.gather(*(w.update(1, 0) for _ in range(100)))
@@ -146,7 +146,7 @@ def test_an_enrolment_is_one_object_in_ascii(tmp_path, form):
     asyncio.run(main())
 
 
-def test_an_enrolment_speaks_for_its_own_client_only(tmp_path):
+def test_an_enrolment_of_another_client_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             answer = await w.post(enrolments_path(), 25, enrolment(26), key=key_of(26))
@@ -155,7 +155,7 @@ def test_an_enrolment_speaks_for_its_own_client_only(tmp_path):
     asyncio.run(main())
 
 
-def test_cover_looks_like_an_update_and_counts_nowhere(tmp_path):
+def test_dummy_traffic_is_answered_like_an_update_and_not_counted(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             real = await w.update(1, 0)
@@ -206,7 +206,7 @@ def test_the_selected_client_answers(tmp_path):
 
 
 def test_a_body_that_is_too_long_is_not_read(tmp_path):
-    """Neither one that says so nor one that does not."""
+    """Neither with an announced length nor without one."""
 
     async def endless():
         yield bytes(4 * DIMENSION)
@@ -226,7 +226,7 @@ def test_a_body_that_is_too_long_is_not_read(tmp_path):
 
 
 def test_bodies_of_unknown_clients_or_formats_are_not_read(tmp_path):
-    """The signature is over the headers alone; so is whatever else refuses before the body."""
+    """The signature covers the headers, which suffice for every refusal before the body."""
     read = []
 
     async def body(content):
@@ -320,7 +320,7 @@ def test_an_unsigned_head_is_refused(tmp_path):
     asyncio.run(main())
 
 
-def test_models_hold_numbers_whatever_was_sent(tmp_path):
+def test_models_are_finite_after_any_updates(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             edges = [2**31 - 1, -(2**31), 0, 1]

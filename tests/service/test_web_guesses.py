@@ -1,4 +1,4 @@
-"""How the operator's password is guessed at, and how a session ends: the same by every door."""
+"""Guesses of the operator's password, and ends of sessions, for every kind of request."""
 
 import asyncio
 from base64 import b64encode
@@ -98,7 +98,7 @@ def test_password_guesses_are_queued_with_a_short_queue(tmp_path):
     asyncio.run(main())
 
 
-def test_all_doors_have_one_line(tmp_path):
+def test_all_kinds_of_authentication_share_one_queue(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             doors = [*DOORS.values(), *DOORS.values()]
@@ -127,7 +127,7 @@ async def lets_in(w, door, host):
     await asyncio.gather(*guessed)
 
 
-def test_the_right_password_is_let_in_while_others_guess(tmp_path):
+def test_the_right_password_is_accepted_while_others_guess(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for number, door in enumerate(DOORS):
@@ -146,7 +146,7 @@ async def guess(w, http, times, header=bearer):
     return codes
 
 
-def test_a_source_that_guesses_too_often_is_not_compared_for_a_while(tmp_path, monkeypatch):
+def test_passwords_after_too_many_guesses_are_not_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)  # above what they wait
 
     async def main():
@@ -163,7 +163,7 @@ def test_a_source_that_guesses_too_often_is_not_compared_for_a_while(tmp_path, m
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "203.0.113.7"])
-def test_who_knew_the_password_is_not_locked_out_by_guesses_from_the_same_source(tmp_path, host):
+def test_a_source_that_knew_the_password_may_guess_more_often(tmp_path, host):
     async def main():
         async with world(tmp_path) as w, from_address(w, host) as http:
             if host == "203.0.113.7":
@@ -175,7 +175,7 @@ def test_who_knew_the_password_is_not_locked_out_by_guesses_from_the_same_source
 
 
 def test_guesses_through_a_local_proxy_are_limited(tmp_path, monkeypatch):
-    """A proxy that forwards no addresses makes the whole network this machine."""
+    """With a proxy that forwards no addresses, all clients have this machine's address."""
     monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)
     monkeypatch.setattr(operators, "MOST_WRONG_TRUSTED", 40)
 
@@ -209,7 +209,7 @@ def test_a_source_is_an_address_or_its_network(client, source):
     assert source_of(connection) == source
 
 
-def test_sources_are_forgotten_where_there_are_too_many(tmp_path, mutate):
+def test_the_number_of_remembered_sources_is_bounded(tmp_path, mutate):
     mutate(operators, "_MOST_SOURCES", 4)
 
     async def main():
@@ -301,7 +301,7 @@ def test_logout_needs_a_session(tmp_path):
     asyncio.run(main())
 
 
-def test_the_page_does_not_tell_its_readers_the_session(tmp_path):
+def test_the_page_does_not_contain_the_session(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             cookie = await logged_in(w)

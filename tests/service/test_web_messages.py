@@ -1,4 +1,4 @@
-"""Messages over HTTP: what is none is refused for what it says, and never summed."""
+"""Messages over HTTP: invalid ones are refused and never summed."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ async def post(w, client, body, *, path=UPDATES, named=FORMAT):
     return await w.http.post(path, content=body, headers=headers)
 
 
-def test_messages_are_taken_refused_and_summed(tmp_path):
+def test_valid_messages_are_summed_and_others_refused(tmp_path):
     async def main():
         async with world(tmp_path, charter=CHARTER) as w:
             receipt = await post(w, 1, message(1))
@@ -76,7 +76,7 @@ def test_the_document_states_length_and_format_of_messages():
     assert patterns["Turnout-Format"] == f"^{FORMAT}$"
 
 
-def test_every_packed_message_is_taken_by_the_engine(tmp_path):
+def test_every_packed_message_is_accepted(tmp_path):
     async def main():
         async with world(tmp_path, charter=CHARTER) as w:
             source, update = OSRandomness(), np.linspace(-1, 1, DIMENSION)

@@ -1,4 +1,4 @@
-"""What the operator alone sees, how an operator is known, and what logs say."""
+"""The operator's view, the operator's authentication, and logs."""
 
 import asyncio
 import io
@@ -107,7 +107,7 @@ def test_a_cookie_is_secure_under_tls(tmp_path):
     asyncio.run(main())
 
 
-def test_a_form_from_elsewhere_is_refused(tmp_path):
+def test_a_form_of_another_site_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for form in ({"password": PASSWORD}, {"password": PASSWORD, "token": "x"}):
@@ -163,7 +163,7 @@ def test_the_operator_sees_counts_and_the_public_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_counts_stay_the_operators_for_ever(tmp_path, finished):
+def test_counts_are_the_operator_s_after_the_task_too(tmp_path, finished):
     async def main():
         async with world(tmp_path) as w:
             for _ in range(6 if finished else 2):
@@ -212,7 +212,7 @@ def logged():
     ],
     ids=str,
 )
-def test_no_line_joins_a_device_with_a_slot(logged, event):
+def test_log_lines_do_not_link_devices_to_steps(logged, event):
     logs.logger().info("came", **event)
     line = json.loads(logged.getvalue())
     assert line["withheld"]
@@ -222,14 +222,14 @@ def test_no_line_joins_a_device_with_a_slot(logged, event):
 
 
 @pytest.mark.parametrize("event", [{"client": 3}, {"step": 7, "seconds": 1.5}], ids=str)
-def test_either_alone_may_be_logged(logged, event):
+def test_devices_or_steps_alone_are_logged(logged, event):
     logs.logger().warning("came", **event)
     line = json.loads(logged.getvalue())
     assert event.items() <= line.items()
     assert line["level"] == "warning"
 
 
-def test_a_whole_exchange_logs_no_device(tmp_path, logged):
+def test_requests_of_a_device_are_not_logged(tmp_path, logged):
     async def main():
         async with world(tmp_path) as w:
             await w.update(17, 0)

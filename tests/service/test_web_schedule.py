@@ -1,4 +1,4 @@
-"""The conductor: full runs, restarts, lateness, what is forgotten, what is exported."""
+"""The conductor: full runs, restarts, delays, deletion and exported heads."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from turnout.service.web.running import STORAGE_FAILED
 
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
-def test_a_whole_run(tmp_path, rule):
+def test_a_whole_run_publishes_every_step(tmp_path, rule):
     async def main():
         head_file = tmp_path / "head"
         async with world(tmp_path, rule=rule, head_file=HeadFile(head_file, "here")) as w:
@@ -44,7 +44,7 @@ def test_a_whole_run(tmp_path, rule):
     asyncio.run(main())
 
 
-def test_updates_of_released_steps_are_forgotten(tmp_path):
+def test_updates_of_released_steps_are_deleted(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for client in range(5):
@@ -62,7 +62,7 @@ def test_updates_of_released_steps_are_forgotten(tmp_path):
 
 
 def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
-    """Somebody reads an old moment all the time; then he stops."""
+    """A snapshot stays open for a while and then ends."""
     mutate("turnout.service.web.conductor", "_PAUSE_SECONDS", 0.0)
     mutate("turnout.service.web.conductor", "_LAST_TIDY_TRIES", 3)
 
@@ -82,7 +82,7 @@ def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
     asyncio.run(main())
 
 
-def test_a_release_that_took_too_long_is_published_late_and_noted(tmp_path):
+def test_a_slow_release_is_published_late_and_logged(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             await w.conductor._submit(w.running.engine.close_step)
@@ -120,7 +120,7 @@ def test_a_step_waiting_for_the_witness_is_not_reported_as_slow(tmp_path):
 
 
 def test_a_full_disk_ends_the_process_with_an_error(tmp_path):
-    """Not called late: the step is not released, and the reason is SQLite's."""
+    """The error is SQLite's, and the step is not reported as late."""
 
     async def main():
         charter = charter_of(dimension=20_000)  # a model that needs new pages
@@ -144,7 +144,7 @@ def test_a_full_disk_ends_the_process_with_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_after_a_restart_the_open_step_has_its_full_time(tmp_path, asked_before):
+def test_a_restart_gives_the_open_step_its_full_time(tmp_path, asked_before):
     path, charter = tmp_path / "turnout.sqlite", charter_of(ReleaseRule.ONE_CLIENT)
 
     async def first():
@@ -167,7 +167,7 @@ def test_after_a_restart_the_open_step_has_its_full_time(tmp_path, asked_before)
     asyncio.run(second())
 
 
-def test_a_step_that_was_released_before_a_crash_is_published_after_it(tmp_path):
+def test_a_step_released_before_a_crash_is_published_after_it(tmp_path):
     path = tmp_path / "turnout.sqlite"
 
     async def first():
@@ -204,7 +204,7 @@ def test_a_failed_commit_ends_the_process(tmp_path):
     asyncio.run(main())
 
 
-def test_heads_are_read_strictly(tmp_path):
+def test_malformed_and_foreign_head_files_are_refused(tmp_path):
     charter = charter_of()
     storage = task_storage(tmp_path / "db", charter)
     path, task, key = tmp_path / "head", charter.task, charter.coordinator_key

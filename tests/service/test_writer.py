@@ -1,4 +1,4 @@
-"""The writer acknowledges after the commit, shares commits, refuses what is too much, and stops."""
+"""The writer: results after the commit, group commits, limits, failures, end."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_writes_being_committed_count_in_the_limit(writer, journal):
         writer.submit(lambda tx: None, body_bytes=200)
 
 
-def test_a_single_body_above_the_bound_is_taken_alone(writer):
+def test_a_single_body_above_the_bound_is_accepted(writer):
     assert writer.submit(lambda tx: 1, body_bytes=5000).result() == 1
 
 
@@ -189,7 +189,7 @@ def test_closing_commits_queued_writes(journal, failures):
     writer.close()
 
 
-def test_a_job_that_was_cancelled_in_time_does_not_run(writer, journal):
+def test_a_job_cancelled_before_its_start_does_not_run(writer, journal):
     first = held(writer, journal)
     cancelled = writer.submit(lambda tx: tx.append("never"), body_bytes=100)
     kept = writer.submit(lambda tx: tx.append("kept"))
@@ -234,7 +234,7 @@ def test_a_lone_job_runs_between_two_transactions(writer, journal):
     assert writer.waiting == (0, 0)
 
 
-def test_a_batch_is_forgotten_when_it_is_done(writer):
+def test_a_committed_batch_frees_its_memory(writer):
     import gc
     import weakref
 
