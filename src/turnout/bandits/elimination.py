@@ -29,9 +29,12 @@ from turnout.bandits.policy import (
     Batch,
     BatchEvidence,
     BatchRelease,
+    PolicySettings,
     Problem,
+    RewardPrivacy,
     Widths,
     check_growth,
+    register_policy,
     whole_batch,
 )
 from turnout.core import checks
@@ -439,3 +442,26 @@ def phased_elimination(failure: float | None = None, growth: float = 2.0) -> Eli
     Source: Lattimore, Szepesvári, Bandit algorithms, 2020, §22.1.
     """
     return Elimination(failure, growth, commit=0.0, contrasts=False, reuse=False, variances=False)
+
+
+@register_policy(
+    "elimination",
+    "batched elimination on core sets; the best action is dropped with a stated "
+    "probability at most (proved)",
+)
+def elimination_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Elimination:
+    """Elimination with the settings of a plan."""
+    first, commit = settings.first_batch, settings.commit
+    return Elimination(settings.failure, settings.growth, first, commit)
+
+
+@register_policy("linucb", "LinUCB with rare switches; its width is proved without privacy alone")
+def linucb_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> LinUCB:
+    """LinUCB with the settings of a plan."""
+    return LinUCB(settings.failure)
+
+
+@register_policy("phased-elimination", "phased elimination as in textbooks")
+def phased_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Elimination:
+    """Phased elimination with the settings of a plan."""
+    return phased_elimination(settings.failure, settings.growth)

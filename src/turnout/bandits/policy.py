@@ -4,7 +4,7 @@
 equal states, releases and generators give equal results. A policy reads public actions and released
 sums alone, so whatever it computes is postprocessing of what the mechanism released. `Widths`
 bounds how far estimates (`Estimates`, from `BatchEvidence`) are off, over all batches, however they
-were chosen.
+were chosen. `register_policy` gives a policy its name in plans; `registered_policies` lists them.
 
 Notation: batch j pulled actions a with nⱼₐ pulls and gave estimates ȳⱼₐ of their means; c ∈ ℝᵈ a
 contrast (a difference of two actions, or one action); Xⱼ the least squares estimate of ⟨c, θ⟩ from
@@ -24,10 +24,11 @@ batches. docs/design/bandits.md has the proofs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol, TypeVar
+from functools import cache, cached_property
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,99 @@ class Policy(Protocol[State]):
     def update(self, state: State, release: BatchRelease) -> State:
         """The state that also knows a release."""
         ...
+
+
+class PolicySettings(Protocol):
+    """Settings of a policy, as the [policy] section of a plan has them."""
+
+    growth: float
+    commit: float
+    failure: float | None
+    guard: bool
+
+    @property
+    def first_batch(self) -> int:
+        """Number of pulls of the first batch."""
+        ...
+
+
+class RewardPrivacy(Protocol):
+    """Privacy of one client's reward, as the [privacy] section of a plan has it."""
+
+    trust: Any
+    epsilon: float | None
+    delta: float | None
+
+
+PolicyBuilder = TypeVar("PolicyBuilder", bound=Callable[..., Policy[Any]])
+"""Kind of a function that builds a policy from `PolicySettings` and `RewardPrivacy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredPolicy:
+    """A policy that plans can name, as `register_policy` registers it.
+
+    Attributes:
+        name: word for it in plans.
+        summary: description of it in reports.
+        build: builds the policy from a plan's settings.
+        first: pulls of the first batch if the plan gives no number.
+        guarded: whether the policy has a guard, an elimination on the same sums.
+        adds_noise: whether the policy adds the noise itself, by its method ``mechanism``.
+    """
+
+    name: str
+    summary: str
+    build: Callable[..., Policy[Any]]
+    first: int = 50
+    guarded: bool = False
+    adds_noise: bool = False
+
+
+_MODULES = ("elimination", "thompson", "private_ucb")
+_REGISTERED: dict[str, RegisteredPolicy] = {}
+
+
+def register_policy(
+    name: str,
+    summary: str,
+    *,
+    first: int = 50,
+    guarded: bool = False,
+    adds_noise: bool = False,
+) -> Callable[[PolicyBuilder], PolicyBuilder]:
+    """Decorator that registers the function that builds a policy from a plan's settings.
+
+    Plans, runs and reports read the registration alone. The module of the function must be in the
+    list of modules of this file.
+
+    Args:
+        name: word for the policy in plans.
+        summary: description of the policy in reports.
+        first: pulls of the first batch if the plan gives no number, at least 1.
+        guarded: whether the policy takes the setting ``guard``.
+        adds_noise: whether the policy adds the noise itself; then its method ``mechanism`` returns
+            the mechanism that states its guarantee.
+
+    Raises:
+        ParameterError: another policy has the name.
+    """
+
+    def register(build: PolicyBuilder) -> PolicyBuilder:
+        if name in _REGISTERED:
+            raise ParameterError("policy", name, "a name that no other policy has")
+        _REGISTERED[name] = RegisteredPolicy(name, summary, build, first, guarded, adds_noise)
+        return build
+
+    return register
+
+
+@cache
+def registered_policies() -> dict[str, RegisteredPolicy]:
+    """Policies that plans can name, by name."""
+    for module in _MODULES:
+        import_module(f"turnout.bandits.{module}")
+    return dict(_REGISTERED)
 
 
 def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -> Batch:

@@ -26,7 +26,14 @@ import numpy as np
 
 from turnout.accounting import gaussian_epsilon, price, shuffled_price
 from turnout.bandits.mechanisms import BareSums, attenuation
-from turnout.bandits.policy import Batch, BatchRelease, Problem
+from turnout.bandits.policy import (
+    Batch,
+    BatchRelease,
+    PolicySettings,
+    Problem,
+    RewardPrivacy,
+    register_policy,
+)
 from turnout.core import checks
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import Bounds
@@ -224,6 +231,19 @@ class StatisticsOfPolicy(BareSums):
         """The policy's, over the horizon that the batches make."""
         horizon = sum(int(pulls.sum()) for pulls in batches)
         return self.policy.epsilon(horizon, self.dimension)
+
+
+@register_policy(
+    "private-linucb",
+    "LinUCB on noisy statistics, which protects actions and contexts too",
+    first=1000,
+    adds_noise=True,
+)
+def private_linucb_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> PrivateLinUCB:
+    """LinUCB that adds its own noise, in the trust model of a plan."""
+    assert privacy.trust != "none"
+    epsilon, delta = privacy.epsilon or 0.0, privacy.delta or 0.0
+    return PrivateLinUCB(privacy.trust, epsilon, delta, settings.first_batch, settings.failure)
 
 
 _noise_of = lru_cache(maxsize=256)(gaussian_noise)

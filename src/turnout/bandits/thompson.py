@@ -10,13 +10,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.bandits.elimination import Elimination, EliminationState, core_set
+from turnout.bandits.elimination import (
+    Elimination,
+    EliminationState,
+    core_set,
+    elimination_from_plan,
+)
 from turnout.bandits.policy import (
     Batch,
     BatchEvidence,
     BatchRelease,
+    PolicySettings,
     Problem,
+    RewardPrivacy,
     check_growth,
+    register_policy,
     whole_batch,
 )
 from turnout.core import checks
@@ -133,6 +141,20 @@ class BatchedThompson:
             for start in range(0, self.samples, step)
         ]
         return np.bincount(np.concatenate(best), minlength=len(features)) / self.samples
+
+
+@register_policy(
+    "thompson",
+    "batched Thompson sampling; its regret is measured, not proved",
+    first=20,
+    guarded=True,
+)
+def thompson_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> BatchedThompson:
+    """Thompson sampling with the settings of a plan."""
+    guard = elimination_from_plan(settings, privacy) if settings.guard else None
+    return BatchedThompson(
+        settings.growth, settings.first_batch, commit=settings.commit, guard=guard
+    )
 
 
 def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:

@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from turnout.bandits.policy import RegisteredPolicy, registered_policies
 from turnout.core.errors import ParameterError
 from turnout.plans.plan import TomlPlan
 from turnout.plans.sections import Count, CountFromZero, OpenUnit, Positive, Probability, Section
 
 ActionRow = tuple[float, ...]
-_FIRST = {"thompson": 20, "private-linucb": 1000}
+_POLICIES = registered_policies()
+_GUARDED = " or ".join(policy.name for policy in _POLICIES.values() if policy.guarded)
+if TYPE_CHECKING:
+    PolicyName = str
+else:
+    PolicyName = Literal[tuple(_POLICIES)]
 
 
 class EnvironmentSection(Section):
@@ -104,14 +110,12 @@ class RewardPrivacySection(Section):
 class PolicySection(Section):
     """Policy: the rule that chooses the actions."""
 
-    name: Literal["elimination", "thompson", "linucb", "phased-elimination", "private-linucb"] = (
-        Field("elimination", description="the policy")
-    )
+    name: PolicyName = Field("elimination", description="the policy")
     growth: Positive = Field(1.5, description="ratio of the sizes of successive batches, above 1")
     first: Count | None = Field(
         None,
-        description="pulls of the first batch, with private-linucb of every batch; unset: 50, with "
-        "thompson 20, with private-linucb 1000",
+        description="pulls of the first batch, with private-linucb of every batch; unset: 50, "
+        + ", ".join(f"with {p.name} {p.first}" for p in _POLICIES.values() if p.first != 50),
     )
     commit: Probability = Field(
         0.3,
@@ -123,7 +127,7 @@ class PolicySection(Section):
     )
     guard: bool = Field(
         False,
-        description="of thompson: pull no action that elimination would drop on the same sums",
+        description=f"of {_GUARDED}: pull no action that elimination would drop on the same sums",
     )
 
     @model_validator(mode="after")
@@ -131,14 +135,19 @@ class PolicySection(Section):
         """Refuse a growth out of range, or a guard of another policy."""
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
-        if self.guard and self.name != "thompson":
-            raise ParameterError("guard", self.guard, "false without name = 'thompson'")
+        if self.guard and not self.registered.guarded:
+            raise ParameterError("guard", self.guard, f"false without name = '{_GUARDED}'")
         return self
 
     @property
     def first_batch(self) -> int:
         """Number of pulls of the first batch."""
-        return self.first or _FIRST.get(self.name, 50)
+        return self.first or self.registered.first
+
+    @property
+    def registered(self) -> RegisteredPolicy:
+        """Registration of the policy of that name."""
+        return _POLICIES[self.name]
 
 
 class BanditRunSection(Section):
@@ -173,21 +182,21 @@ class BanditPlan(TomlPlan):
     @model_validator(mode="after")
     def _fitting_delta(self) -> Self:
         """Refuse a δ, a trust model or a log that does not fit the policy."""
-        # private-linucb adds its own noise, so it needs a trust model and rewards on demand.
-        privacy, own = self.privacy, self.policy.name == "private-linucb"
+        # A policy that adds its own noise needs a trust model and rewards on demand.
+        privacy, own = self.privacy, self.policy.registered.adds_noise
         if own and privacy.trust == "none":
             raise ParameterError(
                 "privacy.trust",
                 privacy.trust,
-                "'central', 'shuffled' or 'local' with policy.name = 'private-linucb'",
+                f"'central', 'shuffled' or 'local' with policy.name = '{self.policy.name}'",
             )
         if own and self.environment.log is not None:
             raise ParameterError(
                 "policy.name",
                 self.policy.name,
-                "a policy other than private-linucb, which cannot replay a log",
+                f"a policy other than {self.policy.name}, which cannot replay a log",
             )
-        # Only shuffled messages and private-linucb have a δ.
+        # Only shuffled messages and policies that add their own noise have a δ.
         if (privacy.delta is None) == (own or privacy.trust == "shuffled"):
             expected = (
                 "no value: ε is pure here" if privacy.delta else "a number strictly between 0 and 1"

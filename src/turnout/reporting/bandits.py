@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from turnout.reporting.drawing import Picture
 
 _HIGH = 0.95
-POLICIES = {
-    "elimination": "batched elimination on core sets; the best action is dropped with a stated "
-    "probability at most (proved)",
-    "thompson": "batched Thompson sampling; its regret is measured, not proved",
-    "linucb": "LinUCB with rare switches; its width is proved without privacy alone",
-    "phased-elimination": "phased elimination as in textbooks",
-    "private-linucb": "LinUCB on noisy statistics, which protects actions and contexts too",
-}
 _PUBLIC = (
     "ε covers what the runs release: the noisy sums of each batch, hence all actions that are "
     "pulled. Actions, the horizon and who is asked when are public. Regret is computed from the "
@@ -105,7 +97,7 @@ class BanditSummary:
             "uniform play": f"{record['regret_of_uniform_play']:,.0f}",
             "runs": f"{record['runs']} of {environment.horizon:,} pulls, "
             f"{record['batches']:.1f} batches each",
-            "policy": POLICIES[self.plan.policy.name],
+            "policy": self.plan.policy.registered.summary,
             **contexts,
             "seconds": f"{self.seconds:.1f} s",
         }

@@ -19,22 +19,17 @@ from numpy.typing import ArrayLike
 from turnout.accounting import Guarantee
 from turnout.bandits import (
     BareSums,
-    BatchedThompson,
     BatchMechanism,
     CentralSums,
     ContextualEnvironment,
-    Elimination,
     LinearEnvironment,
-    LinUCB,
     LocalBits,
     LoggedEnvironment,
     Policy,
-    PrivateLinUCB,
     ShuffledBits,
     contextual_environment,
     contextual_log,
     parameter_net,
-    phased_elimination,
     read_log,
     simulate_bandit,
     sphere_environment,
@@ -246,8 +241,9 @@ def mechanism_of(plan: BanditPlan) -> BatchMechanism:
     """
     privacy = plan.privacy
     try:
-        if plan.policy.name == "private-linucb":
-            return private_linucb(plan).mechanism(plan.environment.numbers)
+        if plan.policy.registered.adds_noise:
+            policy: Any = policy_of(plan)
+            return policy.mechanism(plan.environment.numbers)
         match privacy.trust:
             case "central":
                 return CentralSums(privacy.epsilon or 0.0)
@@ -263,29 +259,7 @@ def mechanism_of(plan: BanditPlan) -> BatchMechanism:
 
 def policy_of(plan: BanditPlan) -> Policy[Any]:
     """Policy that a plan names."""
-    asked = plan.policy
-    elimination = Elimination(asked.failure, asked.growth, asked.first_batch, asked.commit)
-    match asked.name:
-        case "elimination":
-            return elimination
-        case "thompson":
-            guard = elimination if asked.guard else None
-            first, commit = asked.first_batch, asked.commit
-            return BatchedThompson(asked.growth, first, commit=commit, guard=guard)
-        case "linucb":
-            return LinUCB(asked.failure)
-        case "phased-elimination":
-            return phased_elimination(asked.failure, asked.growth)
-        case "private-linucb":
-            return private_linucb(plan)
-
-
-def private_linucb(plan: BanditPlan) -> PrivateLinUCB:
-    """LinUCB with its own noise, in the plan's trust model."""
-    privacy, asked = plan.privacy, plan.policy
-    assert privacy.trust != "none"
-    epsilon, delta = privacy.epsilon or 0.0, privacy.delta or 0.0
-    return PrivateLinUCB(privacy.trust, epsilon, delta, asked.first_batch, asked.failure)
+    return plan.policy.registered.build(plan.policy, plan.privacy)
 
 
 def environment_of(
