@@ -345,6 +345,7 @@ class Engine:
         return self._blocks[bisect_right(self._blocks, step, key=lambda b: b.first_step) - 1]
 
     def _receipt(self, answer: WireAnswer, client: int, step: int, **more: Any) -> WireReceipt:
+        """Receipt of this task."""
         return WireReceipt(answer, self.task, client, step, **more)
 
     def _check_in_of(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:

@@ -246,11 +246,13 @@ class Storage:
                 self._close_connection(connection)
 
     def _require_usable(self) -> None:
+        """Refuse the connection that writes after a failed commit."""
         self._require_open()
         if self._unusable:
             raise StorageError(self._unusable)
 
     def _require_open(self) -> None:
+        """Refuse a closed database."""
         if self._closed:
             raise StorageError("the database is closed")
 

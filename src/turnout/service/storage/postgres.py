@@ -76,15 +76,19 @@ class _Connection:
         self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'; SET synchronous_commit = on")
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
         return self._cursor.execute(_postgres_text(sql), parameters).fetchall()
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Run a statement; return the number of changed rows."""
         return self._cursor.execute(_postgres_text(sql), parameters).rowcount
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each row of parameters."""
         self._cursor.executemany(_postgres_text(sql), rows)
 
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Delete rows whose bytes may stay in free pages."""
         return self.changed(sql, parameters)
 
     def tidy(self, thorough: bool) -> bool:
@@ -101,6 +105,7 @@ class _Connection:
         return True
 
     def begin_write(self) -> None:
+        """Begin a write transaction."""
         try:
             self.run(f"BEGIN; SELECT pg_advisory_xact_lock({WRITING})")
         except StorageError:
@@ -117,10 +122,12 @@ class _Connection:
             raise StorageError("Postgres undid the transaction after an error")
 
     def rollback(self) -> None:
+        """Undo the transaction, if there is one."""
         if self.raw.info.transaction_status != TransactionStatus.IDLE:
             self.raw.execute("ROLLBACK")
 
     def close(self) -> None:
+        """Close the connection."""
         self.raw.close()
 
     def run(self, script: str) -> None:

@@ -135,13 +135,16 @@ class _Connection:
         self.raw.set_busy_timeout(int(BUSY_SECONDS * 1000))
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
         return self.raw.execute(sql, parameters).fetchall()
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Run a statement; return the number of changed rows."""
         self.raw.execute(sql, parameters)
         return self.raw.changes()
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each row of parameters."""
         self.raw.executemany(sql, rows)
 
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
@@ -171,6 +174,7 @@ class _Connection:
         return not blocked
 
     def begin_write(self) -> None:
+        """Begin a write transaction."""
         self.raw.execute("BEGIN IMMEDIATE")
 
     def begin_read(self) -> None:
@@ -179,15 +183,18 @@ class _Connection:
         self.raw.execute("SELECT id FROM task").fetchall()
 
     def commit(self) -> None:
+        """Commit durably."""
         if not self.raw.in_transaction:
             raise StorageError("SQLite undid the transaction after an error")
         self.raw.execute("COMMIT")
 
     def rollback(self) -> None:
+        """Undo the transaction, if there is one."""
         if self.raw.in_transaction:
             self.raw.execute("ROLLBACK")
 
     def close(self) -> None:
+        """Close the connection."""
         self.raw.close()
 
     def value(self, sql: str) -> Any:

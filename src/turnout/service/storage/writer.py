@@ -82,10 +82,12 @@ class JobFuture(Generic[T]):
         self._queue.add(self._loop, lambda: self._fail(exception))
 
     def _settle(self, result: T) -> None:
+        """Set the result in the loop, unless the request was cancelled."""
         if not self.answer.done():
             self.answer.set_result(result)
 
     def _fail(self, exception: BaseException) -> None:
+        """Set the error in the loop, unless the request was cancelled."""
         if not self.answer.done():
             self.answer.set_exception(exception)
 

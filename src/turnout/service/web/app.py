@@ -57,9 +57,11 @@ class _Application(Starlette):
 
     def __init__(self, running: Running, operators: Operators) -> None:
         self._running = running
+        # Handlers of the device API; those of POST have a shorter path.
         table = device_routes(running.charter)
         served = [(route, route.handler(running, route)) for route in table]
         self._posts = {route.path: handler for route, handler in served if route.method == "POST"}
+        # Starlette serves all others, and answers other methods of the same paths.
         super().__init__(
             routes=[
                 *(Route(route.path, handler, methods=[route.method]) for route, handler in served),

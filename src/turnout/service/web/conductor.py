@@ -151,6 +151,7 @@ class Conductor:
             receipt: witness's receipt for the ledger head; None without a witness.
             slow: cause of a delay, for the log.
         """
+        # The publication itself is a commit at the due time.
         running = self._running
         took_too_long = running.clock.now() > at
         await running.clock.until(at)

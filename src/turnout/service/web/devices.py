@@ -80,10 +80,12 @@ MOST_RECORDS = 1000
 
 def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
     """Table of all routes of the device API of one task."""
+    # Lengths of bodies depend on the charter.
     step, update_format = "{step}", charter.update_format
     update = Binary(charter.encoding.encoded_size)
     model = Binary(4 * charter.encoding.dimension)
     return (
+        # Public documents.
         _public(
             CHARTER_PATH, "The frozen terms, canonical", CharterDocument, PublicDocuments.charter
         ),
@@ -113,6 +115,7 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
             PublicDocuments.artefact,
             refused={404: "the charter names no such content"},
         ),
+        # Signed requests of devices.
         _signed(
             enrolments_path(),
             "Use an invitation",
@@ -141,6 +144,7 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
             body=update,
             body_format=update_format,
         ),
+        # A ledger head bears the coordinator's own signature, so the request needs none.
         DeviceRoute(
             "POST",
             HEADS_PATH,
@@ -302,6 +306,7 @@ class DeviceJobs:
 
 
 def _require_empty(body: bytes) -> None:
+    """Refuse a body."""
     if body:
         raise RemoteProtocolError("this request has no body")
 

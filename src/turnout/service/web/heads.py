@@ -137,12 +137,14 @@ class HeadFile:
                 another coordinator writes it.
             StorageError: the file cannot be read or written.
         """
+        # The folder is created at the first export.
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
                 f"{self.path}: the ledger head cannot be written: {error.strerror}"
             ) from None
+        # Under a lock: the file must still be the one that this process wrote.
         with locked(self.path):
             if _read(self.path) != self._text:
                 raise SetBackError(

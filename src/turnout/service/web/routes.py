@@ -200,6 +200,7 @@ def _response(answer: Answer) -> Document:
 
 
 def _content(content: Content) -> Document:
+    """Entry of a body, by its media type."""
     return {content.media_type: {"schema": content.schema()}}
 
 
@@ -223,12 +224,14 @@ _SIGNED_HEADERS: tuple[tuple[str, str, str, bool], ...] = (
 
 def _parameters(route: DeviceRoute) -> list[Document]:
     """Parameters in path, query and headers, in this order."""
+    # Path and query.
     found: list[Document] = [
         {"name": name, "in": "path", "required": True, "schema": _IN_PATHS.get(name, _LIMITED)}
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
     for name, schema in (route.query or {}).items():
         found.append({"name": name, "in": "query", "schema": schema})
+    # Headers of a signature, and the format of the body.
     headers = _SIGNED_HEADERS if route.signed else ()
     if route.body_format:
         named = (FORMAT_HEADER, f"^{route.body_format}$", "Name of the body's format.", True)
@@ -244,10 +247,12 @@ def _parameters(route: DeviceRoute) -> list[Document]:
 
 
 def _component_name(kind: type) -> str:
+    """Name of a type's component: the type's name without "Document"."""
     return kind.__name__.removesuffix("Document")
 
 
 def _reference(kind: type) -> Document:
+    """Reference to a type's component."""
     return {"$ref": f"#/components/schemas/{_component_name(kind)}"}
 
 
@@ -284,12 +289,14 @@ def schema_of(hint: Any) -> Document:
         TypeError: another type.
     """
     match get_origin(hint), get_args(hint):
+        # Types around another type.
         case typing.NotRequired, (inner,):
             schema = schema_of(inner)
         case typing.Annotated, (inner, dict() as keywords):
             schema = schema_of(inner) | keywords
         case builtins.list, (inner,):
             schema = {"type": "array", "items": schema_of(inner)}
+        # Single values and plain types.
         case typing.Literal, (Enum() as member,):
             schema = {"const": member.value}
         case _ if hint in _SIMPLE:

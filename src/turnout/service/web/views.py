@@ -290,9 +290,9 @@ def public_view(
         progress: published state of the schedule.
         scores: evaluations; those of unpublished models are left out.
     """
-    # Terms and schedule; then ε, evaluations and certainties of the published releases.
     charter, plan = terms.charter, terms.plan
     return PublicView(
+        # Terms.
         task=charter.task,
         title=f"{plan.model.title} on {plan.data.title}",
         plan=charter.plan,
@@ -301,6 +301,7 @@ def public_view(
         relation=charter.scheme.relation.value,
         unit=charter.scheme.unit.value,
         trust_model=charter.scheme.trust.value,
+        # Schedule.
         step=progress.step,
         steps=charter.steps,
         phase=progress.phase.value,
@@ -308,6 +309,7 @@ def public_view(
         seconds_to_next_step=progress.seconds_to_next_step,
         step_seconds=charter.timing.step_seconds,
         released=progress.head.steps,
+        # Upper bounds on ε, evaluations, and certainties.
         head=str(progress.head),
         epsilon_spent=charter.spent(progress.head.steps),
         epsilon_target=charter.target,
@@ -339,6 +341,7 @@ def operator_view(
     counts = (count for count in reads.counts() if count[0] < progress.head.steps)
     running = progress.step < terms.charter.steps
     block, variance = terms.last_block(progress.head.steps)
+    # The public view, and all that is for the operator alone.
     return OperatorView(
         public=public_view(terms, progress, reads.scores()),
         invited=reads.invited(),
