@@ -1,6 +1,7 @@
 """Optimisers walk as PyTorch's do; schedules and averages are their formulas."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -26,7 +27,10 @@ from turnout.learning.optimizers import (
     build_averaging,
     build_optimizer,
     build_schedule,
+    optimizer_rule,
+    register_optimizer,
 )
+from turnout.plans.sections import OptimizerSection
 
 STEPS, DIMENSION = 40, 17
 
@@ -218,3 +222,17 @@ def test_a_projected_iterate_is_the_nearest_point_of_the_ball():
     assert np.allclose(held / 0.5, free / np.linalg.norm(free))
     with pytest.raises(ParameterError, match=r"radius = 0\.0"):
         Projected(SGD(1.0), 0.0)
+
+
+def test_plans_name_the_registered_optimizers():
+    words = get_args(OptimizerSection.model_fields["name"].annotation)
+    assert {word: optimizer_rule(word).title for word in words} == {
+        "sgd": "SGD",
+        "nesterov": "Nesterov's accelerated SGD",
+        "adam": "Adam",
+    }
+
+
+def test_optimizer_name_is_registered_once():
+    with pytest.raises(ParameterError, match="a name that no other optimizer has"):
+        register_optimizer("adam", "another optimizer")(lambda rate, momentum, weight_decay: None)

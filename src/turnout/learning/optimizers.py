@@ -1,7 +1,8 @@
 """Server optimizers, learning-rate schedules and averages of iterates, as pure functions of state.
 
 `build_optimizer_of` builds all that a plan's table says; `build_optimizer`, `build_schedule` and
-`build_averaging` build one part each.
+`build_averaging` build one part each. `register_optimizer` gives an optimizer its name in plans and
+its title in reports.
 
 An optimizer is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
 direction, step) -> (parameters, state)``. Neither changes its arguments, and the state is a flat
@@ -308,22 +309,94 @@ def _scaled(factor: float, vector: Vector) -> Vector:
     return vector.dtype.type(factor) * vector
 
 
+OptimizerBuilder = Callable[[Schedule | float, float, float], Optimizer]
+"""Function that builds an optimizer from learning rate, momentum and weight decay."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerRule:
+    """An optimizer that plans can name, as `register_optimizer` registers it.
+
+    Attributes:
+        title: its name in reports.
+        build: builds it from learning rate, momentum and weight decay.
+    """
+
+    title: str
+    build: OptimizerBuilder
+
+
+_RULES: dict[str, OptimizerRule] = {}
+
+
+def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], OptimizerBuilder]:
+    """Decorator that registers the function that builds an optimizer.
+
+    Runs and reports read the registration alone. `plans.sections` lists the names that plans take.
+
+    Args:
+        name: word for the optimizer in plans.
+        title: its name in reports.
+
+    Raises:
+        ParameterError: another optimizer has the name.
+    """
+
+    def register(build: OptimizerBuilder) -> OptimizerBuilder:
+        if name in _RULES:
+            raise ParameterError("optimizer", name, "a name that no other optimizer has")
+        _RULES[name] = OptimizerRule(title, build)
+        return build
+
+    return register
+
+
+def optimizer_rule(name: str) -> OptimizerRule:
+    """Registered optimizer of a name.
+
+    Raises:
+        ParameterError: no optimizer has the name.
+    """
+    if name not in _RULES:
+        raise ParameterError("optimizer.name", name, f"one of {', '.join(_RULES)}")
+    return _RULES[name]
+
+
+@register_optimizer("sgd", "SGD")
+def _sgd(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
+    """Gradient descent, with or without momentum."""
+    return SGD(rate, momentum, weight_decay=weight_decay)
+
+
+@register_optimizer("nesterov", "Nesterov's accelerated SGD")
+def _nesterov(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
+    """Gradient descent with Nesterov's look-ahead."""
+    return SGD(rate, momentum, nesterov=True, weight_decay=weight_decay)
+
+
+@register_optimizer("adam", "Adam")
+def _adam(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
+    """Adam, which has two decay rates in place of a momentum."""
+    if momentum:
+        raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
+    return Adam(rate, weight_decay=weight_decay)
+
+
 def build_optimizer(
     name: str, rate: Schedule | float, *, momentum: float = 0.0, weight_decay: float = 0.0
 ) -> Optimizer:
     """Optimizer by name: "sgd" (with ``momentum``), "nesterov" or "adam".
 
-    ``momentum`` is in [0, 1); above 0 for "nesterov", 0 for "adam".
+    Args:
+        name: word of a registered optimizer.
+        rate: learning rate, above 0, or a schedule of it.
+        momentum: in [0, 1); above 0 for "nesterov", 0 for "adam".
+        weight_decay: factor λ of the pull towards 0, at least 0.
+
+    Raises:
+        ParameterError: an unknown name, or a momentum that does not fit it.
     """
-    if name == "sgd":
-        return SGD(rate, momentum, weight_decay=weight_decay)
-    if name == "nesterov":
-        return SGD(rate, momentum, nesterov=True, weight_decay=weight_decay)
-    if name == "adam":
-        if momentum:
-            raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
-        return Adam(rate, weight_decay=weight_decay)
-    raise ParameterError("optimizer.name", name, "one of sgd, nesterov, adam")
+    return optimizer_rule(name).build(rate, momentum, weight_decay)
 
 
 _AVERAGE = "average."

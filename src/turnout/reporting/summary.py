@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.learning.optimizers import optimizer_rule
 from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.words import PERSONAL, Headline, guarantee_record, rounded_up
 from turnout.schemes import PrivacyUnit, ReleaseRule, TrustModel
@@ -314,7 +315,7 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
     prepared = outcome.prepared
     plan = prepared.plan
     optimizer = plan.optimizer
-    rule = {"sgd": "SGD", "nesterov": "Nesterov's accelerated SGD", "adam": "Adam"}[optimizer.name]
+    rule = optimizer_rule(optimizer.name).title
     momentum = f", momentum {optimizer.momentum:g}" if optimizer.momentum else ""
     averaging = {
         "none": "the last iterate is the result",
