@@ -1,11 +1,11 @@
-"""Batched elimination on core sets, on private sums, with widths that hold; and baselines.
+"""Batched elimination on core sets, from private sums with proved widths; and baselines.
 
-`Elimination` is the policy. `core_set` finds few actions, and how often to pull each, from which
-the means of all others follow. `LinUCB` and `phased_elimination` are baselines; Thompson sampling
-without privacy is `BatchedThompson` on `BareSums`.
+`Elimination` is the policy. `core_set` returns few actions and their shares of the pulls, from
+which the means of all actions follow. `LinUCB` and `phased_elimination` are baselines; Thompson
+sampling without privacy is `BatchedThompson` on `BareSums`.
 
 Source: after thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1; docs/design/bandits.md says what differs,
-and why the widths hold.
+and has the proof of the widths.
 
 **Core sets.** Notation: r the dimension of the actions' span, x ∈ ℝʳ an action there; π a design, a
 distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) = max xᵀ M(π)⁻¹ x, the design's value, which
@@ -51,12 +51,12 @@ _REFRESH = 200  # steps after which the inverse is computed anew
 
 @dataclass(frozen=True, eq=False)
 class CoreSet:
-    """A design of few actions.
+    """Optimal design that has few actions.
 
     Attributes:
-        actions: numbers of the actions, ascending, shape (k,), k ≤ r(r + 1)/2.
+        actions: indices of the actions, ascending, shape (k,), k ≤ r(r + 1)/2.
         shares: their shares of the pulls, summing to 1, shape (k,).
-        value: g of this design over all actions, from above but for rounding; at most 1.01·r.
+        value: g of this design over all actions, an upper bound but for rounding; at most 1.01·r.
         rank: r.
     """
 
@@ -67,7 +67,7 @@ class CoreSet:
 
 
 def core_set(actions: FloatArray) -> CoreSet:
-    """A design of value at most 1.01·r on the span of the actions, on at most r(r + 1)/2 of them.
+    """Design of value at most 1.01·r over the actions, on at most r(r + 1)/2 of them.
 
     The duality gap certifies the value: g(π) ≥ r for every design, so g ≤ 1.01·r is within 1 %.
 
@@ -75,16 +75,18 @@ def core_set(actions: FloatArray) -> CoreSet:
         actions: one a row, shape (K, d), not all zero.
 
     Raises:
-        NumericalError: the value is not reached, for actions that are close to a smaller span.
+        NumericalError: the value is not reached, since the actions are close to a smaller span.
 
     >>> square = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     >>> core_set(square).actions.tolist()
     [0, 1]
     """
+    # Start: few actions that span the space, all with the same share.
     points = span_coordinates(actions)
     rank = points.shape[1]
     working = _spread(points)
     shares = np.full(working.size, 1.0 / working.size)
+    # Improve the design on the working set, then let the actions of the largest values join it.
     for _ in range(_ROUNDS):
         shares = _improved(points[working], shares, 0.5 * TOLERANCE)
         kept = shares > 0
@@ -98,6 +100,7 @@ def core_set(actions: FloatArray) -> CoreSet:
         shares = np.concatenate([shares, np.zeros(new.size)])
     else:
         raise NumericalError("no design of value within 1 % of the dimension was found")
+    # Fewest actions; the value is computed again over all actions.
     working, shares = _thinned(points, working, shares)
     order = np.argsort(working)
     value = float(_values(points, points[working], shares).max())
@@ -105,9 +108,10 @@ def core_set(actions: FloatArray) -> CoreSet:
 
 
 def span_coordinates(actions: FloatArray) -> FloatArray:
-    """The actions in an orthonormal basis of their span, scaled to singular values 1; (K, r).
+    """Coordinates of the actions in their span, with singular values of 1; shape (K, r).
 
-    Designs do not change under linear maps, and well-conditioned points are easier to design for.
+    A linear map of the actions does not change the best design, and the search converges faster on
+    well-conditioned points.
     """
     _, sizes, basis = np.linalg.svd(actions, full_matrices=False)
     rank = int(np.count_nonzero(sizes > _RANK * sizes[0]))
@@ -115,14 +119,17 @@ def span_coordinates(actions: FloatArray) -> FloatArray:
 
 
 def _values(points: FloatArray, chosen: FloatArray, shares: FloatArray) -> FloatArray:
-    """xᵀ M⁻¹ x of every point, shape (K,)."""
+    """Values xᵀ M⁻¹ x of all points, shape (K,)."""
     root = np.linalg.cholesky(chosen.T @ (shares[:, None] * chosen))
     solved = np.linalg.solve(root, points.T)
     return np.einsum("ij,ij->j", solved, solved)
 
 
 def _spread(points: FloatArray) -> IntArray:
-    """At most 2r points that span the space: both extremes along directions not yet spanned."""
+    """Indices of at most 2r points that span the space.
+
+    In each direction that is not spanned yet: the two most extreme points.
+    """
     rank = points.shape[1]
     chosen: list[int] = []
     rest = np.eye(rank)
@@ -136,26 +143,30 @@ def _spread(points: FloatArray) -> IntArray:
 
 
 def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> FloatArray:
-    """A design on these points alone whose value over them is within the tolerance of r.
+    """Shares of a design on these points whose value over them is at most (1 + tolerance)·r.
 
-    Each step moves share to the point of the largest value, or off that of the smallest which has
-    any, by the length that enlarges det M most.
+    Each step moves share to the point of the largest value, or away from the point of the smallest
+    value among those with a share, by the length that enlarges det M most.
     """
     rank, shares = points.shape[1], shares.copy()
     inverse, values = _inverse(points, shares)
     for step in range(1, _STEPS):
+        # The inverse is updated by rank one; computing it anew removes rounding errors.
         if step % _REFRESH == 0:
             inverse, values = _inverse(points, shares)
+        # Candidates: the point of the largest value, and of the smallest value with a share.
         high = int(np.argmax(values))
         low = int(np.argmin(np.where(shares > 0, values, np.inf)))
         gain, loss = values[high] / rank - 1.0, 1.0 - values[low] / rank
         if gain <= tolerance:
             break
+        # The length that enlarges det M most, cut where a share would fall below 0.
         at = high if gain >= loss else low
         length = (values[at] / rank - 1.0) / (values[at] - 1.0) if values[at] > 1 else -np.inf
         emptied = at == low and length <= -shares[low] / (1.0 - shares[low])
         if emptied:
             length = -shares[low] / (1.0 - shares[low])
+        # Shares, inverse and values after the step (Sherman–Morrison).
         shares *= 1.0 - length
         shares[at] = 0.0 if emptied else shares[at] + length
         moved = inverse @ points[at]
@@ -166,7 +177,7 @@ def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> Float
 
 
 def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """M⁻¹ and the value of each point."""
+    """Inverse of M, and the value of each point."""
     inverse = np.linalg.inv(points.T @ (shares[:, None] * points))
     return inverse.astype(np.float64), np.einsum("ij,jk,ik->i", points, inverse, points)
 
@@ -174,20 +185,22 @@ def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatA
 def _thinned(
     points: FloatArray, working: IntArray, shares: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """The same M, or a larger one, on at most r(r + 1)/2 points.
+    """Design of the same M, or a larger one, on at most r(r + 1)/2 points.
 
-    Carathéodory: with more points than the r(r + 1)/2 numbers of M, some combination of x xᵀ is 0.
-    Its negative is added until a share is 0, with the sign that does not raise the shares' sum.
+    Carathéodory: with more points than the r(r + 1)/2 numbers of M, a linear combination of x xᵀ is
+    0. It is subtracted until a share is 0, with the sign that does not raise the sum of shares.
     """
     rank = points.shape[1]
     most = rank * (rank + 1) // 2
     rows, columns = np.triu_indices(rank)
     while working.size > most:
+        # A combination of most + 1 products x xᵀ that is 0, with a sum of at least 0.
         some = np.arange(min(working.size, most + 1))
         chosen = points[working[some]]
         products = chosen[:, rows] * chosen[:, columns]
         null = np.linalg.svd(products.T, full_matrices=True)[2][-1]
         null = null if null.sum() >= 0 else -null
+        # The multiple of it at which the first share becomes 0.
         positive = null > 1e-12
         ratios = np.full(null.size, np.inf)
         ratios[positive] = shares[some][positive] / null[positive]
@@ -205,11 +218,11 @@ _CHAMPIONS = 4  # actions to which all others are compared
 
 @dataclass(frozen=True, eq=False)
 class EliminationState:
-    """The state of an elimination.
+    """State of an elimination.
 
     Attributes:
         problem: actions and horizon.
-        active: numbers of the actions that may be the best, ascending.
+        active: indices of the actions that may be the best, ascending.
         evidence: all batches so far.
     """
 
@@ -219,31 +232,31 @@ class EliminationState:
 
     @property
     def done(self) -> int:
-        """Pulls so far."""
+        """Number of pulls so far."""
         return sum(one.release.batch.size for one in self.evidence)
 
     @property
     def left(self) -> int:
-        """Pulls to come."""
+        """Number of pulls left."""
         return self.problem.horizon - self.done
 
 
 @dataclass(frozen=True)
 class Elimination:
-    """Pulls a core set of the actions that may be the best, in growing batches, and drops others.
+    """Batched elimination: pulls a core set of the actions that may be best, and drops the others.
 
     Guarantees:
-        the best action is dropped with probability at most ``failure``, whatever the actions, θ and
-        the horizon: on which batches pull what, nothing is assumed.
+        the best action is dropped with probability at most ``failure``, for all actions, θ and
+        horizons; nothing is assumed about the choice of batches.
 
     Attributes:
-        failure: that probability; 1/T if None.
-        growth: ratio of the sizes of successive batches, above 1.
-        first: pulls of the first batch.
-        commit: share of the horizon in which the action that looks best is played alone.
-        contrasts: compare actions by ⟨a − b, θ⟩; else by each one's own width, as the thesis does.
-        reuse: use earlier batches' sums too; else each batch stands alone.
-        variances: bound the variance of rewards by what is known of their means; else by 1.
+        failure: upper bound on the probability of dropping the best action; 1/(T + 1) if None.
+        growth: ratio of the sizes of successive batches, above 1, at most 100.
+        first: pulls of the first batch, at least 1.
+        commit: share of the horizon, at its end, in which the action of best estimate is pulled.
+        contrasts: compare actions by ⟨a − b, θ⟩; else by separate widths, as the thesis does.
+        reuse: use the sums of earlier batches too; else each batch alone.
+        variances: bound the variance of rewards by bounds on their means; else by 1.
         core_sets: pull a core set; else all active actions equally often.
     """
 
@@ -264,11 +277,11 @@ class Elimination:
         checks.probability(commit=self.commit)
 
     def init(self, problem: Problem) -> EliminationState:
-        """All actions may be the best."""
+        """State in which all actions may be the best."""
         return EliminationState(problem, np.arange(len(problem.actions)))
 
     def plan(self, state: EliminationState, generator: np.random.Generator) -> Batch:
-        """The active actions' core set; at the end the action that looks best."""
+        """Batch of a core set of the active actions; at the end, of the best estimate."""
         size = self.first * self.growth ** len(state.evidence)
         last = state.left <= max(self.commit * state.problem.horizon, 1.0)
         if state.evidence and (state.active.size == 1 or last):
@@ -278,14 +291,15 @@ class Elimination:
         return whole_batch(state.active[design.actions], design.shares, size, state.left)
 
     def update(self, state: EliminationState, release: BatchRelease) -> EliminationState:
-        """Drops what another action beats for sure."""
+        """State after a release, without the actions that are proved worse than another."""
         known = replace(state, evidence=(*state.evidence, self._evidence(state, release)))
         if state.active.size == 1 or known.left == 0:
             return known
         return replace(known, active=self.survivors(known))
 
     def survivors(self, state: EliminationState) -> IntArray:
-        """The active actions that none of the champions beats for sure."""
+        """Active actions that are not proved worse than one of the champions."""
+        # Champions: the actions of the largest estimates.
         features = state.problem.actions[state.active]
         champions = np.argsort(-(features @ pooled(state)))[:_CHAMPIONS]
         kept = np.ones(state.active.size, dtype=np.bool_)
@@ -298,7 +312,7 @@ class Elimination:
     def _beaten_by_contrast(
         self, state: EliminationState, features: FloatArray, champion: int
     ) -> NDArray[np.bool_]:
-        """⟨champion − a, θ⟩ > 0 for sure.
+        """Actions a with a lower bound on ⟨champion − a, θ⟩ above 0.
 
         The best action is dropped only if one of the K − 1 bounds on ⟨a − best, θ⟩ fails.
         """
@@ -309,22 +323,24 @@ class Elimination:
     def _beaten_by_widths(
         self, state: EliminationState, features: FloatArray, champion: int
     ) -> NDArray[np.bool_]:
-        """The champion's lower bound is above the other's upper bound."""
+        """Actions whose upper bound is below the lower bound of the champion."""
         widths = self._widths(state, len(state.problem.actions) + 1)
         up = widths.lower(state.evidence, features[[champion]])
         down = widths.lower(state.evidence, -features)
         return up.values - up.radii > -down.values + down.radii
 
     def _widths(self, state: EliminationState, contrasts: int) -> Widths:
+        """Widths that hold for a number of contrasts together."""
         share = 1.0 - _MEANS_SHARE if self.variances else 1.0
         horizon = state.problem.horizon
         return Widths(share * self._failure(horizon), max(contrasts, 1), horizon, self.reuse)
 
     def _failure(self, horizon: int) -> float:
+        """Upper bound on the probability of dropping the best action."""
         return 1.0 / (horizon + 1) if self.failure is None else self.failure
 
     def _evidence(self, state: EliminationState, release: BatchRelease) -> BatchEvidence:
-        """A batch with bounds on its actions' means, from the batches before."""
+        """Evidence of a batch, with bounds on the means of its actions from earlier batches."""
         features = state.problem.actions[release.batch.actions]
         low, high = -np.ones(len(features)), np.ones(len(features))
         if self.variances and state.evidence:
@@ -339,6 +355,7 @@ class Elimination:
         return BatchEvidence(features, release, low, high)
 
     def _design(self, state: EliminationState) -> CoreSet:
+        """Design of the next batch on the active actions."""
         features = state.problem.actions[state.active]
         if not features.any():
             return CoreSet(np.zeros(1, np.int64), np.ones(1), 0.0, 0)
@@ -349,7 +366,7 @@ class Elimination:
 
 
 def pooled(state: EliminationState) -> FloatArray:
-    """The least squares estimate of θ from all batches, shape (d,)."""
+    """Least squares estimate of θ from all batches, shape (d,)."""
     information = sum(one.information for one in state.evidence)
     moment = sum(one.moment for one in state.evidence)
     return np.linalg.pinv(information, rcond=1e-12, hermitian=True) @ moment
@@ -357,18 +374,19 @@ def pooled(state: EliminationState) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _cached_design(features: bytes, shape: tuple[int, int]) -> CoreSet:
+    """Core set of the actions in these bytes."""
     return core_set(np.frombuffer(features).reshape(shape))
 
 
 @dataclass(frozen=True, eq=False)
 class LinUCBState:
-    """The state of LinUCB.
+    """State of LinUCB.
 
     Attributes:
         problem: actions and horizon.
         pulled: pulls so far.
-        inverse: of λI + Σ a aᵀ, shape (d, d).
-        moment: Σ reward · a, shape (d,).
+        inverse: inverse of λI + Σ a aᵀ, shape (d, d).
+        moment: sum of reward · a, shape (d,).
     """
 
     problem: Problem
@@ -379,16 +397,16 @@ class LinUCBState:
 
 @dataclass(frozen=True)
 class LinUCB:
-    """Pulls the action of the largest upper confidence bound, on sums of any noise of bits.
+    """LinUCB: pulls the action of the largest upper confidence bound on its mean reward.
 
     Source: Abbasi-Yadkori, Pál, Szepesvári, Improved algorithms for linear stochastic bandits,
         NeurIPS 2011, Theorem 2; §5.1 (rare switches: an action is kept until det V has grown by
         ``switch``).
 
-    The width is for rewards of ±1 without noise, so its regret bound holds on `BareSums` alone.
+    The width assumes rewards of ±1 without noise, so the regret bound holds on `BareSums` alone.
 
     Attributes:
-        failure: probability with which the confidence ellipsoid may fail; 1/T if None.
+        failure: probability that the confidence ellipsoid misses θ; 1/(T + 1) if None.
         ridge: λ, above 0.
         switch: growth of det V at which the action is chosen anew; 0: at every pull.
     """
@@ -404,12 +422,12 @@ class LinUCB:
         checks.non_negative(switch=self.switch)
 
     def init(self, problem: Problem) -> LinUCBState:
-        """No pull yet."""
+        """State before the first pull."""
         dimension = problem.actions.shape[1]
         return LinUCBState(problem, 0, np.eye(dimension) / self.ridge, np.zeros(dimension))
 
     def plan(self, state: LinUCBState, generator: np.random.Generator) -> Batch:
-        """The most promising action, until it has told enough."""
+        """Batch of the action of the largest upper confidence bound."""
         features = state.problem.actions
         spreads = np.einsum("ij,jk,ik->i", features, state.inverse, features)
         bounds = features @ (state.inverse @ state.moment)
@@ -421,7 +439,7 @@ class LinUCB:
         return Batch(np.array([best]), np.array([pulls]))
 
     def update(self, state: LinUCBState, release: BatchRelease) -> LinUCBState:
-        """Adds pulls and rewards."""
+        """State after the pulls and rewards of a batch."""
         action = state.problem.actions[int(release.batch.actions[0])]
         pulls = release.batch.size
         moved = state.inverse @ action
@@ -430,14 +448,14 @@ class LinUCB:
         return replace(state, pulled=state.pulled + pulls, inverse=inverse, moment=moment)
 
     def _width(self, state: LinUCBState) -> float:
-        """β of the ellipsoid ‖θ̂ − θ‖_V ≤ β: √(ln(det V/(λᵈp²))) + √λ, with ‖θ‖ ≤ 1."""
+        """Radius β of the ellipsoid ‖θ̂ − θ‖_V ≤ β: √(ln(det V/(λᵈp²))) + √λ, with ‖θ‖ ≤ 1."""
         failure = self.failure or 1.0 / (state.problem.horizon + 1)
         log_det = -float(np.linalg.slogdet(state.inverse * self.ridge)[1])
         return math.sqrt(log_det + 2.0 * math.log(1.0 / failure)) + math.sqrt(self.ridge)
 
 
 def phased_elimination(failure: float | None = None, growth: float = 2.0) -> Elimination:
-    """Elimination with each action's own width, from each batch's sums alone, variance taken as 1.
+    """Phased elimination: separate widths, from the sums of one batch, with variance 1.
 
     Source: Lattimore, Szepesvári, Bandit algorithms, 2020, §22.1.
     """

@@ -1,8 +1,8 @@
-"""Policies: batches of pulls planned from released sums alone, and bounds on their errors.
+"""Policies of bandits, which plan batches from released sums alone, and widths of estimates.
 
 `Policy` is the interface; its `init`, `plan` and `update` are pure: a state is never changed, and
 equal states, releases and generators give equal results. A policy reads public actions and released
-sums alone, so whatever it computes is postprocessing of what the mechanism released. `Widths`
+sums alone, so its choices are postprocessing of the releases of the mechanism. `Widths`
 bounds how far estimates (`Estimates`, from `BatchEvidence`) are off, over all batches, however they
 were chosen. `register_policy` gives a policy its name in plans; `registered_policies` lists them.
 
@@ -43,11 +43,11 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The public facts before the first pull.
+    """Public facts before the first pull.
 
     Attributes:
-        actions: one a row, shape (K, d); see `environment.checked_actions`.
-        horizon: pulls of the whole run, T.
+        actions: actions, one a row, shape (K, d); see `environment.checked_actions`.
+        horizon: number of pulls of the whole run, T.
     """
 
     actions: FloatArray
@@ -59,11 +59,11 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Pulls that are decided together: each of different actions at least once.
+    """Batch: pulls that are planned together.
 
     Attributes:
-        actions: numbers of the actions, ascending, shape (k,).
-        pulls: of each, shape (k,).
+        actions: indices of the actions, ascending, shape (k,).
+        pulls: number of pulls of each action, at least 1, shape (k,).
     """
 
     actions: IntArray
@@ -71,18 +71,18 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Pulls of all actions together."""
+        """Number of pulls of all actions together."""
         return int(self.pulls.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class BatchRelease:
-    """The part of a batch that a policy sees.
+    """Release of a batch: all that a policy sees of its rewards.
 
     Attributes:
-        batch: as it was planned.
-        sums: of each action's messages, noise included, shape (k,).
-        channels: the public laws of those messages and of that noise.
+        batch: batch as it was planned.
+        sums: sum of the messages of each action, noise included, shape (k,).
+        channels: public distributions of the messages and of the noise.
     """
 
     batch: Batch
@@ -91,23 +91,23 @@ class BatchRelease:
 
     @property
     def means(self) -> FloatArray:
-        """Unbiased estimates of the actions' mean rewards, shape (k,)."""
+        """Unbiased estimates of the mean rewards of the actions, shape (k,)."""
         return self.sums / (self.batch.pulls * self.channels.attenuation)
 
 
 class Policy(Protocol[State]):
-    """Chooses what to pull."""
+    """Policy: the rule that chooses the actions to pull."""
 
     def init(self, problem: Problem) -> State:
-        """The state before the first pull."""
+        """State before the first pull."""
         ...
 
     def plan(self, state: State, generator: np.random.Generator) -> Batch:
-        """The next batch, of at most the pulls that are left."""
+        """Next batch, of at most the number of pulls left."""
         ...
 
     def update(self, state: State, release: BatchRelease) -> State:
-        """The state that also knows a release."""
+        """State after a release."""
         ...
 
 
@@ -205,9 +205,10 @@ def registered_policies() -> dict[str, RegisteredPolicy]:
 
 
 def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -> Batch:
-    """At least ``shares · size`` pulls of each action, cut to what is left of the horizon.
+    """Batch of at least ``shares · size`` pulls of each action, cut to the pulls left.
 
-    The cut takes from the actions that have the most, so none is lost before it must be.
+    The cut takes pulls from the actions that have the most, so an action loses its last pull only
+    where fewer pulls than actions are left.
     """
     pulls = np.maximum(np.ceil(shares * min(size, left) - 1e-9), 1.0).astype(np.int64)
     while (excess := int(pulls.sum()) - left) > 0:
@@ -219,7 +220,7 @@ def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -
 
 
 def check_growth(growth: float) -> None:
-    """Refuses batches that do not grow, or by more than a hundred."""
+    """Refuse a ratio of batch sizes outside of (1, 100]."""
     checks.positive(growth=growth)
     if not 1.0 < growth <= 100.0:
         raise ParameterError("growth", growth, "a number above 1, at most 100")
@@ -233,12 +234,12 @@ _BLOCK = 2**16  # contrasts times sums at once: half a MiB, so that temporaries 
 
 @dataclass(frozen=True, eq=False)
 class BatchEvidence:
-    """One batch's sums, and bounds on its actions' means that were known before it.
+    """Release of one batch, with bounds on mean rewards from the batches before it.
 
     Attributes:
-        features: the actions, one a row, shape (k, d).
-        release: their sums.
-        low, high: bounds on the mean rewards, shape (k,).
+        features: actions of the batch, one a row, shape (k, d).
+        release: release of the batch.
+        low, high: lower and upper bounds on the mean rewards, shape (k,).
     """
 
     features: FloatArray
@@ -248,28 +249,28 @@ class BatchEvidence:
 
     @cached_property
     def precision(self) -> FloatArray:
-        """1 over the variance proxy of each action's estimated mean, shape (k,)."""
+        """Inverse variance proxy of the estimated mean of each action, shape (k,)."""
         nearest = np.clip(0.0, self.low, self.high)
         bits = 1.0 - (self.release.channels.attenuation * nearest) ** 2
         return 1.0 / self.release.channels.variances(np.maximum(bits, _LEAST_VARIANCE))
 
     @cached_property
     def information(self) -> FloatArray:
-        """Σ precision · a aᵀ, shape (d, d)."""
+        """Information matrix, the sum of precision · a aᵀ; shape (d, d)."""
         return self.features.T @ (self.precision[:, None] * self.features)
 
     @cached_property
     def moment(self) -> FloatArray:
-        """Σ precision · estimate · a, shape (d,)."""
+        """Moment, the sum of precision · estimate · a; shape (d,)."""
         return self.features.T @ (self.precision * self.release.means)
 
     @cached_property
     def covariance(self) -> NDArray[np.floating]:
-        """The information's pseudo-inverse: variance proxies of the batch's own estimate."""
+        """Covariance proxy of the estimate from this batch alone, shape (d, d)."""
         return np.linalg.pinv(self.information, rcond=_SINGULAR, hermitian=True)
 
     def variances(self, contrasts: FloatArray) -> FloatArray:
-        """σⱼ² of each contrast; infinite for one that the batch says nothing of."""
+        """Variance proxy σⱼ² of each contrast; infinite outside of the span of the batch."""
         along = contrasts @ self.covariance
         missed = np.linalg.norm(along @ self.information - contrasts, axis=1)
         known = missed <= _OUTSIDE * np.linalg.norm(contrasts, axis=1)
@@ -277,7 +278,7 @@ class BatchEvidence:
         return np.where(known & (own > 0), np.maximum(own, 1e-300), np.inf)
 
     def log_moments(self, contrasts: FloatArray, x: FloatArray) -> FloatArray:
-        """ψⱼ(x) of each contrast, for x > 0 of shape (contrasts, m)."""
+        """Upper bounds ψⱼ(x) of each contrast, for x > 0 of shape (contrasts, m)."""
         channels = self.release.channels
         each = self.precision / (channels.pulls * channels.attenuation)
         per_sum = contrasts @ (self.covariance @ (self.features.T * each))
@@ -286,12 +287,11 @@ class BatchEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Estimated contrasts and how far above the truth they may be.
+    """Estimated contrasts with their radii: value − radius is a lower bound on the truth.
 
     Attributes:
-        values: shape (contrasts,).
-        radii: the truth is at least value − radius, shape (contrasts,); infinite where nothing is
-            known.
+        values: estimates, shape (contrasts,).
+        radii: radii, shape (contrasts,); infinite where no batch informs about the contrast.
     """
 
     values: FloatArray
@@ -303,10 +303,10 @@ class Widths:
     """Widths that hold for all contrasts of a family together, over all batches.
 
     Attributes:
-        failure: probability with which any of them may fail.
-        contrasts: how many there are in the family.
-        horizon: pulls of the whole run; with the first batch's it says how many λ there are.
-        pooled: whether earlier batches' sums are reused; else each batch stands alone.
+        failure: upper bound on the probability that any width fails.
+        contrasts: number of contrasts of the family.
+        horizon: number of pulls of the whole run; with the first batch, it sets the number of λ.
+        pooled: whether the sums of earlier batches are reused; else each batch is used alone.
     """
 
     failure: float
@@ -315,11 +315,11 @@ class Widths:
     pooled: bool = True
 
     def lower(self, evidence: Sequence[BatchEvidence], contrasts: FloatArray) -> Estimates:
-        """Estimates of ⟨c, θ⟩ with radii below which the truth does not lie.
+        """Estimates of ⟨c, θ⟩, with radii such that value − radius is a lower bound on ⟨c, θ⟩.
 
         Args:
-            evidence: all batches so far; the first one's actions span all contrasts.
-            contrasts: one a row, shape (·, d).
+            evidence: all batches so far; the actions of the first batch span all contrasts.
+            contrasts: contrasts c, one a row, shape (·, d).
         """
         rows = max(_BLOCK // max((len(one.features) for one in evidence), default=1), 1)
         parts = [
@@ -332,12 +332,15 @@ class Widths:
         return Estimates(values, np.concatenate([part.radii for part in parts]))
 
     def _block(self, evidence: Sequence[BatchEvidence], contrasts: FloatArray) -> Estimates:
+        """Estimates and radii of a block of contrasts, by the bound of the module's docstring."""
+        # ln(m/p), with a union bound over contrasts, and the grid of λ, scaled by the first batch.
         levels = self._levels(evidence[0].release.batch.size)
-        price = math.log(self.contrasts * levels / self._share(len(evidence)))
+        log_odds = math.log(self.contrasts * levels / self._share(len(evidence)))
         with np.errstate(divide="ignore"):
             first = 1.0 / evidence[0].variances(contrasts)
-        grid = math.sqrt(2.0 * price) * np.exp2(-np.arange(levels, dtype=np.float64))
+        grid = math.sqrt(2.0 * log_odds) * np.exp2(-np.arange(levels, dtype=np.float64))
         used = evidence if self.pooled else evidence[-1:]
+        # Sums over batches: Σψⱼ(λwⱼ), Σ wⱼXⱼ and W.
         total, weight = np.zeros(len(contrasts)), np.zeros(len(contrasts))
         spent = np.zeros((len(contrasts), levels))
         for one in used:
@@ -349,19 +352,20 @@ class Widths:
             weight += weights
         if not self.pooled:
             first = weight
+        # The smallest radius over the grid: an upper bound on the error.
         with np.errstate(divide="ignore", invalid="ignore"):
             lambdas = grid / np.sqrt(first)[:, None]
-            radii = ((price + spent) / (lambdas * weight[:, None])).min(axis=1)
+            radii = ((log_odds + spent) / (lambdas * weight[:, None])).min(axis=1)
             values = total / weight
         known = (weight > 0) & (first > 0)
         return Estimates(np.where(known, values, 0.0), np.where(known, radii, np.inf))
 
     def _levels(self, first_batch: int) -> int:
-        """λ's, a factor 2 apart: the information grows from the first batch's to the horizon's."""
+        """Number of λ, a factor of 2 apart, from the first batch to the horizon."""
         if not self.pooled:
             return 3
         return 3 + math.ceil(math.log(max(self.horizon / first_batch, 1.0), 4))
 
     def _share(self, batches: int) -> float:
-        """The failure allowed now: without pooling each batch has a share of its own."""
+        """Probability of failure allowed now; without pooling, each batch has a share of it."""
         return self.failure if self.pooled else self.failure / (batches * (batches + 1))

@@ -1,11 +1,11 @@
-"""The thesis' three algorithms as printed: for figures and audits, never to protect anybody.
+"""The three bandit algorithms of the thesis as printed, for figures and audits alone.
 
 Source: thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1, with two repairs without which they cannot run:
 the last batch is cut at T, and the pseudo-inverse is taken. Their noise takes the sensitivity of a
-sum for 1 where it is 2, so they have 2ε in place of ε; their ε₀ in the shuffled model counts pulls
-of other actions as cover and leaves the clones bound's range; and their widths γᵢ do not hold. All
-of it is in docs/errata.md. With ``sensitivity`` 2 the central and the local one are as private as
-they say.
+sum for 1 where it is 2, so they have 2ε in place of ε; their ε₀ in the shuffled model counts the
+pulls of other actions among the hiding ones and leaves the range of the clones bound; and their
+widths γᵢ do not hold (docs/errata.md). With ``sensitivity`` 2 the central and the local algorithm
+have the ε of the thesis.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PrintedSums(BatchMechanism):
 
     Attributes:
         model: the trust model.
-        epsilon_asked: ε as the thesis states it.
+        epsilon_asked: ε as in the thesis, above 0.
         delta_asked: δ, of the shuffled model.
         sensitivity: 1 as printed; 2 is what a sum of rewards in [−1, 1] needs.
     """
@@ -54,32 +54,38 @@ class PrintedSums(BatchMechanism):
         checks.count(sensitivity=self.sensitivity)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Whole bits; the printed estimates do not weigh by the noise."""
+        """Channels without attenuation and noise: the printed estimates ignore the noise."""
         return Channels(pulls, np.ones(pulls.size), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Unsupported: the figures need sums alone."""
-        raise UnsupportedError("the printed algorithms are simulated by sums, for figures only")
+        """Raises UnsupportedError: the figures need sums alone."""
+        raise UnsupportedError(
+            "the algorithms as printed have no messages; use `simulated`, for figures only"
+        )
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Unsupported, as `messages` is."""
-        raise UnsupportedError("the printed algorithms are simulated by sums, for figures only")
+        """Raises UnsupportedError: the figures simulate sums."""
+        raise UnsupportedError(
+            "the algorithms as printed have no messages; use `simulated`, for figures only"
+        )
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Of the central and the local model: 2/sensitivity of what is stated.
+        """Bounds on ε of a run: 2/sensitivity times the ε of the thesis.
 
         Raises:
-            UnsupportedError: the shuffled model, of which nothing is proved.
+            UnsupportedError: the shuffled model, for which nothing is proved.
         """
         if self.model == "shuffled":
-            raise UnsupportedError("Algorithm 6.4.1 as printed has no proved epsilon")
+            raise UnsupportedError(
+                "Algorithm 6.4.1 as printed has no proved epsilon; use ShuffledBits"
+            )
         if self.model == "none":
             return Bounds(np.inf, np.inf)
         true = 2.0 * self.epsilon_asked / self.sensitivity
         return Bounds(true, true)
 
     def simulated(self, pulls: IntArray, means: FloatArray, source: Source) -> IntArray:
-        """A batch's noisy sums, which are no whole numbers."""
+        """Noisy sums of a batch, which are not whole numbers."""
         generator = np.random.default_rng(int(source.below(2**62, 1)[0]))
         totals = 2.0 * generator.binomial(pulls, 0.5 * (1.0 + means)) - pulls
         if self.model == "none":
@@ -91,7 +97,7 @@ class PrintedSums(BatchMechanism):
         return totals + scale * noise  # pyright: ignore[reportReturnType]
 
     def level(self, batch: int) -> float:
-        """ε of a sum, or ε₀ of a message in a batch of that many."""
+        """ε of a sum, or ε₀ of a message in a batch of a number of clients."""
         if self.model != "shuffled":
             return self.epsilon_asked
         return printed_local_epsilon(self.epsilon_asked, self.delta_asked, batch)
@@ -99,7 +105,7 @@ class PrintedSums(BatchMechanism):
 
 @lru_cache(maxsize=4096)
 def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
-    """ε₀ = f⁻¹(ε) of (6.10), by bisection; without its condition on ε₀, as printed."""
+    """Level ε₀ = f⁻¹(ε) of (6.10), by bisection; without its condition on ε₀, as printed."""
 
     def amplified(level: float) -> float:
         root = 8.0 * math.sqrt(math.exp(level) * math.log(4.0 / delta) / clients)
@@ -114,7 +120,7 @@ def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PrintedState:
-    """The state of a printed elimination."""
+    """State of an elimination as printed."""
 
     problem: Problem
     active: IntArray
@@ -136,12 +142,12 @@ class PrintedElimination:
     core_sets: bool = True
 
     def init(self, problem: Problem) -> PrintedState:
-        """All actions may be the best."""
+        """State in which all actions may be the best."""
         count, dimension = problem.actions.shape
         return PrintedState(problem, np.arange(count), np.zeros(dimension))
 
     def plan(self, state: PrintedState, generator: np.random.Generator) -> Batch:
-        """Batch i of about qⁱ pulls; after log T − 1 batches the best-looking action."""
+        """Batch i of about qⁱ pulls; after log T − 1 batches, of the action of best estimate."""
         horizon = state.problem.horizon
         left = horizon - state.pulled
         features = state.problem.actions[state.active]
@@ -156,11 +162,13 @@ class PrintedElimination:
         return whole_batch(state.active[design.actions], design.shares, size, left)
 
     def update(self, state: PrintedState, release: BatchRelease) -> PrintedState:
-        """Drops what looks worse than the best by 2γᵢ."""
+        """State without the actions whose estimate is below the best one by more than 2γᵢ."""
+        # Least squares from this batch alone.
         batch, features = release.batch, state.problem.actions
         pulled = features[batch.actions]
         information = pulled.T @ (batch.pulls[:, None] * pulled)
         estimate = np.linalg.pinv(information, hermitian=True) @ (pulled.T @ release.sums)
+        # Actions within 2γᵢ of the best estimate.
         number = state.batches + 1
         looks = features[state.active] @ estimate
         width = self._width(state, number, batch)
@@ -174,10 +182,11 @@ class PrintedElimination:
         )
 
     def _size(self, horizon: int, number: int) -> float:
+        """Pulls qⁱ of batch i."""
         return (2.0 * horizon) ** (number / math.log(horizon))
 
     def _width(self, state: PrintedState, number: int, batch: Batch) -> float:
-        """γᵢ of the model, with B = 1."""
+        """Width γᵢ of the trust model, with B = 1."""
         horizon, dimension = state.problem.horizon, state.problem.actions.shape[1]
         size = self._size(horizon, number)
         logs = math.log(4.0 * state.active.size * horizon**2)

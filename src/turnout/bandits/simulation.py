@@ -1,4 +1,7 @@
-"""Runs of a policy in an environment, batch by batch, each sum drawn in its exact distribution."""
+"""Simulated runs of a policy in an environment, batch by batch.
+
+`simulate_bandit` returns a `Run`; each released sum is drawn from its exact distribution.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from turnout.randomness import SimulationRandomness, SimulationStreams, Source
 
 
 class Environment(Protocol):
-    """Where rewards come from."""
+    """Environment: actions, and the rewards of their pulls."""
 
     @property
     def actions(self) -> FloatArray:
-        """Public, shape (K, d)."""
+        """Public actions, one a row, shape (K, d)."""
         ...
 
     @property
@@ -28,19 +31,19 @@ class Environment(Protocol):
         ...
 
     def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
-        """A batch's released sums; ``first`` pulls were made before."""
+        """Released sums of a batch, shape (k,); ``first`` pulls were made before it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """One run.
+    """Finished run of a policy.
 
     Attributes:
-        batches: in order.
-        pulled: pulls up to the end of each batch, shape (batches,).
-        regret: expected regret of all pulls up to there, shape (batches,).
-        state: the policy's, at the end.
+        batches: batches in order.
+        pulled: number of pulls up to the end of each batch, shape (batches,).
+        regret: expected regret of all pulls up to the end of each batch, shape (batches,).
+        state: state of the policy at the end.
     """
 
     batches: tuple[Batch, ...]
@@ -56,23 +59,36 @@ def simulate_bandit(
     horizon: int,
     streams: SimulationStreams,
 ) -> Run:
-    """One run of T pulls; equal streams give equal runs.
+    """Run of a policy over a horizon; equal streams give equal runs.
+
+    Args:
+        policy: policy that plans batches.
+        environment: actions and rewards.
+        mechanism: mechanism that releases the sums of a batch.
+        horizon: number of pulls T, at least 1.
+        streams: randomness, for simulation only.
 
     Raises:
-        LocalProtocolError: the policy plans no pull, or more than are left.
+        LocalProtocolError: the policy plans a batch without a pull, or with more than are left.
     """
     state = policy.init(Problem(environment.actions, horizon))
     left, regret = horizon, 0.0
     batches: list[Batch] = []
     regrets: list[float] = []
     while left:
+        # The policy plans a batch from released sums alone.
         number = len(batches)
         batch = policy.plan(state, streams.generator("bandit", "plan", number))
         if not 1 <= batch.size <= left or batch.pulls.min() < 1:
-            raise LocalProtocolError(f"batch {number} has {batch.size} pulls, {left} are left")
+            raise LocalProtocolError(
+                f"batch {number} has {batch.size} pulls: expected 1 to {left}, the pulls left, and "
+                "at least 1 of each action"
+            )
+        # The mechanism releases the sums, which the policy then has.
         source = SimulationRandomness(streams.generator("bandit", "batch", number))
         sums = environment.sums(mechanism, batch, horizon - left, source)
         state = policy.update(state, BatchRelease(batch, sums, mechanism.channels(batch.pulls)))
+        # Expected regret, which the simulation computes from the true means.
         left -= batch.size
         regret += float(batch.pulls @ environment.gaps[batch.actions])
         batches.append(batch)

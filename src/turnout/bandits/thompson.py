@@ -1,7 +1,8 @@
-"""Batched Thompson sampling on private sums: a batch's pulls are the posterior's shares.
+"""Batched Thompson sampling on private sums.
 
-Privacy is postprocessing of released sums, as for every policy. That its regret is small is
-measured, not proved: the posterior is Gaussian with plugged-in variances, which bounds nothing.
+`BatchedThompson` pulls each action in proportion to the posterior probability that it is the best.
+The policy only postprocesses released sums, so it has no privacy cost of its own. Its regret is
+measured, not proved: the posterior is Gaussian with estimated variances.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _CHUNK = 2**22  # numbers of a block of sampled rewards
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A normal law of θ.
+    """Normal distribution of θ.
 
     Attributes:
         mean: shape (d,).
-        root: a square root of the covariance, shape (d, d).
+        root: square root of the covariance, shape (d, d).
     """
 
     mean: FloatArray
@@ -49,13 +50,13 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class ThompsonState:
-    """The state of Thompson sampling.
+    """State of Thompson sampling.
 
     Attributes:
         problem: actions and horizon.
-        releases: all batches so far.
-        posterior: of θ.
-        guard: the state of the elimination on the same sums, if there is one.
+        releases: releases of all batches so far.
+        posterior: posterior of θ.
+        guard: state of the elimination on the same sums; None without a guard.
     """
 
     problem: Problem
@@ -65,25 +66,25 @@ class ThompsonState:
 
     @property
     def left(self) -> int:
-        """Pulls to come."""
+        """Number of pulls left."""
         return self.problem.horizon - sum(one.batch.size for one in self.releases)
 
 
 @dataclass(frozen=True)
 class BatchedThompson:
-    """Each action is pulled as often as the posterior has it for the best, in growing batches.
+    """Thompson sampling in batches: shares of pulls are posterior probabilities of being the best.
 
     Source: Thompson, Biometrika 1933; batches after Kalkanli, Özgür, Batched Thompson sampling,
-        NeurIPS 2021. The posterior knows the mechanism's noise, which is public.
+        NeurIPS 2021. The posterior includes the noise of the mechanism, which is public.
 
     Attributes:
-        growth: ratio of the sizes of successive batches, above 1.
-        first: pulls of the first batch, which are a core set's.
-        least: share below which an action is not pulled: noise is paid for each action.
-        samples: draws of θ from which shares are counted.
-        commit: share of the horizon in which the action of the largest posterior mean is pulled
-            alone.
-        guard: an elimination on the same sums whose dropped actions are not pulled, or None.
+        growth: ratio of the sizes of successive batches, above 1, at most 100.
+        first: pulls of the first batch, on a core set, at least 1.
+        least: share below which an action is not pulled, since each action adds noise.
+        samples: number of draws of θ that estimate the shares.
+        commit: share of the horizon, at its end, in which only the action of the largest posterior
+            mean is pulled.
+        guard: elimination on the same sums; the actions that it drops are not pulled. None: none.
     """
 
     growth: float = 1.5
@@ -99,29 +100,32 @@ class BatchedThompson:
         checks.probability(least=self.least, commit=self.commit)
 
     def init(self, problem: Problem) -> ThompsonState:
-        """The prior: standard normal, wider than the ball in which θ lies."""
+        """State with the prior, a standard normal distribution of θ, which has norm at most 1."""
         dimension = problem.actions.shape[1]
         prior = Posterior(np.zeros(dimension), np.eye(dimension))
         guard = None if self.guard is None else self.guard.init(problem)
         return ThompsonState(problem, (), prior, guard)
 
     def plan(self, state: ThompsonState, generator: np.random.Generator) -> Batch:
-        """First a core set; then the posterior's shares; at the end the best posterior mean."""
+        """Next batch: first a core set, then posterior shares, last the best posterior mean."""
+        # The first batch pulls a core set.
         size = self.first * self.growth ** len(state.releases)
         features = state.problem.actions
         if not state.releases:
             design = core_set(features)
             return whole_batch(design.actions, design.shares, size, state.left)
+        # The last part of the horizon pulls the action of the largest posterior mean.
         active = np.arange(len(features)) if state.guard is None else state.guard.active
         if state.left <= max(self.commit * state.problem.horizon, 1.0):
             best = active[np.argmax(features[active] @ state.posterior.mean)]
             return Batch(np.array([best]), np.array([state.left]))
+        # Batches between: posterior shares, without actions whose share is too small.
         shares = self._shares(features[active], state.posterior, generator)
         kept = shares >= min(self.least, float(shares.max()))
         return whole_batch(active[kept], shares[kept] / shares[kept].sum(), size, state.left)
 
     def update(self, state: ThompsonState, release: BatchRelease) -> ThompsonState:
-        """The posterior of all sums, and what the guard drops."""
+        """State with the posterior of all sums and the new state of the guard."""
         releases = (*state.releases, release)
         posterior = posterior_of(state.problem.actions, releases)
         guard = None
@@ -132,7 +136,7 @@ class BatchedThompson:
     def _shares(
         self, features: FloatArray, posterior: Posterior, generator: np.random.Generator
     ) -> FloatArray:
-        """How often each action is the best one of sampled θ."""
+        """Share of sampled θ for which each action is the best, shape (K,)."""
         drawn = generator.standard_normal((self.samples, posterior.mean.size))
         sampled = posterior.mean + drawn @ posterior.root.T
         step = max(_CHUNK // len(features), 1)
@@ -158,12 +162,16 @@ def thompson_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Batc
 
 
 def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
-    """The posterior of a standard normal prior, with variances of rewards at its own means."""
+    """Posterior of θ after releases, from a standard normal prior.
+
+    Variances of rewards are taken at the posterior means, in a fixed number of rounds.
+    """
     dimension = actions.shape[1]
     posterior = Posterior(np.zeros(dimension), np.eye(dimension))
     for _ in range(_ROUNDS):
         information, moment = np.eye(dimension), np.zeros(dimension)
         for release in releases:
+            # Evidence of the batch, with means within a standard deviation of the posterior.
             features = actions[release.batch.actions]
             means = features @ posterior.mean
             spread = np.linalg.norm(features @ posterior.root, axis=1)
@@ -171,6 +179,7 @@ def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Pos
             evidence = BatchEvidence(features, release, low, high)
             information = information + evidence.information
             moment = moment + evidence.moment
+        # Mean and covariance from the information matrix.
         values, vectors = np.linalg.eigh(information)
         root = vectors / np.sqrt(values)
         posterior = Posterior(root @ (root.T @ moment), root)
