@@ -338,7 +338,7 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
 def compared_shuffles(
     randomizer: Callable[[float], Randomizer],
 ) -> Callable[[ShuffleSetting], Quote]:
-    """Method that prices shuffled messages of a randomizer from both sides, by its ε₀."""
+    """Method that bounds ε of a randomizer's shuffled messages from both sides, by its ε₀."""
     return lambda setting: Quote.of(_priced(setting, randomizer(setting.epsilon0)))
 
 
@@ -417,7 +417,7 @@ def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
 
 
 def unshuffled_quote(setting: ShuffleSetting) -> Quote:
-    """ε of the same messages, each with its sender's name."""
+    """ε of the same messages without shuffling, each linked to its sender."""
     if setting.sampled is not None:
         raise UnsupportedError("without a shuffler everybody sees who was sampled")
     scheme = Scheme(PureRandomizer(setting.epsilon0), setting.law, Relation.REPLACE_ONE)

@@ -131,7 +131,7 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """The window of one pick, u = ⌊t/k⌋."""
+    """Steps of the window of one of k picks, u = ⌊t/k⌋."""
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)
     return window // picks

@@ -193,7 +193,7 @@ def _composed_delta(total: float, epsilon: float, rounds: int) -> float:
 
 
 def _whole(point: PrivacyPoint, rounds: int, slack: float) -> float:
-    """1 − (1 − δ)^T (1 − δ')."""
+    """Whole δ of T rounds and of their composition, 1 − (1 − δ)^T (1 − δ')."""
     return _up(-math.expm1(rounds * math.log1p(-point.delta) + math.log1p(-slack)))
 
 
