@@ -91,14 +91,14 @@ class AnySlots(Slots):
 
 def by_any_devices(states, left):
     """Let the coordinator of this process go by the state files in a folder."""
-    opened = server._opened
+    opened = server._open_running
 
     def paced(*arguments):
         running = opened(*arguments)
         running.clock = DevicesClock(running, AnySlots(states), left)
         return running
 
-    server._opened = paced
+    server._open_running = paced
 
 
 class Recorder:

@@ -83,11 +83,11 @@ def _is_through(turn: dict) -> bool:
 
 def by_its_devices(states: Path, left: Path) -> None:
     """Let the coordinator of this process go by the state files in a folder."""
-    opened = server._opened
+    opened = server._open_running
 
     def paced(*arguments) -> Running:
         running = opened(*arguments)
         running.clock = DevicesClock(running, Slots(states), left)
         return running
 
-    server._opened = paced
+    server._open_running = paced
