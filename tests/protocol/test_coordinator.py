@@ -143,21 +143,30 @@ def collecting(release=ReleaseRule.AGGREGATED, **options):
 
 
 BAD_UPDATES = {
-    "unasked": (updates(0, {2: [0, 0]}), "client 2 sent an update unasked"),
-    "unasked, beyond all": (updates(0, {9: [0, 0]}), "client 9 sent an update unasked"),
-    "one of two unasked": (updates(0, {1: [0, 0], 5: [0, 0]}), "client 5 sent an update unasked"),
+    "unasked": (updates(0, {2: [0, 0]}), "client 2 sent an update that was not requested"),
+    "unasked, beyond all": (
+        updates(0, {9: [0, 0]}),
+        "client 9 sent an update that was not requested",
+    ),
+    "one of two unasked": (
+        updates(0, {1: [0, 0], 5: [0, 0]}),
+        "client 5 sent an update that was not requested",
+    ),
     "twice in one message": (
         Updates(0, ids(4, 4), UpdateSum([0, 0], 2)),
         "a client sent a second update",
     ),
     "early": (updates(1, {1: [0, 0]}), "update for step 1 is early: step 0"),
     "late": (updates(-1, {1: [0, 0]}), "update for step -1 is late: step 0"),
-    "too long": (Updates(0, ids(1), UpdateSum([0, 0, 0], 1)), "3 coordinates, not 2"),
+    "too long": (
+        Updates(0, ids(1), UpdateSum([0, 0, 0], 1)),
+        "update of 3 coordinates: expected 2",
+    ),
     "NaN": (updates(0, {1: [np.nan, 0]}), "not finite"),
     "infinite": (updates(0, {1: [0, -np.inf]}), "not finite"),
     "not clipped": (updates(0, {1: [1.0, 0.01]}), "one of them is not clipped"),
     "sum not clipped": (updates(0, {1: [1.0, 1.0], 4: [1.0, 1.0]}), "norm of 2 updates"),
-    "noised already": (updates(0, {1: [0, 0]}, noised=1), "carries noise"),
+    "noised already": (updates(0, {1: [0, 0]}, noised=1), "has noise"),
 }
 
 

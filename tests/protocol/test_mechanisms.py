@@ -170,7 +170,7 @@ def test_a_lattice_releases_whole_numbers_and_moves_the_model_in_its_own_units()
 
 def test_only_gaussian_noise_is_executed():
     laplace = replace(scheme(), randomizer=LaplaceNoise(1.0))
-    with pytest.raises(UnsupportedError, match="not LaplaceNoise"):
+    with pytest.raises(UnsupportedError, match="no mechanism for LaplaceNoise"):
         mechanism_for(laplace, Clipping(2, 1.0), expected_check_ins=1.0)
 
 

@@ -1,10 +1,10 @@
-"""The coordinator as a state machine: no network, no files, no clock.
+"""Coordinator of one training task as a state machine, without network, files and clock.
 
-`Coordinator` decides who is served and what is released. Its driver (a simulation, a service) feeds
-it messages and hands it randomness; an event that is refused leaves it unchanged. `Admissions` is
-its side of a participation: whether a device drew its slot as it should cannot be observed, but
-that it takes part at most as often as the participation allows, and only where it has a chance, is
-enforced here, vectorised over clients.
+`Coordinator` decides which clients are served and what is released. Its driver, a simulation or a
+service, gives it messages and randomness; a refused event leaves it unchanged. `Admissions`
+enforces a participation, vectorised over clients: a client takes part at most as often as the
+participation allows, and only in steps that the participation allows. Whether a device drew its
+step from the right distribution cannot be observed.
 """
 
 from __future__ import annotations
@@ -59,26 +59,26 @@ _ACCEPTED, _DUPLICATE, _OUTSIDE = map(
 
 
 class Admissions:
-    """The record of accepted check-ins.
+    """Admission of check-ins, with a record of those that were accepted.
 
-    Guarantees: each client is accepted at most once a step and at most ``quota`` times a
-    block, and never in a step in which the law gives it no chance.
+    Guarantees: each client is accepted at most once a step and at most ``quota`` times a block, and
+    never in a step in which its participation has probability 0.
 
-    Memory is 4 bytes a client (12 where a block allows several check-ins), touched only
-    where clients come; nothing is cleared when a block ends.
+    Memory is 4 bytes a client (12 where a block allows several check-ins). Only entries of clients
+    that check in are written, and none is cleared at the end of a block.
 
     Args:
-        law: the participation law.
-        capacity: client ids are 0 … ``capacity − 1``; it may be generous.
+        participation: participation of the clients.
+        capacity: number of client ids, which are 0 … ``capacity − 1``; may exceed the population.
 
     Raises:
         ParameterError: a capacity that is no whole number of at least 1.
-        UnsupportedError: an unknown law or draw.
+        UnsupportedError: an unknown participation or draw.
     """
 
-    def __init__(self, law: Participation, capacity: int) -> None:
+    def __init__(self, participation: Participation, capacity: int) -> None:
         checks.count(capacity=capacity)
-        self._spans = _enforced(law)
+        self._spans = _enforced(participation)
         self._span = self._spans[0]
         self._quota = max(span.quota for span in self._spans)
         self._capacity = capacity
@@ -88,21 +88,27 @@ class Admissions:
         self._step_stamp = np.zeros(capacity if self._quota > 1 else 0, np.int32)
 
     def admit(self, clients: ClientIds, step: int) -> NDArray[np.uint8]:
-        """`Verdict` codes of a batch of check-ins, in its order; accepted ones are recorded.
+        """`Verdict` codes of check-ins, in their order; accepted check-ins are recorded.
+
+        Args:
+            clients: ids of clients, shape (n,), possibly repeated.
+            step: number of the step, from 0.
 
         Raises:
-            RemoteProtocolError: an id that was never handed out; nothing is recorded then.
+            RemoteProtocolError: an id of no client; then no check-in is recorded.
         """
         if clients.size and int(clients.max()) >= self._capacity:
             raise RemoteProtocolError(
                 f"step {step}: client {int(clients.max())} checked in, "
                 f"but ids end at {self._capacity - 1}"
             )
+        # The first check-in of each client is accepted while the quota lasts.
         span, stamp = self._at(step)
         first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
         accepted = np.zeros(clients.shape, np.bool_)
         accepted[first] = self._has_quota(clients[first], step, span.quota, stamp)
         verdicts = np.where(accepted, _ACCEPTED, _DUPLICATE)
+        # Steps in which the client has probability 0 are refused, with their own verdict.
         if span.eligible is not None:
             eligible = span.eligible(span.draw, clients, step - span.first_step)
             verdicts[~eligible] = _OUTSIDE
@@ -111,14 +117,19 @@ class Admissions:
         return verdicts
 
     def resume(self, clients: ClientIds, used: NDArray[np.int64], step: int) -> None:
-        """Record how often different clients were accepted in the earlier steps of a step's block.
+        """Record numbers of accepted check-ins in the earlier steps of the block of a step.
+
+        Args:
+            clients: different client ids, shape (n,).
+            used: number of accepted check-ins of each, at least 1, shape (n,).
+            step: a step of the block.
 
         Raises:
-            ParameterError: an id that was never handed out, or more turns than the law allows.
+            ParameterError: an id of no client, or more check-ins than the participation allows.
         """
         span, stamp = self._at(step)
         if used.shape != clients.shape or np.any((used < 1) | (used > span.quota)):
-            raise ParameterError("used", used.shape, f"turns from 1 to {span.quota} a client")
+            raise ParameterError("used", used.shape, f"1 to {span.quota} check-ins of each client")
         if clients.size and not 0 <= int(clients.min()) <= int(clients.max()) < self._capacity:
             raise ParameterError("clients", clients.shape, f"ids from 0 to {self._capacity - 1}")
         self._window_stamp[clients] = stamp
@@ -126,7 +137,7 @@ class Admissions:
             self._used[clients] = used
 
     def _at(self, step: int) -> tuple[_Enforced, int]:
-        """The span of a step, and the stamp of its block."""
+        """Span of a step, and the stamp of its block."""
         span = self._span
         if not span.first_step <= step < span.end:
             behind = bisect_right(self._spans, step, hi=len(self._spans) - 1, key=attrgetter("end"))
@@ -136,7 +147,7 @@ class Admissions:
     def _has_quota(
         self, clients: ClientIds, step: int, quota: int, stamp: int
     ) -> NDArray[np.bool_]:
-        """Whether each of these different clients may come once more."""
+        """Whether each of these different clients may check in once more."""
         stamps = self._window_stamp[clients]
         if self._quota == 1:
             return stamps != stamp
@@ -144,7 +155,7 @@ class Admissions:
         return ~used_up & (self._step_stamp[clients] != step + 1)
 
     def _record(self, clients: ClientIds, step: int, stamp: int) -> None:
-        """Note one acceptance of each of these different clients."""
+        """Record one accepted check-in of each of these different clients."""
         if self._quota > 1:
             current = self._window_stamp[clients] == stamp
             self._used[clients] = np.where(current, self._used[clients], 0) + 1
@@ -153,7 +164,7 @@ class Admissions:
 
 
 class _Enforced(NamedTuple):
-    """A span of a law's normal form up to the step ``end``, and its draw's rule.
+    """Span of a normal form up to the step ``end``, with the admission rule of its draw.
 
     ``first_stamp`` is the stamp of its first block.
     """
@@ -167,10 +178,10 @@ class _Enforced(NamedTuple):
     eligible: Callable[[Any, ClientIds, int], NDArray[np.bool_]] | None
 
 
-def _enforced(law: Participation) -> list[_Enforced]:
-    """The spans of a law in their order."""
+def _enforced(participation: Participation) -> list[_Enforced]:
+    """Spans of a participation in their order."""
     spans, first_step, stamp = [], 0, 1
-    for span in normal_form(law).spans:
+    for span in normal_form(participation).spans:
         rule, end = RULES[span.draw], first_step + span.steps
         blocks = first_step, end, span.draw.steps, stamp
         spans.append(_Enforced(span.draw, *blocks, rule.quota(span.draw), rule.eligible))
@@ -178,23 +189,23 @@ def _enforced(law: Participation) -> list[_Enforced]:
     return spans
 
 
-def quota(law: Participation) -> int:
-    """Most check-ins of a client in one block of a law.
+def quota(participation: Participation) -> int:
+    """Largest number of check-ins of a client in one block of a participation.
 
     Raises:
-        UnsupportedError: an unknown law or draw.
+        UnsupportedError: an unknown participation or draw.
     """
-    return max(span.quota for span in _enforced(law))
+    return max(span.quota for span in _enforced(participation))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A draw's rule of admission.
+    """Admission rule of a draw.
 
     Attributes:
-        quota: how often a client may come in one block.
-        eligible: whether the draw gives each of these clients a chance of a step, which is
-            counted from the first one of all of its blocks; None where it gives all of them one.
+        quota: largest number of check-ins of a client in one block.
+        eligible: whether each client has a probability above 0 in a step, which is counted from the
+            first step of the span; None where all clients have one.
     """
 
     quota: Callable[[Any], int]
@@ -202,19 +213,23 @@ class _Rule:
 
 
 def _once(draw: object) -> int:
+    """Quota of one check-in a block."""
     return 1
 
 
-def _if_ever(draw: OneOf, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+def _if_possible(draw: OneOf, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    """Whether the draw has a probability above 0, which is the same for all clients."""
     return (np.ones if draw.probability > 0 else np.zeros)(clients.shape, np.bool_)
 
 
-def _in_her_window(draw: Staggered, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+def _in_own_window(draw: Staggered, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    """Whether the step lies in the window of each client."""
     age = step + draw.window - 1 - clients // draw.clients_per_slot
     return (age >= 0) & (age < draw.window)
 
 
-def _her_own(draw: OneOfOwn, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+def _available(draw: OneOfOwn, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    """Whether each client is available in the step."""
     known = clients < draw.population
     return known & draw.available[np.where(known, clients, 0), step]
 
@@ -225,43 +240,43 @@ RULES: DrawTable[_Rule] = DrawTable(
         Always: _Rule(_once),
         Bernoulli: _Rule(_once),
         Cohort: _Rule(_once),
-        OneOf: _Rule(_once, _if_ever),
+        OneOf: _Rule(_once, _if_possible),
         KOf: _Rule(lambda draw: draw.picks),
         Kept: _Rule(lambda draw: draw.epochs),
-        Staggered: _Rule(_once, _in_her_window),
-        OneOfOwn: _Rule(_once, _her_own),
+        Staggered: _Rule(_once, _in_own_window),
+        OneOfOwn: _Rule(_once, _available),
     },
 )
-"""Every draw that is enforced; there is no rule for others, and none is guessed."""
+"""Admission rules by draw; a draw without a rule is refused."""
 
 
-_NOBODY: ClientIds = np.zeros(0, np.int64)
+_NO_CLIENTS: ClientIds = np.zeros(0, np.int64)
 
 
 class Coordinator:
-    """Runs the steps of one training task.
+    """Coordinator of the steps of one training task.
 
-    A step goes `open_step`, `check_in` (any number of times), `close_check_ins`, `receive`
-    (any number of times), `close_step`. Who was asked and does not answer counts as a zero
-    update (aggregated, one-client) or as absent (averaged).
+    The calls of a step are `open_step`, `check_in` (any number of times), `close_check_ins`,
+    `receive` (any number of times), `close_step`. A client whose update is requested but not sent
+    counts as a zero update (aggregated, one-client) or as absent (averaged).
 
     Guarantees:
-        A client is accepted at most as often as the participation law allows, per window and
-        per step, and never where it gives it no chance; late and early check-ins are refused.
-        Only who was asked can answer, and only once.
-        Only sums that the mechanism takes for sums of updates are added.
-        Nothing is released but what the mechanism makes of the sum, with its noise.
+        A client is accepted at most as often as the participation allows, per window and per step,
+        and never in a step in which it has probability 0; late and early check-ins are refused.
+        Only clients whose update was requested can send one, and only once.
+        Only sums that the mechanism accepts as sums of clipped updates are added.
+        Only the release of the mechanism, with its noise, leaves the coordinator.
 
     Args:
-        participation: the law of who takes part when.
-        mechanism: whom a step asks, and what it makes of the answers.
-        capacity: client ids are 0 … ``capacity − 1``.
-        first_step: where to begin; above 0 to go on after a stop.
-        mechanism_state: `mechanism_state` at that point; None for the mechanism's first one.
-        admitted: check-ins accepted before that point (those of the window in progress are
-            enough), so that a client cannot come a second time after a restart.
-        used: in place of ``admitted`` where the steps are not known: clients, each once, and how
-            often each was accepted in the block of ``first_step`` before it.
+        participation: participation of the clients.
+        mechanism: selection of the clients whose update is requested, and the release.
+        capacity: number of client ids, which are 0 … ``capacity − 1``.
+        first_step: first step, from 0; above 0 to go on after a stop.
+        mechanism_state: state of the mechanism before that step; None for its initial state.
+        admitted: check-ins accepted before that step, at least those of the window in progress, so
+            that a client cannot check in a second time after a restart.
+        used: in place of ``admitted`` where the steps are unknown: different clients, and the
+            number of accepted check-ins of each in the block of ``first_step`` before that step.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -294,30 +309,34 @@ class Coordinator:
 
     @property
     def state(self) -> CoordinatorState:
-        """The coordinator's state."""
+        """State of the coordinator."""
         return self._state
 
     @property
     def step(self) -> int:
-        """The step in progress, or the next one; the number of steps when finished."""
+        """Number of the step in progress, or of the next one; the number of steps when finished."""
         return self._step
 
     @property
     def mechanism_state(self) -> State:
-        """The mechanism's state after the last step; to be stored, never to be changed."""
+        """State of the mechanism after the last step; to be stored, not to be changed."""
         return self._mechanism_state
 
     def open_step(self) -> StepOpened:
-        """Open the next step for check-ins."""
+        """Open the next step for check-ins.
+
+        Raises:
+            LocalProtocolError: a step is in progress, or all steps are over.
+        """
         self._state = self._after(CoordinatorEvent.OPEN_STEP)
         return StepOpened(self._step)
 
     def check_in(self, message: CheckIns) -> Receipt:
-        """A verdict for each client; one client's fault is not another's.
+        """Receipt with a verdict for each client; a refused client does not affect the others.
 
         Raises:
-            RemoteProtocolError: no step takes check-ins, the message is for another step, or
-                an id was never handed out. Nobody in the message is recorded then.
+            RemoteProtocolError: no step accepts check-ins, the message is for another step, or an
+                id is of no client. Then no check-in of the message is recorded.
         """
         state = self._after(CoordinatorEvent.CHECK_INS)
         self._refuse_other_steps(message.step, "check-in")
@@ -328,9 +347,9 @@ class Coordinator:
         return receipt
 
     def close_check_ins(self, source: Source) -> UpdateRequests:
-        """Close the step for check-ins and choose whom to ask.
+        """Close the step for check-ins and select the clients whose update is requested.
 
-        The choice does not depend on the order in which clients came.
+        The selection does not depend on the order of the check-ins.
         """
         state = self._after(CoordinatorEvent.CLOSE_CHECK_INS)
         arrived = np.concatenate(self._arrived)
@@ -346,9 +365,9 @@ class Coordinator:
         """Add updates to the sum of the step.
 
         Raises:
-            RemoteProtocolError: no updates are awaited, the step is another one, a client was
-                not asked or has answered, or the mechanism refuses the sum. A sum cannot be
-                split, so the whole message is refused.
+            RemoteProtocolError: no updates are awaited, the message is for another step, a client's
+                update was not requested or was sent before, or the mechanism refuses the sum. A
+                sum cannot be split, so the whole message is refused.
         """
         state = self._after(CoordinatorEvent.UPDATES)
         self._refuse_other_steps(message.step, "update")
@@ -362,7 +381,7 @@ class Coordinator:
         self._state = state
 
     def close_step(self, noise: Noise) -> Release:
-        """The release that the mechanism makes of the step, which ends.
+        """Release of the step, which ends.
 
         The noise must be fresh in every step: two releases with the same draws reveal a difference.
         """
@@ -370,6 +389,7 @@ class Coordinator:
         state = self._after(
             CoordinatorEvent.CLOSE_LAST_STEP if last else CoordinatorEvent.CLOSE_STEP
         )
+        # The mechanism adds the noise; nothing without noise leaves the coordinator.
         outcome, after = self._mechanism.release(
             self._sum, self._mechanism_state, self._step, noise
         )
@@ -382,6 +402,7 @@ class Coordinator:
             served=self._sum.count,
             dummy=self._sum.count == 0 and not outcome.skipped,
         )
+        # The next step starts without clients, and with the new state of the mechanism.
         self._mechanism_state = after
         self._step += 1
         self._state = state
@@ -389,17 +410,19 @@ class Coordinator:
         return release
 
     def _start_step(self) -> None:
-        """Forget the clients of the step before."""
-        self._arrived: list[ClientIds] = [_NOBODY]
-        self._requested = _NOBODY
+        """Forget the clients of the previous step."""
+        self._arrived: list[ClientIds] = [_NO_CLIENTS]
+        self._requested = _NO_CLIENTS
         self._answered = np.zeros(0, np.bool_)
         self._checked_in = 0
         self._sum = self._mechanism.zero()
 
     def _after(self, event: CoordinatorEvent) -> CoordinatorState:
+        """State after an event, which is refused where the table has none."""
         return next_state(COORDINATOR_TABLE, self._state, event, f"step {self._step}")
 
     def _refuse_other_steps(self, step: int, what: str) -> None:
+        """Refuse a message for another step than the one in progress."""
         if step != self._step:
             lateness = "late" if step < self._step else "early"
             raise RemoteProtocolError(
@@ -407,13 +430,14 @@ class Coordinator:
             )
 
     def _places(self, clients: ClientIds) -> NDArray[np.int64]:
-        """Positions of these clients among the requested ones; refused unless all are due."""
+        """Positions of clients among those requested; refuses clients that may send no update."""
         places = np.searchsorted(self._requested, clients)
         found = places < self._requested.size
         found[found] = self._requested[places[found]] == clients[found]
         if not found.all():
             raise RemoteProtocolError(
-                f"step {self._step}: client {int(clients[~found][0])} sent an update unasked"
+                f"step {self._step}: client {int(clients[~found][0])} sent an update that was not "
+                "requested"
             )
         named = np.bincount(places, minlength=self._requested.size)
         if (named + self._answered > 1).any():
@@ -422,13 +446,19 @@ class Coordinator:
 
 
 def _checked(state: State | None, initial: State) -> State:
-    """The state to begin with: a mechanism's first one, or a stored one of the same arrays."""
+    """Initial state of a mechanism, or a stored state with arrays of the same kind."""
     if state is None:
         return initial
     for name in initial.keys() | state.keys():
         first, given = initial.get(name), state.get(name)
         if first is None or given is None:
-            raise ParameterError(name, None, f"a state of {', '.join(initial) or 'nothing'}")
+            raise ParameterError(
+                name,
+                None,
+                f"a state with the arrays {', '.join(initial)}"
+                if initial
+                else "no array in the state",
+            )
         if given.shape != first.shape or given.dtype != first.dtype or not np.isfinite(given).all():
             raise ParameterError(name, given.shape, f"finite {first.dtype}, shape {first.shape}")
     return state

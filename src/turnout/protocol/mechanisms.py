@@ -1,6 +1,6 @@
-"""Mechanisms of trusted coordinators: bounded updates summed, with Gaussian noise.
+"""Mechanisms of trusted coordinators: sums of bounded updates with Gaussian noise.
 
-A mechanism is made of two halves: `SensitivityBound` (`Clipping` for the floating-point updates
+A mechanism has two halves: `SensitivityBound` (`Clipping` for the floating-point updates
 of a simulation, `turnout.protocol.lattice` for whole numbers) and `NoiseProcess`
 (`IndependentNoise`). `Aggregated` releases the sum over a public divisor, `Averaged` the mean of
 noisy updates (Algorithm 2 of the check-in paper), `OneClient` one uniform client or a dummy
@@ -10,7 +10,7 @@ accepts any object that has the members of `Mechanism`.
 | symbol | here | |
 |---|---|---|
 | C | ``clip_norm`` | ℓ2 bound of one update |
-| σ | ``law.noise_multiplier`` | noise standard deviation over C |
+| σ | ``priced_as.noise_multiplier`` | noise standard deviation over C |
 | b | ``minibatch`` | steps accumulated before the model moves |
 | n̄ | ``expected_check_ins`` | public number that divides an aggregated sum |
 """
@@ -55,13 +55,13 @@ CLIPPING_SLACK = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """Clipping to ℓ2 norm C, in the model's own units.
+    """Clipping to ℓ2 norm C, in the units of the model.
 
-    For simulations: floating-point sums and noise have another law than the one that is priced
-    (docs/design/lattice.md); a deployment has `turnout.protocol.lattice.Lattice` in its place.
+    For simulations only: floating-point sums and noise differ from the distribution that accounting
+    analyses (docs/design/lattice.md). A deployment uses `turnout.protocol.lattice.Lattice` instead.
 
     Attributes:
-        dimension: coordinates d of an update.
+        dimension: number d of coordinates of an update.
         clip_norm: C, bound on the ℓ2 norm of one client's update.
     """
 
@@ -73,44 +73,44 @@ class Clipping:
         checks.positive(clip_norm=self.clip_norm)
 
     def constrained(self, update: NDArray[Any]) -> UpdateSum:
-        """One client's contribution: the update, scaled down to norm C where it is longer.
+        """Contribution of one client: the update, scaled down to ℓ2 norm C where it is longer.
 
         Raises:
-            LocalProtocolError: wrong shape, or not finite.
+            LocalProtocolError: the update has another shape, or is not finite.
         """
         norm = float(np.sqrt(np.square(update, dtype=np.float64).sum()))
         if update.shape != (self.dimension,) or not np.isfinite(norm):
-            raise LocalProtocolError(f"an update is not {self.dimension} finite numbers")
+            raise LocalProtocolError(f"update: expected {self.dimension} finite numbers")
         return UpdateSum(update if norm <= self.clip_norm else update * (self.clip_norm / norm), 1)
 
     def zero(self) -> UpdateSum:
-        """The sum of nobody's updates."""
+        """Sum of no updates."""
         return UpdateSum.zero(self.dimension)
 
     def noise_deviation(self, noise_multiplier: float) -> float:
-        """σC."""
+        """Standard deviation σC of the noise."""
         return noise_multiplier * self.clip_norm
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """The vector itself."""
+        """The vector, unchanged."""
         return vector
 
 
 State = Mapping[str, NDArray[Any]]
-"""A mechanism's state from step to step: arrays by name, of the same types and shapes always.
+"""State of a mechanism between steps: arrays by name, of constant types and shapes.
 They are never changed in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
-    """The private result of one step.
+    """Private result of one step.
 
     Attributes:
-        total: the noisy sum of the step in the units of the sums, shape ``(d,)``; None where
-            nothing is released.
-        direction: float64, shape ``(d,)``, what moves the model, in its units; None where it
-            does not move.
-        skipped: True where an empty step is left out.
+        total: noisy sum of the step in the units of the sums, shape ``(d,)``; None where nothing is
+            released.
+        direction: float64, shape ``(d,)``: direction in which the model moves, in its units; None
+            where the model does not move.
+        skipped: whether the step is left out, since no client sent an update.
     """
 
     total: NDArray[Any] | None
@@ -119,134 +119,142 @@ class Released:
 
 
 class SensitivityBound(Protocol):
-    """The first half, on the client: what one client can move the sum by is at most C.
+    """Half of a mechanism on the client: one client moves the sum by at most C.
 
-    `clipping.Clipping` (floating point) and `lattice.Lattice` (whole numbers).
+    `Clipping` is for floating point, `lattice.Lattice` for whole numbers.
     """
 
     @property
     def dimension(self) -> int:
-        """Coordinates d of an update."""
+        """Number d of coordinates of an update."""
         ...
 
     @property
     def clip_norm(self) -> float:
-        """C, in the model's units."""
+        """Bound C on the ℓ2 norm of one update, in the units of the model."""
         ...
 
     def constrained(self, update: NDArray[Any]) -> UpdateSum:
-        """One client's contribution, a sum of one."""
+        """Contribution of one client, as a sum of one update."""
         ...
 
     def zero(self) -> UpdateSum:
-        """The sum of nobody's updates."""
+        """Sum of no updates."""
         ...
 
     def noise_deviation(self, noise_multiplier: float) -> float:
-        """σC in the units of the sums, never below the exact number where sums are exact."""
+        """Standard deviation σC in the units of the sums; never below σC where sums are exact."""
         ...
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """A released vector in the model's units."""
+        """Released vector in the units of the model."""
         ...
 
 
 class NoiseProcess(Protocol):
-    """The second half, on the server: noise of a deviation, step after step.
+    """Half of a mechanism on the server: the noise of each step.
 
-    The draws of one step are independent over the coordinates; those of different steps need not
-    be, which is what the state is for.
+    The draws of one step are independent over the coordinates. Those of different steps may depend
+    on each other through the state.
     """
 
     def initial_state(self, dimension: int) -> State:
-        """The state before the first step."""
+        """State before the first step."""
         ...
 
     def draw(
         self, deviation: float, dimension: int, state: State, fresh: Noise
     ) -> tuple[NDArray[Any], State]:
-        """The noise of the next step, and the state after it.
+        """Noise of the next step, and the state after it.
 
-        ``deviation`` is σC in the units of the sums; draws from ``fresh`` were never handed out.
+        Args:
+            deviation: standard deviation σC in the units of the sums.
+            dimension: number d of coordinates.
+            state: state after the last step.
+            fresh: source of independent draws, none of which was used before.
         """
         ...
 
 
 class Mechanism(Protocol):
-    """All that a step does with updates: the client's half, and the server's.
+    """Mechanism of a step: how clients encode updates, and what the server releases.
 
-    Guarantees: whatever is released, `law` prices under the scheme's participation and relation
-    (docs/design/protocols.md has the argument for each).
+    Guarantees: accounting of `priced_as`, under the participation and relation of the scheme,
+    covers all releases (docs/design/protocols.md has the argument for each mechanism).
     """
 
     @property
     def priced_as(self) -> Randomizer:
-        """The randomizer of the scheme, which accounting prices."""
+        """Randomizer of the scheme, which accounting analyses."""
         ...
 
     @property
     def clip_norm(self) -> float:
-        """C, bound on the ℓ2 norm of one update in the model's units."""
+        """Bound C on the ℓ2 norm of one update, in the units of the model."""
         ...
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Client: the message of one update, constrained (and randomized, where clients do that).
+        """Message of one client: the clipped update, randomized where clients randomize.
 
         A message is the aggregate of one client.
         """
         ...
 
     def zero(self) -> UpdateSum:
-        """The aggregate of nobody: what the messages are added to."""
+        """Aggregate of no messages, to which messages are added."""
         ...
 
     def require(self, total: UpdateSum) -> None:
-        """Nothing where messages of so many clients can have this aggregate.
+        """Refuse an aggregate that valid messages of its number of clients cannot have.
 
         Raises:
-            RemoteProtocolError: they cannot.
+            RemoteProtocolError: no valid messages have this aggregate.
         """
         ...
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """The clients asked for an update, of those who checked in; both in increasing order."""
+        """Clients whose update is requested, of those that checked in; both in increasing order."""
         ...
 
     def initial_state(self) -> State:
-        """The state before the first step; its names, types and shapes stay."""
+        """State before the first step; its names, types and shapes stay constant."""
         ...
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Server: the release of a step, and the state after it.
+        """Release of a step by the server, and the state after it.
 
-        ``total`` is the aggregate of all who answered; draws of ``noise`` are in its type.
+        Args:
+            total: aggregate of the messages of the step.
+            state: state after the last step.
+            step: number of the step, from 0.
+            noise: source of fresh noise, in the type of the aggregate.
         """
         ...
 
 
 class IndependentNoise:
-    """A fresh draw of the deviation in every step: a noise process that keeps nothing."""
+    """Noise process with an independent draw in each step, and no state."""
 
     def initial_state(self, dimension: int) -> State:
-        """Nothing."""
+        """Empty state."""
         return {}
 
     def draw(
         self, deviation: float, dimension: int, state: State, fresh: Noise
     ) -> tuple[NDArray[Any], State]:
-        """One draw of N(0, ``deviation``²)."""
+        """Draw of N(0, ``deviation``²), and the state unchanged."""
         return fresh(deviation, dimension), state
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianMechanism:
-    """The client's half, the check of a sum, and the deviation of the noise.
+    """Base of mechanisms with Gaussian noise: encoding, check of sums, and noise deviation.
 
     Attributes:
-        priced_as: σ.
-        bound: C, and what sums are made of.
+        priced_as: Gaussian noise with its noise multiplier σ.
+        bound: sensitivity bound, with C and the units of the sums.
     """
 
     client_noise_allowed: ClassVar[bool] = True
@@ -256,34 +264,42 @@ class GaussianMechanism:
 
     @property
     def clip_norm(self) -> float:
-        """C, bound on the ℓ2 norm of one update in the model's units."""
+        """Bound C on the ℓ2 norm of one update, in the units of the model."""
         return self.bound.clip_norm
 
     @property
     def deviation(self) -> float:
-        """σC in the units of the sums."""
+        """Standard deviation σC of the noise, in the units of the sums."""
         return self.bound.noise_deviation(self.priced_as.noise_multiplier)
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """One client's update, bounded; the noise is the coordinator's."""
+        """Clipped update of one client; the coordinator adds the noise."""
         return self.bound.constrained(update)
 
     def zero(self) -> UpdateSum:
-        """The sum of nobody's updates."""
+        """Sum of no updates."""
         return self.bound.zero()
 
     def require(self, total: UpdateSum) -> None:
-        """Refuses a sum that no clipped, finite updates can have."""
+        """Refuse a sum that no clipped, finite updates can have.
+
+        Raises:
+            RemoteProtocolError: another dimension, numbers that are not finite, noise where the
+                coordinator adds it, or a norm above the number of updates times C.
+        """
+        # Shape, finite numbers, and noise only where clients may add it.
         if total.dimension != self.bound.dimension:
             raise RemoteProtocolError(
-                f"an update has {total.dimension} coordinates, not {self.bound.dimension}"
+                f"update of {total.dimension} coordinates: expected {self.bound.dimension}"
             )
         if not np.isfinite(total.total).all():
-            raise RemoteProtocolError("an update is not finite")
+            raise RemoteProtocolError("an update is not finite: expected finite numbers")
         if total.noised and not self.client_noise_allowed:
-            raise RemoteProtocolError("an update carries noise, which this rule adds once itself")
-        # σ = 1 is C in the units of the sum. Not linalg.norm: its BLAS threads spin for longer
-        # than all else in a step takes.
+            raise RemoteProtocolError(
+                "an update has noise: expected none, since the coordinator adds the noise once"
+            )
+        # Norm: at most C for each update; a deviation for σ = 1 is C in the units of the sum.
+        # np.linalg.norm is not used: its BLAS threads take longer than the rest of a step.
         limit = total.count * self.bound.noise_deviation(1.0) * (1 + CLIPPING_SLACK)
         norm = float(np.sqrt(np.square(total.total, dtype=np.float64).sum()))
         if not total.noised and norm > limit:
@@ -293,25 +309,25 @@ class GaussianMechanism:
             )
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """Everybody who checked in."""
+        """All clients that checked in."""
         return arrived
 
     def initial_state(self) -> State:
-        """Nothing."""
+        """Empty state."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregated(GaussianMechanism):
-    """The noisy sum of all who came over the public number expected.
+    """Noisy sum of all updates, divided by the public expected number of check-ins.
 
-    Guarantees: noise of standard deviation σC is in every release, also when nobody came;
-    the divisor is a constant of the run, whoever came.
+    Guarantees: each release has noise of standard deviation σC, also without any update; the
+    divisor is a constant of the run and does not depend on the check-ins.
 
     Attributes:
         expected_check_ins: n̄, a public constant.
-        noise: how the draws of the steps belong together. Only independent ones are what a
-            scheme's price is for.
+        noise: process of the noise over the steps. The privacy guarantee of a scheme covers
+            independent draws only.
     """
 
     client_noise_allowed: ClassVar[bool] = False
@@ -323,13 +339,13 @@ class Aggregated(GaussianMechanism):
         checks.positive(expected_check_ins=self.expected_check_ins)
 
     def initial_state(self) -> State:
-        """That of the noise."""
+        """State of the noise process before the first step."""
         return self.noise.initial_state(self.bound.dimension)
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """(sum + one draw of noise) / expected check-ins."""
+        """Noisy sum, and the noisy sum over the expected check-ins as direction of the model."""
         drawn, after = self.noise.draw(self.deviation, total.dimension, state, noise)
         noisy = type(total)(total.total + drawn, total.count).total
         return Released(noisy, self.bound.to_model(noisy / self.expected_check_ins)), after
@@ -337,16 +353,16 @@ class Aggregated(GaussianMechanism):
 
 @dataclass(frozen=True, slots=True)
 class Averaged(GaussianMechanism):
-    """The mean of updates that each carry their own noise.
+    """Mean of updates, each with noise of its client.
 
-    Guarantees: every update in the mean carries its own noise of standard deviation σC; a
-    step to which nobody came is left out. The divisor and the skips show the counts.
+    Guarantees: each update in the mean has noise of standard deviation σC; a step without any
+    update is skipped. The divisor and the skipped steps reveal the number of updates.
     """
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Mean of the client-noised updates, or a skip."""
+        """Mean of the noisy updates; a skipped step without any update."""
         if total.count == 0:
             return Released(None, None, skipped=True), state
         noisy = total.with_noise(self.deviation, noise).total
@@ -355,13 +371,14 @@ class Averaged(GaussianMechanism):
 
 @dataclass(frozen=True, slots=True)
 class OneClient(GaussianMechanism):
-    """The noisy update of one of those who came.
+    """Noisy update of one client, drawn from those that checked in.
 
-    Guarantees: at most one update is asked for; noise of standard deviation σC is in every
-    step, also in a dummy one; the model moves in every b-th step only, by the mean of b steps.
+    Guarantees: at most one update is requested; each step has noise of standard deviation σC, also
+    a step without any update; the model moves in each b-th step only, by the mean of b steps.
 
     Attributes:
-        minibatch: b. The noisy steps so far are the state, ``pending``.
+        minibatch: number b of steps between moves of the model. The state ``pending`` is the sum of
+            the noisy updates since the last move.
     """
 
     minibatch: int = 1
@@ -370,20 +387,20 @@ class OneClient(GaussianMechanism):
         checks.count(minibatch=self.minibatch)
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """One of those who checked in, uniformly; nobody if nobody did."""
+        """One client, uniform among those that checked in; none without check-ins."""
         if arrived.size == 0:
             return arrived
         return arrived[source.below(arrived.size, 1)]
 
     def initial_state(self) -> State:
-        """The sum of the noisy steps of a minibatch that is empty, in the units of the sums."""
+        """Sum of noisy updates of an empty minibatch: zero, in the units of the sums."""
         return {"pending": np.zeros(self.bound.dimension)}
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """The mean of b noisy steps where a minibatch is full."""
-        answer = total if total.count else type(total)(total.total, 1)  # the dummy is zero
+        """Noisy update, and after each b-th step the mean of b noisy updates as direction."""
+        answer = total if total.count else type(total)(total.total, 1)  # without an update: zero
         noisy = answer.with_noise(self.deviation, noise).total
         filled = state["pending"] + noisy
         if (step + 1) % self.minibatch:
@@ -405,36 +422,47 @@ def mechanism_for(
     expected_check_ins: float | None = None,
     minibatch: int = 1,
 ) -> Mechanism:
-    """The mechanism that executes a scheme's release rule with its noise.
+    """Mechanism that executes the release rule of a scheme with its noise.
 
-    ``expected_check_ins`` is used by aggregated releases alone; ``minibatch`` is 1 but for
-    one-client releases.
+    Args:
+        scheme: scheme with Gaussian noise.
+        bound: sensitivity bound of one update.
+        expected_check_ins: public divisor n̄, above 0; used by aggregated releases alone.
+        minibatch: steps between moves of the model, at least 1; above 1 with one-client releases
+            alone.
 
     Raises:
-        ParameterError: a value outside its domain, or a minibatch that the rule does not have.
+        ParameterError: a value outside its domain, or a minibatch with another release rule.
         UnsupportedError: the randomizer is not Gaussian noise.
     """
-    law = scheme.randomizer
-    if not isinstance(law, GaussianNoise):
-        raise UnsupportedError(f"training adds Gaussian noise, not {type(law).__name__}")
+    randomizer = scheme.randomizer
+    if not isinstance(randomizer, GaussianNoise):
+        raise UnsupportedError(
+            f"training has no mechanism for {type(randomizer).__name__}; use GaussianNoise"
+        )
     built = _BY_RELEASE[scheme.release]
     settings = {"expected_check_ins": expected_check_ins, "minibatch": minibatch}
     taken = {field.name for field in fields(built)}
     if minibatch != 1 and "minibatch" not in taken:
         raise ParameterError("minibatch", minibatch, f"1 with release rule '{scheme.release}'")
-    return built(law, bound, **{name: settings[name] for name in settings if name in taken})
+    return built(randomizer, bound, **{name: settings[name] for name in settings if name in taken})
 
 
 def public_divisor(scheme: Scheme, population: int, given: float | None) -> float | None:
-    """The public divisor n̄ of aggregated check-ins, by default the law's mean a step; else None.
+    """Public divisor n̄ of aggregated sums; None for other release rules.
+
+    Args:
+        scheme: scheme of the task.
+        population: number of clients.
+        given: divisor of the plan, above 0; None: expected check-ins of a step, mean over steps.
 
     Raises:
-        ParameterError: a law for another population, or a divisor that is not above 0.
+        ParameterError: the participation is for another population, or the divisor is not above 0.
     """
-    by_law = expected_check_ins(scheme.participation, population)
+    expected = expected_check_ins(scheme.participation, population)
     if scheme.release is not ReleaseRule.AGGREGATED:
         return None
     if given is None:
-        return float(by_law.mean())
+        return float(expected.mean())
     checks.positive(expected_check_ins=given)
     return float(given)
