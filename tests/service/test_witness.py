@@ -397,7 +397,7 @@ def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, 
             while not step.done():
                 w.clock.advance(60.0)
                 await asyncio.sleep(0.002)
-            with pytest.raises(StorageError, match="has not signed for the head after 0"):
+            with pytest.raises(StorageError, match="has not signed the ledger head after 0"):
                 await step
             with w.running.storage.snapshot(whole=True) as view:
                 assert not list(view.records())
