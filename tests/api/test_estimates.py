@@ -155,7 +155,7 @@ def test_an_answer_shows_itself():
     )
     page = found._repr_html_()
     assert page.startswith("<pre>")
-    assert "nobody is trusted" in page
+    assert "no party is trusted" in page
     assert "<svg" in found.plot()._repr_svg_()
     assert found.plot(2).figure().axes[0].get_title("left").startswith("Frequencies, local, ε = 2")
     about = estimate_mean(

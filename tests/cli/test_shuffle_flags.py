@@ -184,7 +184,10 @@ def test_the_answer_explains_shuffling_for_one_person(run, tmp_path):
     code, out, err = run("account", f"{flags} --picture {picture}")
     assert (code, err) == (0, "")
     words = " ".join(out.split())
-    assert "Somebody who knows what all others hold and sees all shuffled messages guesses" in words
+    assert (
+        "An adversary who knows all other clients' data and sees all shuffled messages guesses"
+        in words
+    )
     assert "prior 10 %" in words
     assert "released model" not in words
     assert "quoted" in picture.read_text()

@@ -43,7 +43,7 @@ def test_a_column_of_names_gives_table_picture_and_epsilon(folder):
         "pure, exact",
         "replace-one",
         "one row",
-        "nobody is trusted",
+        "no party is trusted",
         "bits a client",
         "± noise and sampling",
         "of these clients: privacy noise alone",

@@ -18,7 +18,7 @@ def test_shuffled_answers_print_their_epsilon(turnout):
     # No more than Theorem 3 proves, no less than binary responses really have.
     assert 0.01013 < answer["epsilon"] < 0.01244
     assert answer["scheme"]["order"] == "hidden"
-    assert "neither an adversary nor whoever chooses" in answer["assumptions"][1]
+    assert "neither an adversary nor the party that chooses" in answer["assumptions"][1]
     assert answer["published"]["bound"].startswith("clones 2021 (Feldman")
     assert answer["published"]["epsilon"] == pytest.approx(0.01528, rel=5e-4)
     assert answer["epsilon_lower"] <= answer["epsilon"]

@@ -59,7 +59,7 @@ def test_certainty_of_an_adversary_is_phrased_by_its_bound(posterior, percent):
     assert "60 % sure that its record was empty" in words
     assert "δ = 1e-05" in words
     assert RELATIONS[Relation.ZERO_OUT] in words
-    assert "Somebody who sees every released model and knows" in words
+    assert "An adversary who sees every released model and knows" in words
 
 
 def test_the_view_of_an_adversary_follows_the_trust_model():

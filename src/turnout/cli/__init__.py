@@ -1,4 +1,4 @@
-"""The command line: each command parses options, calls `turnout.api` and prints the answer.
+"""Command line: each command parses options, calls `turnout.api` and prints the answer.
 
-``main`` lists the commands and maps errors to exit codes. Nothing is computed here.
+``main`` lists the commands and maps errors to exit codes. No command computes anything itself.
 """

@@ -43,7 +43,7 @@ BRACKET = (*BOUND, "tolerance")
 
 
 def answered(question: Question) -> Price:
-    """The price of the scheme that a question is about.
+    """Answer to a question about a scheme: its guarantee.
 
     Raises:
         UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
@@ -56,7 +56,7 @@ def answered(question: Question) -> Price:
 
 
 def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
-    """The value of one unknown that spends the question's ε.
+    """Value of the unknown that spends the question's ε.
 
     Args:
         question: asked with the same unknown.
@@ -333,7 +333,7 @@ def show_budget(file: Path, as_json: bool) -> None:
 
 
 def _show(account: Any, flags: dict[str, Any] | None, as_json: bool) -> None:
-    """An account, and how often the window of some flags fits into it still."""
+    """Print an account, and how many windows of the given options fit into it."""
     from turnout.plans.sweeps import fitting
     from turnout.reporting import budgets
 

@@ -52,7 +52,7 @@ values_options = all_of(
 
 
 def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
-    """The names of the values; empty where they are numbers."""
+    """Names of the values; empty where they are numbers."""
     if (size is None) == (labels is None):
         raise click.UsageError(
             "say with --size K or --labels FILE which values there can be: that is published, "
@@ -64,7 +64,7 @@ def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
 
 
 def show(found: Estimate, top: int, path: Path | None, as_json: bool) -> None:
-    """Draws and prints an estimate; the picture first, since a run costs privacy."""
+    """Draw, then print an estimate; the picture first, since a repeated run costs privacy."""
     if path is not None:
         found.plot(top).write(path)
     if as_json:
@@ -74,14 +74,14 @@ def show(found: Estimate, top: int, path: Path | None, as_json: bool) -> None:
 
 
 def print_table(table: RenderableType) -> None:
-    """Prints a table."""
+    """Print a table."""
     from rich.console import Console
 
     Console().print(table, highlight=False, crop=False)
 
 
 def print_record(record: dict[str, Any]) -> None:
-    """Prints a record as JSON."""
+    """Print a record as JSON."""
     click.echo(json.dumps(record, indent=2, allow_nan=False))
 
 
@@ -139,9 +139,9 @@ def heavy_hitters(
 ) -> None:
     """Names values that many clients hold, though there are too many to list.
 
-    Local model, replace-one: nobody is trusted, and each client sends one message. With up to 2^14
-    values each message is about all of them; beyond, it is one bit about a prefix of the client's
-    value, of a length that is drawn for the client, and frequent prefixes are followed.
+    Local model, replace-one: no party is trusted, and each client sends one message. With up to
+    2^14 values each message is about all of them; beyond, it is one bit about a prefix of the
+    client's value, of a length that is drawn for the client, and frequent prefixes are followed.
     """
     if sum(given is not None for given in (flags["size"], labels, flags["letters"])) != 1:
         raise click.UsageError(
@@ -211,7 +211,7 @@ def user_mean(
     """Estimates a mean where each client has many samples, all protected together.
 
     FILE has one sample a row and a column that says whose (--client); or one client a row, whose
-    columns are its samples of one number. Local model, replace-one: nobody is trusted. A client
+    columns are its samples of one number. Local model, replace-one: no party is trusted. A client
     sends two messages: one about the range that its mean is in, one about the mean within it.
     """
     path = picture_path(picture)
@@ -266,7 +266,7 @@ _shared_options = all_of(
 
 
 def _mechanisms() -> tuple[str, ...]:
-    """Mechanisms of frequencies in any model."""
+    """Names of the mechanisms of frequencies in any trust model."""
     from turnout.randomizers.interface import all_mechanisms
 
     return ("auto", *all_mechanisms(), "laplace", "gaussian")

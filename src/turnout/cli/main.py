@@ -33,9 +33,9 @@ _UNUSED = ("numpy.ctypeslib", "numpy.f2py", "numpy.ma", "numpy.polynomial", "num
 
 
 def start_fast() -> None:
-    """Makes what is imported from now on load less, for a short-lived process of one thread.
+    """Defer imports of large packages, for a short-lived process of one thread.
 
-    Nothing changes what is computed: modules that are put off load at their first use.
+    No result changes: deferred modules load at their first use.
     """
     # Threads of the linear algebra wait by spinning, for products that pricing does not have.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -46,7 +46,7 @@ def start_fast() -> None:
 
 
 def _put_off(name: str) -> None:
-    """Puts a module in its place in its package, to be loaded at its first use."""
+    """Put a placeholder of a module into its package, which loads at its first use."""
     package, _, own = name.rpartition(".")
     within = import_module(package)
     found = find_spec(name) if name not in sys.modules else None
@@ -104,21 +104,21 @@ EXIT_CODES: dict[type[BaseException], int] = {
 
 
 class _LazyGroup(Group):
-    """Imports a subcommand only when it is asked for."""
+    """Group that imports a subcommand only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names."""
+        """Names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand of that name."""
+        """Subcommand by name."""
         if cmd_name not in COMMANDS:
             return None
         module = next(name for name, held in _MODULES.items() if cmd_name in held.split())
         return getattr(importlib.import_module(f"turnout.cli.{module}"), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes names and purposes; imports none."""
+        """Write names and purposes without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -133,7 +133,7 @@ def turnout() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command line; every expected error is one line on stderr and an exit code."""
+    """Run the command line; every expected error is one line on stderr and an exit code."""
     # Looking for plugins of pydantic reads the metadata of everything that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -154,5 +154,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _complain(message: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     click.echo(f"turnout: {' '.join(message.split())}", err=True)

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Command(click.Command):
-    """A command each of whose options is given at most once.
+    """Command that accepts each option at most once.
 
     Click takes the last of several values in silence: ``--delta 1e-6 … --delta 1e-3`` would answer
     another question than the one that a reader of the command line sees.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuses an option that takes one value, or is a flag, and stands there twice."""
+        """Refuse an option that takes one value, or is a flag, and is given twice."""
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for option, times in Counter(order).items():
@@ -41,7 +41,7 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A group of such commands."""
+    """Group of such commands."""
 
     command_class = Command
 
@@ -50,12 +50,12 @@ _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
 
 
 class WholeNumber(click.ParamType):
-    """A whole number, written in any way that is no fraction: 100000, 100_000 or 1e5."""
+    """Whole number in any notation without a fraction: 100000, 100_000 or 1e5."""
 
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number, which may be below 0."""
+        """Whole number, which may be negative."""
         try:
             number = Decimal(str(value))
         except InvalidOperation:
@@ -71,19 +71,19 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class LazyChoice(click.Choice[str]):
-    """A choice among words that are looked up once they are needed."""
+    """Choice among words that are computed at first use."""
 
     def __init__(self, look_up: Callable[[], Sequence[str]]) -> None:
         self._look_up, self.case_sensitive = look_up, True
 
     @property
     def choices(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The words."""
+        """Possible words."""
         return tuple(self._look_up())
 
 
 class SectionedCommand(Command):
-    """A command whose help has its options by what they are about, by default the output."""
+    """Command whose help groups options by topic, by default the output."""
 
     def __init__(
         self, *arguments: Any, sections: Mapping[str, Sequence[str]], **settings: Any
@@ -276,12 +276,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator that adds options, in the order in which they are written."""
+    """Decorator that adds options, in the order in which they are written."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def show(found: Result, *, as_json: bool) -> None:
-    """Prints what a verb returned, as JSON or as a table."""
+    """Print what a function of `turnout.api` returned, as JSON or as a table."""
     if as_json:
         click.echo(found.to_json())
         return
@@ -291,7 +291,7 @@ def show(found: Result, *, as_json: bool) -> None:
 
 
 def picture_path(picture: str | None) -> Path | None:
-    """The file of the picture; refused before anything is read, since a run costs privacy."""
+    """Path of the picture, checked before any data is read, since a run costs privacy."""
     if picture is None:
         return None
     require("plots", what="--picture")

@@ -41,10 +41,10 @@ Examples:
 
 
 class _SeveralLevels(Command):
-    """Takes ``--epsilon 0.5 1 4`` for ``--epsilon 0.5 --epsilon 1 --epsilon 4``."""
+    """Command that reads ``--epsilon 0.5 1`` as ``--epsilon 0.5 --epsilon 1``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeats the option before each further number."""
+        """Repeat the option before each further number."""
         expanded: list[str] = []
         numbers = False
         for word in args:
@@ -214,7 +214,7 @@ def decode(
 
 
 def _check_level(held: Refinement, epsilon: float) -> None:
-    """The level that is meant is the one that there is a key for."""
+    """Refuse a level that differs from the key's."""
     level = held.release.levels.level_of(epsilon)
     if not held.keys and level != len(held.epsilons) - 1:
         raise click.UsageError(f"epsilon = {epsilon:g} needs its key: --key FILE")
@@ -224,7 +224,7 @@ def _check_level(held: Refinement, epsilon: float) -> None:
 
 
 def _write_values(held: Refinement, path: Path) -> None:
-    """The value of each client into a .npy file."""
+    """Write the value of each client into a .npy file."""
     import numpy as np
 
     from turnout.core.files import write
@@ -237,7 +237,7 @@ def _write_values(held: Refinement, path: Path) -> None:
 
 
 def _show(found: RefinedFrequencies, top: int, as_json: bool, out: Path | None) -> None:
-    """Prints an estimate, after writing all its rows into a file that was asked for."""
+    """Print an estimate, after writing all its rows into a file if requested."""
     if out is not None:
         found.write_csv(out)
     if as_json:

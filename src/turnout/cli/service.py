@@ -1,8 +1,8 @@
-"""Commands of the service, each in the order in which a task needs them.
+"""Commands of the service, in the order in which a task needs them.
 
 ``enrol`` makes invitations for devices, ``serve`` runs the coordinator, ``join`` one device from
-its invitation to its last turn, ``fleet`` many devices for a trial; ``ledger`` exports and verifies
-what was released; ``witness`` remembers on another machine how far a coordinator's ledger was.
+its invitation to its last step, ``fleet`` many devices for a trial; ``ledger`` exports and verifies
+the releases; ``witness`` keeps a coordinator's ledger heads on another machine.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def enrol(
 
 
 def _create_if_empty(plan: Path, settings: Settings) -> None:
-    """Create the task of a plan, unless there is one: then it must be this plan's."""
+    """Create the task of a plan unless the database has a task, which must then be this plan's."""
     from turnout.reporting.console import Console
     from turnout.service.web.server import open_task
 
@@ -93,7 +93,7 @@ def _create_if_empty(plan: Path, settings: Settings) -> None:
 
 
 def _has_task(db: str) -> bool:
-    """Whether there is a task, asked without disturbing who serves it."""
+    """Whether the database has a task, without disturbing a running coordinator."""
     from turnout.service.storage.opening import open_storage
     from turnout.service.web.server import stored_charter
 
@@ -106,7 +106,7 @@ def _has_task(db: str) -> bool:
 
 
 def _hand_out(tokens: list[str], out: Path | None) -> None:
-    """To a new file for this user alone, or to stdout."""
+    """Write invitations to a new file for this user alone, or to stdout."""
     text = "".join(f"{token}\n" for token in tokens)
     if out is None:
         click.echo(text, nl=False)
@@ -191,7 +191,7 @@ def serve(plan: Path, config: str | None, **given: Any) -> int:
 
 
 def _announce(running: Running, address: str) -> None:
-    """One line on stdout, once requests are taken."""
+    """Print one line on stdout once requests are accepted."""
     steps = f"step {running.engine.step} of {running.charter.steps}"
     click.echo(f"Serving task {running.task[:16]} ({steps}) on {address}")
 
@@ -288,7 +288,7 @@ def join(
 
 
 def described(tally: Counter[str]) -> str:
-    """Turns by how they ended, in words."""
+    """Numbers of steps by their outcome, in words."""
     ended = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()))
     return f"turns: {ended or 'none drawn'}"
 
@@ -369,7 +369,7 @@ def fleet(
 
 @contextmanager
 def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
-    """A bar of turns that are over."""
+    """Progress bar of the steps that are over."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -524,5 +524,5 @@ def witness(
 
 
 def _announce_witness(key: str, address: str) -> None:
-    """One line on stdout, once heads are taken."""
+    """Print one line on stdout once heads are accepted."""
     click.echo(f"Witness {key} on {address}")

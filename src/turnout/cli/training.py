@@ -117,7 +117,7 @@ def train(
 def _engine(
     name: str, address: str | None, workers: int | None
 ) -> AbstractContextManager[Executor | None]:
-    """The engine of that name, running inside."""
+    """Context with the running engine of a name."""
     if name == "local":
         return nullcontext()
     require("ray", what="turnout train")
@@ -127,7 +127,7 @@ def _engine(
 
 
 def _print(plan: Path | None, example: str | None) -> int:
-    """Prints a plan as its file has it."""
+    """Print a plan as TOML."""
     from turnout.plans import example_plan, read_plan
 
     file = plan if example is None else example_plan(example)
@@ -138,7 +138,7 @@ def _print(plan: Path | None, example: str | None) -> int:
 
 
 def _require_start_or_resume(plan: Path | None, out: Path | None, resume: Path | None) -> None:
-    """Refuses all but a plan with its folder, or a folder alone whose runs go on."""
+    """Require either a plan with its folder, or the folder of a run to resume."""
     if (plan is None) == (resume is None) or (plan is None) != (out is None):
         raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
 
@@ -242,7 +242,7 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
 
 
 def _inputs(data: str, folder: Path) -> NDArray[Any]:
-    """The inputs of a file, or of a built-in test set; nothing is unpickled."""
+    """Inputs from a file, or of a built-in test set; nothing is unpickled."""
     import numpy as np
 
     from turnout import data as datasets
@@ -262,7 +262,7 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
 
 
 def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
-    """The inputs of a file with the columns that the run's plan names."""
+    """Inputs from a file with the columns of the run's plan."""
     from turnout import data as datasets
     from turnout.core.files import PLAN
     from turnout.plans import Plan, read_plan
@@ -274,7 +274,7 @@ def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
 
 
 def _csv(scores: NDArray[Any], names: list[str]) -> str:
-    """One row for each record: its class and the score of each."""
+    """CSV with one row for each record: its class and the score of each class."""
     import csv
 
     names = names or [str(k) for k in range(scores.shape[1])]
@@ -286,7 +286,7 @@ def _csv(scores: NDArray[Any], names: list[str]) -> str:
 
 
 def _npy(scores: NDArray[Any]) -> bytes:
-    """The scores as a .npy file."""
+    """Scores as a .npy file."""
     import numpy as np
 
     file = io.BytesIO()
@@ -384,7 +384,7 @@ def audit(
 
 
 def _write(found: Audit, out: Path, one_run: bool) -> None:
-    """audit.json, and a picture of what can be drawn."""
+    """Write audit.json, and a picture if there is one."""
     from turnout.core.files import write
     from turnout.reporting.training_report import as_json
 

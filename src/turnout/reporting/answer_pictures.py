@@ -29,7 +29,7 @@ _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multi
 
 
 def comparison_picture(comparison: SweepComparison) -> Picture:
-    """ε against what was swept, in one panel; in the other, over the first method's ε."""
+    """Picture of ε against the swept parameter, and of ε over the first method's ε."""
     asked, swept = comparison.sweep, (comparison.sweep.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
     x_label = _SYMBOLS.get(swept, swept)
@@ -59,7 +59,7 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
 
 
 def _setting(comparison: SweepComparison) -> str:
-    """What stays fixed, in one line."""
+    """Fixed parameters of a comparison, in one line."""
     asked = comparison.sweep
     fixed = asked.fixed() | ({"clients": asked.clients} if asked.clients else {})
     fixed.pop("delta", None)
@@ -73,7 +73,7 @@ def _setting(comparison: SweepComparison) -> str:
 def _draw(
     axis: Axes, comparison: SweepComparison, curve: ComparisonCurve, divisor: np.ndarray
 ) -> None:
-    """One method's line and its bracket; `palette` has what kinds of line say."""
+    """Draw one method's line with its bracket; `drawing` has the meaning of each kind of line."""
     method, values = curve.method, np.array(comparison.values, dtype=float)
     kind, note, look = SOLID, "", LOOKS[method.name]
     if comparison.relation(method) is not comparison.sweep.relation:
@@ -92,7 +92,7 @@ def _draw(
 
 
 def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
-    """The ε of shuffled messages without any shuffler: more than that need not be drawn."""
+    """ε of the messages without a shuffler, above which bounds need not be drawn."""
     if not isinstance(comparison.sweep, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
     settings = [comparison.sweep.at(value) for value in comparison.values]
@@ -100,7 +100,7 @@ def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
 
 
 def _scale(axis: Axes) -> None:
-    """Logarithms on both axes, with numbers as people write them."""
+    """Set logarithmic scales on both axes, with plain numbers."""
     axis.set_xscale("log")
     axis.set_yscale("log")
     for side, subs in ((axis.xaxis, (1.0, 2.0, 5.0)), (axis.yaxis, (1.0,))):
@@ -110,7 +110,7 @@ def _scale(axis: Axes) -> None:
 
 
 def _epsilons(curve: ComparisonCurve, *, lower: bool = False) -> np.ndarray:
-    """Upper (lower) bounds, NaN where there is none or it is 0, which no logarithm has."""
+    """Upper (lower) bounds; NaN where there is none or it is 0, which has no logarithm."""
     found = [
         None if isinstance(quote, str) else quote.epsilon_lower if lower else quote.epsilon
         for quote in curve.quotes
@@ -123,7 +123,7 @@ _RATES = np.unique(np.concatenate([np.geomspace(1e-4, 1.0, 241), np.linspace(0.0
 
 
 def trade_off_picture(explanation: Explanation) -> Picture:
-    """Miss rate against false positives, true positives at small rates, and δ against ε."""
+    """Picture of miss rates against false positives, true positives at small rates, and δ(ε)."""
 
     def draw(axes: list[Axes], ink: str) -> None:
         _trade_off(axes[0], explanation, ink)
@@ -140,7 +140,7 @@ def trade_off_picture(explanation: Explanation) -> Picture:
 
 
 def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """The trade-off with its bracket, between chance level and no privacy."""
+    """Draw the trade-off with its bracket, between chance level and no privacy."""
     curve, look = TradeOff.of(explanation.profile).symmetric(), LOOKS["scheme"]
     lower, upper = curve.lower(_RATES), curve.upper(_RATES)
     axis.plot(_RATES, 1 - _RATES, color=ink, linestyle=DOTTED, label="chance level")
@@ -160,7 +160,7 @@ def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
 
 
 def _rates(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """True positives at small false positive rates, in both directions."""
+    """Draw true positives at small false positive rates, in both directions."""
     alpha = _RATES[_RATES > 0]
     for name, curve in explanation.trade_offs.items():
         look, low, high = LOOKS[name], 1 - curve.upper(alpha), 1 - curve.lower(alpha)
@@ -177,7 +177,7 @@ def _rates(axis: Axes, explanation: Explanation, ink: str) -> None:
 
 
 def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """δ(ε) with brackets and the point that was asked for."""
+    """Draw δ(ε) with its brackets and the requested point."""
     guarantee = explanation.guarantee
     floor = guarantee.delta / 10
     for name, bounds in explanation.profile.directions.items():
@@ -204,7 +204,7 @@ _LEVELS = 8  # of a release, with a look each; more levels begin again
 
 
 def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
-    """The most frequent items' shares, with their intervals."""
+    """Picture of the most frequent items' shares with their intervals."""
     chosen = order(found)[:top]
     wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
     own = np.stack([found.low[chosen], found.high[chosen]])
@@ -217,7 +217,7 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
 def level_picture(
     levels: Sequence[LevelEstimate], labels: Sequence[str], confidence: float, top: int
 ) -> Picture:
-    """The most frequent items' shares at each level, with their intervals, side by side."""
+    """Picture of the most frequent items' shares at each privacy level, with their intervals."""
     chosen = np.argsort(-levels[0].raw, kind="stable")[:top].tolist()
     names = [labels[int(item)] for item in chosen]
     said = f"{100 * confidence:g} % interval"
@@ -241,7 +241,7 @@ def level_picture(
 
 
 def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
-    """The first coordinates, with two standard errors either way."""
+    """Picture of the first coordinates of a mean, with two standard errors on both sides."""
     value = found.value[:top]
     wide, own = (
         np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
@@ -264,7 +264,7 @@ def _picture(
     names: list[str],
     said: str,
 ) -> Picture:
-    """A thin bar about the population, a thick one about these clients where it is another."""
+    """Picture with a thin bar for the population and a thick one for these clients."""
     (wide, own), places = bars, np.arange(values.size)
     same = np.array_equal(wide, own)
     about = "these clients, and their population" if same else "population: noise and sampling"
@@ -293,7 +293,7 @@ def _picture(
 
 
 def _name_places(axis: Axes, places: np.ndarray, names: Sequence[str]) -> None:
-    """Writes names under an axis, where there is room for them."""
+    """Write names under an axis where there is room."""
     if len(names) <= _READABLE:
         # A dollar sign would begin a formula.
         short = [name[:_LONGEST].replace("$", r"\$") for name in names]

@@ -46,7 +46,8 @@ _HINT = (
 _AS_PURE = "any ε₀-DP randomizer; the lower bound is that of the worst one"
 _PUBLISHED = "clones 2021 (Feldman, McMillan and Talwar 2021, Theorem 3.1)"
 _HIDDEN_ORDER = (
-    "clients speak in a uniform order that neither an adversary nor whoever chooses the next "
+    "clients speak in a uniform order that neither an adversary nor the party that chooses "
+    "the next "
     "randomizer knows"
 )
 _DRAWN_UNSEEN = "each client draws the step of a window unseen"
@@ -54,13 +55,13 @@ _DRAWN_UNSEEN = "each client draws the step of a window unseen"
 
 @dataclass(frozen=True, slots=True)
 class Unshuffled:
-    """The privacy of one client's messages against somebody who sees whose they are.
+    """Privacy of one client's messages against an adversary who sees their sender.
 
     Attributes:
-        epsilon: of all rounds together, never below the true one; None where nothing is proved.
-        delta: its own δ; 0 where ε is pure.
-        each: what one message is worth.
-        rounds: messages that the client sends at most.
+        epsilon: upper bound on ε of all rounds together; None where no bound is known.
+        delta: δ of that bound; 0 where ε is pure.
+        each: privacy of one message, in words.
+        rounds: largest number of messages that the client sends.
     """
 
     epsilon: float | None
@@ -69,11 +70,11 @@ class Unshuffled:
     rounds: int
 
     def record(self) -> dict[str, Any]:
-        """As JSON-ready values."""
+        """JSON-ready values."""
         return {"epsilon": self.epsilon, "delta": self.delta}
 
     def words(self) -> str:
-        """As a line of a table."""
+        """Text for a row of a table."""
         kind = f"δ = {self.delta:.10g}" if self.delta else "pure"
         total = f"ε = {self.epsilon:.10g} ({kind}, local)"
         if self.epsilon is None:
@@ -83,15 +84,15 @@ class Unshuffled:
 
 @dataclass(frozen=True, slots=True)
 class Footnotes:
-    """Everything under a guarantee; empty under most.
+    """Facts printed below a guarantee; most guarantees have none.
 
     Attributes:
-        unshuffled: what is left without the shuffler, where there is one.
-        published: ε by the smallest published bound, where the guarantee rests on one of ours
-            that is smaller; never below the true one.
-        assumptions: what must hold besides the trust model.
-        priced_as: what the randomizer counts as, where that is less than what it is.
-        hint: which option might prove more.
+        unshuffled: privacy without the shuffler, where there is one.
+        published: ε by the smallest published bound, where our own proof gives a smaller one; an
+            upper bound.
+        assumptions: assumptions besides the trust model.
+        priced_as: what accounting uses of the randomizer, where it is less than the randomizer.
+        hint: option that may give a smaller bound.
     """
 
     unshuffled: Unshuffled | None = None
@@ -102,7 +103,7 @@ class Footnotes:
 
     @classmethod
     def of(cls, scheme: Scheme, delta: float) -> Self:
-        """Those of a scheme's price at δ."""
+        """Footnotes of a scheme's guarantee at δ."""
         from turnout.accounting import published_epsilon
 
         shuffled = scheme.trust is TrustModel.SHUFFLED
@@ -119,7 +120,7 @@ class Footnotes:
         )
 
     def record(self) -> dict[str, Any]:
-        """As JSON-ready values, of what there is."""
+        """JSON-ready values of the non-empty footnotes."""
         found = {
             "without_shuffler": self.unshuffled and self.unshuffled.record(),
             "published": self.published and {"bound": _PUBLISHED, "epsilon": self.published},
@@ -130,7 +131,7 @@ class Footnotes:
         return {name: value for name, value in found.items() if value}
 
     def rows(self) -> dict[str, str]:
-        """In words, of what there is."""
+        """Rows of a table for the non-empty footnotes."""
         found = {
             "published": self.published and f"ε = {rounded_up(self.published, 5)} by {_PUBLISHED}",
             "no shuffler": self.unshuffled and self.unshuffled.words(),
@@ -142,7 +143,7 @@ class Footnotes:
 
 
 def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
-    """The privacy of shuffled messages if everybody saw who sent which.
+    """Privacy of shuffled messages if an adversary saw the sender of each.
 
     T messages of an (ε₀, δ₀)-randomizer are (T·ε₀, T·δ₀)-private together; Gaussian ones add up to
     one, which is priced exactly.
@@ -171,12 +172,12 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
 
 
 def _assumed(scheme: Scheme) -> tuple[str, ...]:
-    """Assumptions behind a number of clients and their order."""
+    """Assumptions on the number of clients and on their order."""
     clients = scheme.population
     if clients is None:
         return ()
     if clients == 1:
-        return ("the client is the only one: nobody hides it",)
+        return ("the client is the only one: no other client hides it",)
     follow = f"all {clients:,} clients follow the protocol"
     if scheme.release.shows_counts:
         return (follow, _DRAWN_UNSEEN)
@@ -184,12 +185,12 @@ def _assumed(scheme: Scheme) -> tuple[str, ...]:
 
 
 def _times(rounds: int, value: float) -> float:
-    """The product of what the value's digits say."""
+    """Product of a count and a value, exact in the value's printed digits."""
     return float(rounds * Decimal(repr(value)))
 
 
 def law_words(scheme: Scheme) -> dict[str, Any]:
-    """The participation law by name with its parameters, and the release rule."""
+    """Name and parameters of the participation, and the release rule."""
     law = scheme.participation
     if scheme.trust is TrustModel.SHUFFLED:
         words = _shuffle_words(scheme)
@@ -206,7 +207,7 @@ def law_words(scheme: Scheme) -> dict[str, Any]:
 
 
 def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
-    """The randomizer by name with its parameters."""
+    """Name and parameters of the randomizer."""
     kind = type(randomizer)
     if isinstance(randomizer, RepeatedMessages):
         return {**randomizer_words(randomizer.each), "messages": randomizer.messages}
@@ -218,7 +219,7 @@ def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
 
 
 def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
-    """The shuffle of a scheme by name with its parameters, the order left out."""
+    """Name and parameters of a scheme's shuffle, without the speaking order."""
     law, shuffle = scheme.participation, shuffle_of(scheme)
     for name, kind in SHUFFLES.items():
         if isinstance(shuffle, kind):
@@ -231,7 +232,7 @@ def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
 
 
 def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
-    """The parameters, those alone that questions know if they know the spec by name."""
+    """Parameters of an object, limited to those of questions if questions know its name."""
     return {
         each.key: getattr(spec, each.name)
         if each.domain is Domain.COUNT
@@ -244,14 +245,14 @@ def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """A scheme and its guarantee.
+    """A scheme, its guarantee, and how they were obtained.
 
     Attributes:
-        seconds: how long the accounting took.
-        randomizer: its name and parameters as the user put them; None: those of the scheme.
-        calibration: the value that was solved for, which stands in its place in the scheme.
-        target: the ε that it had to meet.
-        explanation: what the guarantee means for one client, if that was asked for.
+        seconds: running time of the accounting.
+        randomizer: name and parameters as the user gave them; None: those of the scheme.
+        calibration: solved value, which the scheme contains.
+        target: target ε of the calibration.
+        explanation: meaning of the guarantee for one client, if requested.
     """
 
     scheme: Scheme
@@ -264,7 +265,7 @@ class Answer:
 
 
 def answer_record(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON-ready values."""
+    """Answer as JSON-ready values."""
     record: dict[str, Any] = {
         "randomizer": _randomizer(answer),
         **guarantee_record(answer.guarantee),
@@ -282,7 +283,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
 
 
 def answer_table(answer: Answer) -> Table:
-    """The answer as a table."""
+    """Answer as a table."""
     rows = {
         "scheme": _in_words(law_words(answer.scheme)),
         "randomizer": _in_words(_randomizer(answer)),
@@ -311,19 +312,19 @@ def _footnotes(answer: Answer) -> Footnotes:
 
 
 def _in_words(part: dict[str, Any]) -> str:
-    """A name and its parameters."""
+    """Name and parameters as one text."""
     name, *fields = part.items()
     said = (f"{key.replace('_', ' ')} {_short(value)}" for key, value in fields)
     return f"{name[1]}: " + ", ".join(said)
 
 
 def _short(value: object) -> str:
-    """A value, without the zeros of a whole float."""
+    """Value without the zeros of a whole float."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _calibration_record(found: Calibration) -> dict[str, Any]:
-    """The value that was found, as JSON-ready values."""
+    """Solved value as JSON-ready values."""
     refused = found.refused
     return {
         "solved_for": found.unknown.name,
@@ -333,7 +334,7 @@ def _calibration_record(found: Calibration) -> dict[str, Any]:
 
 
 def _calibration_words(found: Calibration, target: float) -> str:
-    """The value that meets a target ε, and why it is no better."""
+    """Solved value in words, and why it is no better."""
     unknown, refused = found.unknown, found.refused
     extreme = "smallest" if unknown.falling else "largest"
     value = unknown.text(found.value)
@@ -349,5 +350,5 @@ def _calibration_words(found: Calibration, target: float) -> str:
 
 
 def _number(found: Calibration, value: float) -> float:
-    """The value, an int where it is whole."""
+    """Solved value, as an int where it is whole."""
     return int(value) if found.unknown.whole else value

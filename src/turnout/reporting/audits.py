@@ -1,4 +1,4 @@
-"""Audits as JSON, as a table and as a picture: what was found beside what is proved."""
+"""Audits as JSON, table and picture: the lower bounds found beside the proved upper bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EVENTS = {True: "above", False: "not above"}
 
 
 def audit_record(found: Found) -> dict[str, Any]:
-    """The audit as JSON-ready values."""
+    """Audit as JSON-ready values."""
     stated = found.stated
     record: dict[str, Any] = {
         "consistent": found.consistent,
@@ -50,7 +50,7 @@ def audit_record(found: Found) -> dict[str, Any]:
 
 
 def _directions_record(stated: Statement, found: Mapping[str, Counted]) -> dict[str, Any]:
-    """The counts and bounds of each direction."""
+    """Counts and bounds of each direction."""
     return {
         name: {
             "audit_lower": counted.epsilon,
@@ -84,7 +84,7 @@ def gaussian_lower(found: Found) -> float:
 
 
 def verdict(found: Found) -> str:
-    """The outcome in a sentence."""
+    """Outcome of an audit in one sentence."""
     lower, upper = found.epsilon_lower, found.stated.epsilon.upper
     sure = f"{rounded_down(100 * found.confidence, 6)} % confidence"
     if found.consistent:
@@ -104,7 +104,7 @@ def verdict(found: Found) -> str:
 
 
 def audit_table(found: Found) -> Table:
-    """The audit as a table."""
+    """Audit as a table."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -162,7 +162,7 @@ def _one_run_rows(found: OneRun) -> dict[str, str]:
 
 
 def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
-    """True positives by false positives, as they were counted and as they are at most.
+    """Picture of true positives by false positives, as counted and at most.
 
     Args:
         found: an audit.
@@ -204,7 +204,7 @@ def _draw_direction(
 
 
 def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarray) -> np.ndarray:
-    """The largest true positive rate that is proved to be possible."""
+    """Largest true positive rate that the proved bound allows."""
     if profile is None:
         epsilon, delta = found.stated.directions[name].upper, found.stated.delta
         lines: list[tuple[float, float]] = [(epsilon, delta)]

@@ -35,16 +35,16 @@ _SIMULATED = (
 
 @dataclass(frozen=True, eq=False)
 class BanditSummary:
-    """Everything that a report of bandit runs says.
+    """Contents of a report of bandit runs.
 
     Attributes:
-        plan: as it was read.
-        guarantee: of the costliest run; None without privacy.
-        pulls: places of the regret curves, shape (points,).
-        regret: of each run there, shape (runs, points).
+        plan: the plan.
+        guarantee: guarantee of the costliest run; None without privacy.
+        pulls: numbers of pulls at which regret is recorded, shape (points,).
+        regret: regret of each run there, shape (runs, points).
         uniform: regret of uniform play, shape (runs,).
-        batches: of each run, shape (runs,).
-        seconds: that all runs took.
+        batches: number of batches of each run, shape (runs,).
+        seconds: running time of all runs.
         contexts: numbers of public contexts and of candidate parameters; None without contexts.
     """
 
@@ -63,7 +63,7 @@ class BanditSummary:
         return f"{self.plan.policy.name}, {self.plan.privacy.trust}"
 
     def record(self) -> dict[str, Any]:
-        """The content of report.json; ε is null without privacy."""
+        """Contents of report.json; ε is null without privacy."""
         final = self.regret[:, -1]
         priced: dict[str, Any] = {"epsilon": None, "epsilon_lower": None, "delta": None}
         if self.guarantee is not None:
@@ -85,7 +85,7 @@ class BanditSummary:
         }
 
     def rows(self) -> dict[str, str]:
-        """Regret and settings, name and value."""
+        """Regret and settings as rows of name and value."""
         record, environment = self.record(), self.plan.environment
         contexts = {}
         if self.contexts is not None:
@@ -104,7 +104,7 @@ class BanditSummary:
 
 
 def bandit_table(summary: BanditSummary) -> Table:
-    """Regret and guarantee as the command line prints them."""
+    """Regret and guarantee as a table."""
     from rich.table import Table
 
     from turnout.reporting.words import guarantee_table
@@ -118,7 +118,7 @@ def bandit_table(summary: BanditSummary) -> Table:
 
 
 def bandit_picture(summary: BanditSummary) -> Picture:
-    """Mean regret over the pulls, with the band that holds 90 % of runs."""
+    """Picture of the mean regret over the pulls, with the band that holds 90 % of runs."""
     from turnout.reporting.drawing import LOOKS, Picture
 
     def draw(axes: list[Any], ink: str) -> None:
@@ -138,7 +138,7 @@ def bandit_picture(summary: BanditSummary) -> Picture:
 
 
 def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) -> None:
-    """Writes regret.csv, the picture, report.html and, last, report.json.
+    """Write regret.csv, the picture, report.html and, last, report.json.
 
     Guarantees:
         each file is whole or absent; where report.json is, the others are.
@@ -154,7 +154,7 @@ def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) ->
 
 
 def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
-    """The HTML page."""
+    """HTML page of the report."""
     from turnout._version import __version__
     from turnout.reporting.page import named_cards, sections, template
 

@@ -24,7 +24,7 @@ _HOLDS = {
 
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
-    """Prints what was charged, its ε, and how often a window still fits (None: unasked)."""
+    """Print the charges of an account, their ε, and how many further windows fit."""
     kind = account.to_dict()["kind"]
     record = {
         "kind": kind,
@@ -50,7 +50,7 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
 
 
 def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
-    """Prints where a plan stands."""
+    """Print the state of a plan after some of its steps."""
     record = {
         "steps": found.steps,
         "epsilon": found.spent,
@@ -95,7 +95,7 @@ def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_j
 
 
 def tuning_table(record: Mapping[str, Any]) -> RenderableType:
-    """The values that were chosen and their cost, from the content of tune.json."""
+    """Chosen values and their cost, from the contents of tune.json."""
     rows = {key: f"[bold]{_text(value)}[/bold]" for key, value in record["values"].items()}
     rows["score"] = (
         f"{_text(record['score'])} ({record['metric']}, {record['held_out_clients']:,} held-out "
@@ -127,7 +127,7 @@ def _grid(rows: Mapping[str, str]) -> Table:
 
 
 def _candidates(record: Mapping[str, Any]) -> Table:
-    """All candidates of a public search, the best first."""
+    """Candidates of a public search, the best first."""
     ranked = sorted(record["candidates"], key=lambda one: _rank(one["score"]))
     table = Table()
     keys = list(record["values"])

@@ -1,10 +1,8 @@
-"""A comparison as text, as JSON and as a picture.
+"""A comparison of methods as text and as JSON.
 
-`comparison_text` prints the table, what its columns or rows are, and why there are blanks;
-`comparison_picture` draws ε by method, and how many times the first method's it is.
-
-Check-ins have a row for each value and a column for each method. Shuffles have many more methods,
-so there a method is a row.
+`comparison_text` prints the table, the legend of its columns or rows, and the reasons for missing
+values. Check-ins have a row for each value and a column for each method. Shuffles have many more
+methods, so there each method is a row.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
 
 
 def comparison_text(comparison: SweepComparison) -> Group:
-    """A comparison: the tables and everything that they do not say."""
+    """Tables of a comparison, with their legend and the reasons for missing values."""
     parts: list[RenderableType] = []
     if not isinstance(comparison.sweep, ShuffleSweep):
         parts.append(_by_value(comparison))
@@ -48,7 +46,7 @@ def comparison_text(comparison: SweepComparison) -> Group:
 
 
 class _ByMethod:
-    """Tables that are as wide as what they are printed on."""
+    """Tables that fit the width of the terminal."""
 
     def __init__(self, comparison: SweepComparison) -> None:
         self._comparison = comparison
@@ -60,7 +58,7 @@ class _ByMethod:
 
 
 def comparison_record(comparison: SweepComparison) -> dict[str, Any]:
-    """The comparison as JSON-ready values."""
+    """Comparison as JSON-ready values."""
     return {
         "against": comparison.sweep.against,
         "values": list(comparison.values),
@@ -92,7 +90,7 @@ def _curve_record(comparison: SweepComparison, curve: ComparisonCurve) -> dict[s
 
 
 def _by_method(comparison: SweepComparison, width: int) -> Iterable[Table]:
-    """One table, or several where the values do not fit beside each other."""
+    """One table, or several where the values do not fit into one."""
     if comparison.sweep.against is None:
         yield _of_a_point(comparison)
         return
@@ -110,7 +108,7 @@ def _plain() -> Table:
 
 
 def _of_a_point(comparison: SweepComparison) -> Table:
-    """A row for each method: ε from above and from below."""
+    """Table with a row for each method: upper and lower bounds on ε."""
     table = _plain()
     table.add_column("bound", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -124,7 +122,7 @@ def _of_a_point(comparison: SweepComparison) -> Table:
 
 
 def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
-    """A row for each method, a column for each of some values."""
+    """Table with a row for each method and a column for each of some values."""
     table = _plain()
     table.add_column(f"{comparison.sweep.against} =", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -142,12 +140,12 @@ def _status(method: Method[Any]) -> str:
 
 
 def _below(quote: Quote | str) -> str:
-    """The lower bound, if there is one."""
+    """Lower bound as text, if there is one."""
     return "" if isinstance(quote, str) or not quote.epsilon_lower else _down(quote)
 
 
 def _by_value(comparison: SweepComparison) -> Table:
-    """ε by value and method; methods without any number are left to the lines below."""
+    """Table of ε by value and method, without methods that have no number."""
     asked = comparison.sweep
     table = _plain()
     table.title = _title(comparison)
@@ -184,14 +182,14 @@ def _number(value: float) -> str:
 
 
 def _heading(method: Method[Any]) -> str:
-    """A method's name, and what its numbers are about if that is not what was asked."""
+    """Name of a method, with the relation of its numbers if it differs from the requested one."""
     if method.relation is not None:
         return f"{method.name}\n({method.relation.value.split('-')[0]})"
     return method.name if len(method.directions) > 1 else f"{method.name}\n(remove)"
 
 
 def _notes(comparison: SweepComparison) -> Iterable[str]:
-    """The legend of the columns: what each bounds, and which relation it is about."""
+    """Legend of the columns: what each bounds, and its relation."""
     asked = comparison.sweep
     for curve in comparison.curves:
         method = curve.method
@@ -209,7 +207,7 @@ def _notes(comparison: SweepComparison) -> Iterable[str]:
 
 
 def _blanks(comparison: SweepComparison) -> Iterable[str]:
-    """Why there are blanks: one line for each method and kind of reason."""
+    """Reasons for missing values: one line for each method and kind of reason."""
     for curve in comparison.curves:
         kinds: dict[str, list[tuple[float, str]]] = {}
         for value, reason in curve.blanks(comparison.values):

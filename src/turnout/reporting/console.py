@@ -30,7 +30,7 @@ from turnout.simulation import Progress as RunProgress
 
 
 class Console:
-    """A terminal, or a file that stands for one."""
+    """Terminal, or a file in place of one."""
 
     def __init__(self) -> None:
         self._out = rich.console.Console()
@@ -38,7 +38,7 @@ class Console:
 
     @contextmanager
     def phase(self, what: str) -> Iterator[_Phase]:
-        """A spinner while something takes a while."""
+        """Context with a spinner."""
         with self._status.status(f"{what} …") as status:
             yield _Phase(what, status, self._status)
 
@@ -46,7 +46,7 @@ class Console:
     def training(
         self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
     ) -> Iterator[Callable[[RunProgress], None]]:
-        """A bar with the headline metric, ε so far and check-ins; priced where it is shown."""
+        """Context with a progress bar of the headline metric, ε so far and check-ins."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -81,7 +81,7 @@ class Console:
             yield tell
 
     def report(self, summary: Summary, folder: Path) -> None:
-        """The end of a run."""
+        """Print the result of a run."""
         self._out.print(run_table(summary))
         places = (
             ("report", folder / PAGE),
@@ -93,7 +93,7 @@ class Console:
 
 
 class _Phase:
-    """A spinner's words."""
+    """Texts of a spinner."""
 
     def __init__(
         self, what: str, status: rich.status.Status, console: rich.console.Console
@@ -101,16 +101,16 @@ class _Phase:
         self._what, self._status, self._console = what, status, console
 
     def rows(self, what: str, done: int) -> None:
-        """Says how far it is."""
+        """Show the number of rows that are done."""
         self._status.update(f"{self._what} … {what}: {done:,}")
 
     def note(self, text: str) -> None:
-        """Prints a line that stays."""
+        """Print a line that remains."""
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def run_table(summary: Summary) -> Table:
-    """The end of a run: how good the model is, and what was promised to whom."""
+    """Result of a run as a table: quality of the model, and the guarantee."""
     outcome = summary.outcome
     history, prepared, headline = outcome.history, outcome.prepared, outcome.headline
     rows = {
@@ -139,10 +139,10 @@ def run_table(summary: Summary) -> Table:
 
 
 def _counts(outcome: Outcome) -> str:
-    """Exact counts of who came, which only the simulator knows."""
+    """Exact counts of participants, which only a simulation has."""
     history = outcome.history
     return (
         f"{history.participations:,} check-ins ({outcome.expected_check_ins.sum():,.0f} expected), "
-        f"nobody came at {int((history.check_ins == 0).sum()):,} steps "
+        f"no client came at {int((history.check_ins == 0).sum()):,} steps "
         f"({outcome.expected_empty_steps:.1f} expected); exact counts, not covered by ε"
     )

@@ -37,7 +37,7 @@ _VIOLET, _BROWN, _GREY, _SLATE = "#9b3fa0", "#8c510a", "#7f7f7f", "#3f4f63"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One meaning in pictures.
+    """Colour, marker and words of one meaning in pictures.
 
     Attributes:
         colour: as #rrggbb.
@@ -50,7 +50,7 @@ class Look:
     words: str = ""
 
     def line(self, kind: str = SOLID) -> dict[str, Any]:
-        """Keywords of a line: thick and below all others, or thin with hollow markers."""
+        """Keyword arguments of a line: thick and below all others, or thin with hollow markers."""
         if not self.marker:
             return {"color": self.colour, "linestyle": kind, "linewidth": 3.6, "zorder": 2}
         return {
@@ -214,7 +214,7 @@ _INKED = (
 
 
 def check_format(file: str) -> Path:
-    """The file's path."""
+    """Path of a picture, after a check of its format."""
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
         raise ParameterError("--picture", file, f"a file that ends in {', '.join(FORMATS)}")
@@ -242,15 +242,15 @@ class Picture:
     columns: int = 1
 
     def png(self) -> bytes:
-        """As pixels on white."""
+        """PNG on white."""
         return self._saved(_INK, "png", "white")
 
     def svg(self) -> str:
-        """As a drawing on white."""
+        """SVG on white."""
         return self._saved(_INK, "svg", "white").decode()
 
     def write(self, path: str | Path) -> None:
-        """Puts it into a file, in the format of its ending, on white.
+        """Write the picture into a file, in the format of its suffix, on white.
 
         Raises:
             StorageError: the file system refuses.
@@ -261,7 +261,7 @@ class Picture:
     _repr_svg_ = svg
 
     def inline_svg(self) -> str:
-        """As an element of a page: no ground of its own, ink in the page's text colour."""
+        """SVG element for a page: transparent, in the page's text colour."""
         text = self._saved(_PAGE_INK, "svg", "none").decode()
         text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor")
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -272,7 +272,7 @@ class Picture:
         return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
     def figure(self, ink: str = _INK) -> Figure:
-        """The panels, drawn; without the title."""
+        """Matplotlib figure of the panels, without the title."""
         style: dict[Any, Any] = {**_STYLE, **dict.fromkeys(_INKED, ink)}
         with rc_context(style):
             rows = -(-self.panels // self.columns)
@@ -288,7 +288,7 @@ class Picture:
         return figure
 
     def _saved(self, ink: str, kind: str, ground: str) -> bytes:
-        """The figure in a file format; a page has the title beside it."""
+        """Bytes of the figure in a file format; in a page the title is separate."""
         figure, file = self.figure(ink), io.BytesIO()
         style: dict[Any, Any] = {**_STYLE, "text.color": ink}
         with rc_context(style):
@@ -305,7 +305,7 @@ class Picture:
 
 
 def _legend(figure: Figure) -> None:
-    """One legend of all panels below them, for which the figure grows."""
+    """Add one legend of all panels below them."""
     entries: dict[str, Any] = {}
     for axis in figure.axes:
         handles, labels = axis.get_legend_handles_labels()

@@ -1,7 +1,4 @@
-"""Private estimates as tables, JSON, CSV and pictures with error bars.
-
-No estimate is printed without its cost: ε, relation, unit and trust model.
-"""
+"""Private estimates as tables and JSON, always with their privacy cost."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _ERRORS = ("± noise", "± noise and\nsampling")
 
 
 def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Group:
-    """The most frequent items, and what that costs."""
+    """Table of the most frequent items and of their privacy cost."""
     said = f"{100 * found.confidence:g} % interval"
     both = np.array_equal(found.low, found.population_low)
     intervals = (said,) if both else (f"{said},\nthese clients", f"{said},\npopulation")
@@ -41,7 +38,7 @@ def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Grou
 
 
 def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
-    """The first coordinates, and what that costs."""
+    """Table of the first coordinates of a mean and of its privacy cost."""
     table = _table("coordinate", "mean", *_ERRORS)
     shown = zip(names, found.value, found.noise_errors, found.population_errors, strict=True)
     for name, value, noise, both in list(shown)[:top]:
@@ -50,7 +47,7 @@ def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
 
 
 def search_table(found: HeavyHitters, top: int) -> Group:
-    """The values that were named, and what that costs."""
+    """Table of the values that were found and of their privacy cost."""
     table = _table("value", "estimate", "± noise")
     shown = zip(found.items, found.values, found.noise_errors, strict=True)
     for name, value, noise in list(shown)[:top]:
@@ -60,7 +57,7 @@ def search_table(found: HeavyHitters, top: int) -> Group:
 
 
 def search_record(found: HeavyHitters) -> dict[str, Any]:
-    """Everything as JSON-ready values, the surest value first."""
+    """JSON-ready values, the most certain item first."""
     shown = zip(found.items, found.values, found.noise_errors, strict=True)
     return {
         **_cost_record(found),
@@ -75,7 +72,7 @@ def search_record(found: HeavyHitters) -> dict[str, Any]:
 
 
 def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any]:
-    """Everything as JSON-ready values, the most frequent item first."""
+    """JSON-ready values, the most frequent item first."""
     rows = [
         {
             "value": labels[item],
@@ -93,7 +90,7 @@ def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any
 
 
 def mean_record(found: Mean, names: Sequence[str]) -> dict[str, Any]:
-    """Everything as JSON-ready values."""
+    """JSON-ready values of a mean."""
     rows = [
         {"coordinate": name, "mean": float(found.value[place]), **_errors(found, place)}
         for place, name in enumerate(names)
@@ -115,7 +112,7 @@ def _errors(found: Frequencies | Mean, place: int) -> dict[str, float]:
 
 
 def order(found: Frequencies) -> list[int]:
-    """Items, the most frequent first."""
+    """Items in the order of frequency, the most frequent first."""
     return [int(item) for item in np.lexsort((-found.raw, -found.values))]
 
 
@@ -129,7 +126,7 @@ def _table(first: str, *others: str) -> Table:
 def _with_cost(
     table: Table, found: Frequencies | Mean | HeavyHitters, what: str, more: int
 ) -> Group:
-    """A table of estimates between its heading and what they cost."""
+    """Table of estimates between its heading and its privacy cost."""
     said = "about " if found.clients is None else ""
     lines = [f"and {more:,} more (--top, --json)"] if more > 0 else []
     costs = Table.grid(padding=(0, 2))
@@ -139,7 +136,7 @@ def _with_cost(
 
 
 def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
-    """The quantity that each error bar is about, in words."""
+    """Meaning of each error bar, in words."""
     if isinstance(found, HeavyHitters):
         return {
             "± noise": "standard error at most, about the share of these clients",
@@ -160,7 +157,7 @@ def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 
 
 def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
-    """The privacy cost of an estimate, in words."""
+    """Privacy cost of an estimate, in words."""
     cost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}

@@ -1,6 +1,6 @@
-"""The meaning of an ε for one person: in words, as JSON and as a picture.
+"""Meaning of an ε for one person, in words and as JSON.
 
-`trade_off_picture` draws which errors a membership guess cannot avoid, and the curve δ(ε).
+`explanation_rows` are the rows of a table, `explanation_record` the JSON-ready values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NO_GAIN = 1e-5  # a gain that rounding a percentage would drown
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as JSON-ready values."""
+    """Explanation as JSON-ready values."""
     fit = explanation.fit
     return {
         **_named("advantage", explanation.advantage),
@@ -50,7 +50,7 @@ def _guess(explanation: Explanation, prior: float) -> dict[str, float]:
 
 
 def explanation_rows(explanation: Explanation) -> dict[str, str]:
-    """The explanation in words, row by row."""
+    """Explanation in words, row by row."""
     relation = explanation.guarantee.relation
     rows = {
         "membership inference": f"accuracy {_percent(explanation.success(EVEN))}; chance "
@@ -90,7 +90,7 @@ def _prior_in_words(explanation: Explanation, prior: float) -> str:
 
 
 def _gaussian(explanation: Explanation) -> str:
-    """The fit in words."""
+    """Gaussian fit in words."""
     fit = explanation.fit
     if fit is None:
         return "no Gaussian trade-off lies below what is proved"
@@ -103,7 +103,7 @@ def _gaussian(explanation: Explanation) -> str:
 
 
 def _named(name: str, bounds: Bounds) -> dict[str, float]:
-    """Both bounds; the upper one by the name alone."""
+    """Both bounds under a name; the upper bound has the name alone."""
     return {name: bounds.upper, f"{name}_lower": bounds.lower}
 
 

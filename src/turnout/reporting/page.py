@@ -1,4 +1,7 @@
-"""The report as one self-contained page: no script, no request, light or dark as the reader's."""
+"""Report as one self-contained HTML page, without scripts or requests, in light and dark.
+
+`page` is the report of a run, `counts_page` the simulator's view.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ from turnout.schemes import TrustModel
 
 
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
-    """The HTML page of a run."""
+    """HTML page of a run."""
     plan = summary.outcome.prepared.plan
     return template("report.html").render(
         title=f"Private training on {plan.data.title}",
@@ -54,7 +57,7 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
 
 
 def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
-    """The HTML page of the simulator's view: who came when."""
+    """HTML page of the simulator's view: participation by step."""
     return template("counts.html").render(
         title=f"Who came: {summary.outcome.prepared.plan.data.title}",
         subtitle=_subtitle(summary),
@@ -67,7 +70,7 @@ def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
 
 
 def template(name: str) -> jinja2.Template:
-    """A template of a page."""
+    """Template of a page, by name."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("turnout.reporting", "."),
         autoescape=True,
@@ -89,7 +92,7 @@ def _randomness(summary: Summary) -> str:
 
 
 def sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
-    """The sections of a page, one for each picture."""
+    """Sections of a page, one for each picture."""
     return [
         {"title": picture.title, "svg": picture.inline_svg(), "text": picture.text}
         for picture in drawn
@@ -97,7 +100,7 @@ def sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
 
 
 def _cards(summary: Summary) -> list[dict[str, str]]:
-    """The figures that a reader looks for first."""
+    """Key figures of a run."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
     headline = outcome.headline
     return named_cards(
@@ -120,7 +123,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 
 
 def _count_cards(summary: Summary) -> list[dict[str, str]]:
-    """Exact counts, beside what the participation law lets expect."""
+    """Key figures of exact counts, beside their expectations."""
     outcome, counts = summary.outcome, summary.counts()
     return named_cards(
         (
@@ -140,7 +143,7 @@ def _count_cards(summary: Summary) -> list[dict[str, str]]:
 
 
 def _update_cards(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Statistics of the clients' updates, and the run without privacy."""
+    """Key figures of the clients' updates, and of the run without privacy."""
     outcome, counts = summary.outcome, summary.counts()
     if counts["clipped_share"] is not None:
         share = f"{counts['clipped_share']:.0%}"
@@ -160,7 +163,7 @@ def named_cards(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
 
 
 def _guarantee_text(summary: Summary) -> list[str]:
-    """The guarantee in words."""
+    """Guarantee in words."""
     guarantee = summary.outcome.prepared.guarantee
     words = _certainty(summary.outcome.prepared)
     trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
@@ -171,7 +174,7 @@ def _guarantee_text(summary: Summary) -> list[str]:
         + (
             "In a deployment they are the operator's alone."
             if guarantee.trust is TrustModel.CENTRAL
-            else "In a deployment everybody who sees the messages sees how many there are."
+            else "In a deployment all who see the messages see how many there are."
         )
     )
     if PERSONAL in summary.outcome.history.metrics:
@@ -187,7 +190,7 @@ def _guarantee_text(summary: Summary) -> list[str]:
 
 
 def _certainty(prepared: PreparedPlan) -> str:
-    """The bounds on how sure anybody becomes about one client, in words."""
+    """Upper bounds on an attacker's certainty about one client, in words."""
     from turnout.accounting.meaning.membership import scheme_certainty
 
     guarantee = prepared.guarantee
@@ -204,7 +207,7 @@ def _certainty(prepared: PreparedPlan) -> str:
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:
-    """Settings and what the law lets expect, row by row."""
+    """Settings and expectations, row by row."""
     record: dict[str, Any] = summary.record()
     rows = [
         *settings_words(summary.outcome),
@@ -222,7 +225,7 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:
-    """The trace's effects, row by row."""
+    """Effects of the trace, row by row."""
     statistics, everyone = trace.statistics, trace.everyone
     headline = everyone.headline
     lost = headline.lost(everyone.result, summary.outcome.result)

@@ -1,4 +1,7 @@
-"""The pictures of a report."""
+"""Pictures of a run's report: progress, ε, participation and availability.
+
+`pictures` are the public ones, `count_pictures` those of the simulator's view.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ MOST_BARS = 400
 
 
 def pictures(summary: Summary) -> list[Picture]:
-    """The pictures of a report: released models, ε, and how available phones are."""
+    """Pictures of a report: released models, ε, and availability of the devices."""
     outcome = summary.outcome
     found = [_progress(outcome)]
     if outcome.prepared.guarantee.clients is not None:
@@ -38,7 +41,7 @@ def pictures(summary: Summary) -> list[Picture]:
 
 
 def count_pictures(summary: Summary) -> list[Picture]:
-    """The pictures of who came: the simulator's view."""
+    """Pictures of participation, for the simulator's view."""
     outcome = summary.outcome
     counts, expected = outcome.history.check_ins, outcome.expected_check_ins
     found = [check_in_picture(counts, expected, outcome.expected_empty_steps)]
@@ -52,7 +55,7 @@ def count_pictures(summary: Summary) -> list[Picture]:
 
 
 def _progress(outcome: Outcome) -> Picture:
-    """Accuracy and ε over steps."""
+    """Picture of accuracy and ε over steps."""
     history = outcome.history
     headline = outcome.headline
     values = history.metrics[headline.name]
@@ -92,7 +95,7 @@ def _progress(outcome: Outcome) -> Picture:
 
 
 def _show_what_happens(axis: Axes, *curves: NDArray[np.floating]) -> None:
-    """Leaves the start of a run out of a vertical axis, where it would press the rest together."""
+    """Limit a vertical axis to the values after the start of a run, which would dominate it."""
     later = np.concatenate([curve[curve.size // 10 + (curve.size > 2) :] for curve in curves])
     later = later[np.isfinite(later)]
     if later.size and np.ptp(later) > 0:
@@ -101,7 +104,7 @@ def _show_what_happens(axis: Axes, *curves: NDArray[np.floating]) -> None:
 
 
 def _updates(outcome: Outcome) -> Picture:
-    """Share of clipped updates, and signal against noise, over steps."""
+    """Picture of the share of clipped updates, and of signal against noise, over steps."""
     clipped, ratio = 100 * clipped_share(outcome.history), signal_to_noise(outcome)
     steps = np.arange(1, clipped.size + 1)
 
@@ -122,7 +125,7 @@ def _updates(outcome: Outcome) -> Picture:
 
 
 def _baseline(outcome: Outcome, baseline: History) -> Picture:
-    """The headline metric with and without privacy over steps."""
+    """Picture of the headline metric with and without privacy over steps."""
     headline, history = outcome.headline, outcome.history
     private, free = history.metrics[headline.name], baseline.metrics[headline.name]
 
@@ -150,7 +153,7 @@ def _line(meaning: str) -> dict[str, Any]:
 def check_in_picture(
     counts: NDArray[np.int64], expected: NDArray[np.float64], expected_empty_steps: float
 ) -> Picture:
-    """Check-ins per step against their expectation."""
+    """Picture of check-ins in each step against their expectation."""
     steps = np.arange(1, counts.size + 1)
 
     def draw(axes: list[Axes], ink: str) -> None:
@@ -174,7 +177,7 @@ def check_in_picture(
 
 
 def _clients(outcome: Outcome) -> Picture:
-    """The distribution of ε over clients."""
+    """Picture of the distribution of ε over clients."""
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
     epsilons = np.sort(clients.epsilon_upper)[::-1]
@@ -198,7 +201,7 @@ def _clients(outcome: Outcome) -> Picture:
 
 
 def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Availability by time of day."""
+    """Picture of availability by time of day."""
     hours, width = _hours(outcome)
     profile = trace.statistics.day_profile
 
@@ -213,7 +216,7 @@ def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
 
 
 def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Participation by time of day."""
+    """Picture of participation by time of day."""
     hours, width = _hours(outcome)
     counts = trace.check_ins_per_slot
 
@@ -228,7 +231,7 @@ def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
 
 
 def _hours(outcome: Outcome) -> tuple[NDArray[np.float64], float]:
-    """The hour at which each slot of a day begins, and how long it lasts."""
+    """Start of each slot of a day in hours, and its length."""
     plan = outcome.prepared.plan.participation
     per_day = plan.steps_per_day if isinstance(plan, AvailabilitySection) else 24
     return 24 * np.arange(per_day) / per_day, 24 / per_day
@@ -242,7 +245,7 @@ def _over_the_day(axis: Axes, width: float, title: str) -> None:
 
 
 def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Accuracy with and without absent phones."""
+    """Picture of accuracy with and without absent devices."""
     everyone, headline = trace.everyone, outcome.headline
 
     def draw(axes: list[Axes], ink: str) -> None:

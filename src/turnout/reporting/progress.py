@@ -1,4 +1,7 @@
-"""Progress on stderr, once an answer has taken a while."""
+"""Progress on stderr for commands that take more than a moment.
+
+`progress_bar` counts parts, `spinner` shows the time.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ _PATIENCE_SECONDS = 2.0
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar, once something has taken a while; it is told how many of how many parts are done.
+    """Context with a progress bar, shown after a delay; it yields the function that counts parts.
 
-    A third argument, if there is one, is what to call it from now on.
+    The function takes the parts done, all parts and, optionally, a new title.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -30,7 +33,7 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def spinner(what: str) -> Iterator[None]:
-    """A spinner and the time so far, made and shown once something has taken a while."""
+    """Context with a spinner and the running time, shown after a delay."""
     began, stop = time.monotonic(), ExitStack()
 
     def show() -> None:
@@ -52,7 +55,7 @@ def spinner(what: str) -> Iterator[None]:
 
 @contextmanager
 def _late(start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Starts something after a while, and stops it in the end."""
+    """Context that starts something after a delay and stops it at the end."""
     patience = threading.Timer(_PATIENCE_SECONDS, start)
     patience.daemon = True
     patience.start()

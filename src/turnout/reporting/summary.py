@@ -1,7 +1,7 @@
-"""Everything that a report says about a run, gathered in one place, and the model card.
+"""Contents of a run's report, gathered in one place, and the model card.
 
-`Summary` holds it, `Outcome` the run's results. `model_card` states what a model's users must know
-of its data, its training and its guarantee.
+`Summary` holds all contents, `Outcome` the run's results. `model_card` states what users of a model
+must know of its data, its training and its guarantee.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SIMULATORS_VIEW = (
 
 @dataclass(frozen=True, slots=True)
 class TestSet:
-    """The records by which a model is judged, in numbers.
+    """Size of the test set, and the accuracy that needs no training.
 
     Attributes:
-        records: how many there are.
-        chance: share of the most frequent class, which a model gets without training; None where
-            labels are no classes.
+        records: number of records.
+        chance: share of the most frequent class, the accuracy without training; None where labels
+            are not classes.
     """
 
     __test__ = False  # no test of pytest's
@@ -49,11 +49,11 @@ class TestSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """One simulated run: what was planned and what happened.
+    """Plan and results of one simulated run.
 
     Attributes:
         expected_check_ins: the law's mean check-ins at each step, shape ``(steps,)``.
-        expected_empty_steps: the law's mean number of steps at which nobody comes.
+        expected_empty_steps: the law's mean number of steps without participants.
         spent: ε so far at some of the steps.
         parameters: of the final model, shape ``(dimension,)``.
         last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.
@@ -72,37 +72,37 @@ class Outcome:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Of the final model, by name; the headline first."""
+        """Metrics of the final model by name, the headline metric first."""
         return {name: float(values[-1]) for name, values in self.history.metrics.items()}
 
     @property
     def headline(self) -> Headline:
-        """The metric that titles speak of."""
+        """Headline metric, which titles name."""
         return Headline(next(iter(self.history.metrics)))
 
     @property
     def result(self) -> float:
-        """The headline metric of the final model."""
+        """Headline metric of the final model."""
         return self.metrics[self.headline.name]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """A 95 % interval of the headline metric, for a test set drawn anew; None if not known."""
+        """95 % interval of the headline metric for a new test set; None if it is not known."""
         return self.headline.interval(self.result, self.test.records)
 
     @property
     def loss(self) -> float:
-        """Of the final model."""
+        """Loss of the final model."""
         return self.metrics["loss"]
 
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """ε after each number of steps: that of the next known point, which is not too small."""
+        """Upper bound on ε after each number of steps: that of the next known point."""
         return self.spent.epsilon()[np.searchsorted(self.spent.steps, steps)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceFindings:
-    """The role of an availability trace in a run.
+    """Effects of an availability trace on a run.
 
     Attributes:
         statistics: of the trace itself; unknown slots are in no denominator.
@@ -117,12 +117,12 @@ class TraceFindings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """A finished run and, for a trace, what the trace did to it.
+    """A finished run, with the effects of its trace and its baseline.
 
     Attributes:
         outcome: of the run.
         trace: what an availability trace did to it.
-        baseline: of the same plan without noise and clipping, which protects nobody.
+        baseline: of the same plan without noise and clipping, which protects no client.
     """
 
     outcome: Outcome
@@ -170,7 +170,7 @@ class Summary:
 
 
 def _run_record(outcome: Outcome) -> dict[str, Any]:
-    """Noise, expected counts and time of a run."""
+    """Noise, expected counts and running time of a run."""
     prepared, history = outcome.prepared, outcome.history
     averaged = prepared.scheme.release.shows_counts
     return {
@@ -185,7 +185,7 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
-    """The noise of the coordinator, or what clients send in its place."""
+    """Noise of the coordinator, or the clients' messages that replace it."""
     from turnout.accounting.published.shuffled_training import thesis_epsilons
 
     messages, section = prepared.messages(dimension), prepared.plan.messages
@@ -202,7 +202,7 @@ def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
 
 
 def _test_record(outcome: Outcome) -> dict[str, Any]:
-    """The test set, and how far another one might lead."""
+    """Test set, and the margin for another one."""
     record: dict[str, Any] = {"test_records": outcome.test.records}
     if outcome.interval is not None:
         record[f"{outcome.headline.name}_interval"] = list(outcome.interval)
@@ -212,7 +212,7 @@ def _test_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def _counts_record(outcome: Outcome) -> dict[str, Any]:
-    """Exact counts and statistics of the clients' updates, of a whole run."""
+    """Exact counts and statistics of the clients' updates, over a whole run."""
     history = outcome.history
     clipped, ratio = clipped_share(history), signal_to_noise(outcome)
     return {
@@ -226,13 +226,13 @@ def _counts_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def clipped_share(history: History) -> NDArray[np.float64]:
-    """Share of each step's updates that were clipped, (steps,); NaN where none came."""
+    """Share of each step's updates that were clipped, (steps,); NaN without updates."""
     known = (history.clipped >= 0) & (history.served > 0)
     return np.where(known, history.clipped / np.maximum(history.served, 1), np.nan)
 
 
 def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
-    """ℓ2 norm of each step's sum of updates by that of its noise, (steps,); NaN where none came.
+    """Norm of each step's sum of updates over the norm of its noise, (steps,); NaN without updates.
 
     The noise's norm is about σ·C·√d in d dimensions; where each client adds its own, that of all.
     NaN too where clients send messages, whose sum is not one of updates.
@@ -248,7 +248,7 @@ def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:
-    """ε over clients: the worst, quantiles, and those who never come."""
+    """Distribution of ε over clients: maximum, quantiles, and clients that never participate."""
     coming = epsilons[epsilons > 0]
     levels = (0, 10, 25, 50, 75, 90, 100)
     quantiles = np.percentile(coming, levels, method="higher") if coming.size else []
@@ -261,7 +261,7 @@ def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
-    """The trace, and the run without absences."""
+    """Trace, and the run without absences."""
     statistics, everyone = trace.statistics, trace.everyone
     return {
         "known_fraction": statistics.known_fraction,
@@ -276,11 +276,11 @@ def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-BASELINE = "without noise and clipping, which protects nobody"
+BASELINE = "without noise and clipping, which protects no client"
 
 
 def test_words(outcome: Outcome) -> str:
-    """The number of test records, what another such set might say, and the chance level."""
+    """Number of test records, margin for another test set, and the chance level, in words."""
     said = f"{outcome.test.records:,}"
     if outcome.interval is not None:
         low, high = (outcome.headline.text(end, 1) for end in outcome.interval)
@@ -291,7 +291,7 @@ def test_words(outcome: Outcome) -> str:
 
 
 def updates_words(outcome: Outcome) -> str:
-    """Share of clipped updates, and signal against noise."""
+    """Share of clipped updates, and signal against noise, in words."""
     clipped, ratio = clipped_share(outcome.history), signal_to_noise(outcome)
     parts = []
     if not np.isnan(clipped).all():
@@ -304,7 +304,7 @@ def updates_words(outcome: Outcome) -> str:
 
 
 def baseline_words(outcome: Outcome, baseline: History) -> str:
-    """The headline metric without privacy, and what privacy costs."""
+    """Headline metric without privacy, and the loss due to privacy, in words."""
     headline = outcome.headline
     free = float(baseline.metrics[headline.name][-1])
     return f"{BASELINE}: {headline.text(free)}; privacy costs {headline.lost(free, outcome.result)}"
@@ -340,7 +340,7 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def clip_words(prepared: PreparedPlan) -> str:
-    """The clip norm, and what happens beyond it."""
+    """Clip norm, and the treatment of longer updates, in words."""
     clip, unit = prepared.plan.privacy.clip_norm, prepared.guarantee.unit.value
     section = prepared.plan.messages
     norm = {"l1": "ℓ1", "l2": "ℓ2", "linf": "ℓ∞"}["l2" if section is None else section.norm]
@@ -350,7 +350,7 @@ def clip_words(prepared: PreparedPlan) -> str:
 
 
 def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, str]]:
-    """The noise of the coordinator, or what clients send in its place, row by row."""
+    """Noise of the coordinator, or the clients' messages that replace it, row by row."""
     messages, section = prepared.messages(dimension), prepared.plan.messages
     if messages is None or section is None:
         return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.5g}")]
@@ -371,7 +371,7 @@ def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, 
 
 
 def _thesis_words(prepared: PreparedPlan) -> list[tuple[str, str]]:
-    """ε by the thesis' own theorems on such a run, where there are any."""
+    """ε by the thesis' own theorems on such a run, where any applies."""
     from turnout.accounting.published.shuffled_training import thesis_epsilons
 
     scheme, delta = prepared.scheme, prepared.guarantee.delta
@@ -407,7 +407,7 @@ _OUTPUTS = {"class": "classes", "tags": "tags", "numbers": "numbers", "tokens": 
 
 
 def model_card(facts: Mapping[str, Any]) -> str:
-    """The card as Markdown, from the facts that stand in the model's file."""
+    """Model card as Markdown, from the facts in the model's file."""
     guarantee, optimizer = facts["guarantee"], facts["optimizer"]
     lower, unit = guarantee["epsilon_lower"], guarantee["unit"]
     known = f"{lower:.5g}" if lower > 0 else "none is known"
@@ -450,7 +450,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
 
 
 def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
-    """The coordinator's noise, or what clients send in the place of their updates."""
+    """Paragraph on the coordinator's noise, or on the clients' messages that replace it."""
     if "noise_multiplier" in facts:
         return {"noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms"}
     return {
@@ -461,7 +461,7 @@ def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tuning(facts: Mapping[str, Any]) -> str:
-    """How the settings were chosen, in a paragraph."""
+    """Paragraph on how the settings were chosen."""
     tuned = facts.get("tuned")
     if tuned is None:
         return (

@@ -1,4 +1,7 @@
-"""The packages and the processor that a number was computed by: on them its last bits rest."""
+"""Versions, packages and processor behind a number, on which its last bits depend.
+
+`surroundings` gathers all of them; the files of benchmarks record them.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ def surroundings() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of turnout, Python and what the numbers rest on."""
+    """Versions of turnout, Python and the numerical packages."""
     found = {name: metadata.version(name) for name in TRACKED}
     return {"turnout": __version__, "python": platform.python_version(), **found}
 
 
 def machine() -> dict[str, str]:
-    """The processor, and the instruction sets that NumPy, its BLAS and PyTorch choose on it.
+    """Processor, and the instruction sets that NumPy, its BLAS and PyTorch choose on it.
 
     PyTorch's is there where it is loaded, that of BLAS where threadpoolctl is installed.
     """
@@ -47,7 +50,7 @@ def machine() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The name that the processor gives itself; its kind where the system does not tell."""
+    """Model name of the processor; its architecture where the system does not name it."""
     told = Path("/proc/cpuinfo")
     lines = told.read_text("utf-8", "replace").splitlines() if told.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -55,7 +58,7 @@ def _processor() -> str:
 
 
 def _blas() -> str:
-    """The kernels that NumPy's linear algebra chose."""
+    """Kernels that NumPy's linear algebra chose."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

@@ -1,4 +1,7 @@
-"""A run's folder: each file is written beside its place and then put there in one operation."""
+"""Folder of a run's report; each file is written under another name and then renamed into place.
+
+`write_report` writes all files of a run.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ CHECK_INS, COUNTS, COUNTS_PAGE = "check_ins.csv", "counts.json", "counts.html"
 
 
 def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
-    """Writes history.csv, pictures, report.html, the simulator's view and, last, report.json.
+    """Write history.csv, pictures, report.html, the simulator's view and, last, report.json.
 
     Guarantees:
         each file is whole or absent; where report.json is, the others are. Exact counts of who
@@ -46,7 +49,7 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
 
 
 def _write_counts(folder: Path, summary: Summary) -> None:
-    """The simulator's view: counts as JSON, step by step, as pictures, and as a page."""
+    """Write the simulator's view: counts as JSON, step by step, as pictures, and as a page."""
     from turnout.reporting.page import counts_page
     from turnout.reporting.pictures import count_pictures
 
@@ -58,19 +61,19 @@ def _write_counts(folder: Path, summary: Summary) -> None:
 
 
 def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
-    """Every picture, twice."""
+    """Write every picture in both formats."""
     for picture in drawn:
         write(folder / PICTURES / f"{picture.name}.png", picture.png())
         write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
 
 
 def as_json(record: dict[str, Any]) -> str:
-    """A record as indented JSON."""
+    """Record as indented JSON."""
     return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _history(outcome: Outcome) -> str:
-    """One row for each evaluation."""
+    """Table with one row for each evaluation."""
     history = outcome.history
     return table_csv(
         step=history.step,
@@ -81,7 +84,7 @@ def _history(outcome: Outcome) -> str:
 
 
 def _check_ins(outcome: Outcome) -> str:
-    """One row for each step."""
+    """Table with one row for each step."""
     history = outcome.history
     return table_csv(
         step=np.arange(1, history.check_ins.size + 1),
@@ -94,7 +97,7 @@ def _check_ins(outcome: Outcome) -> str:
 
 
 def _clients(outcome: Outcome) -> str:
-    """One row for each client."""
+    """Table with one row for each client."""
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
     sizes = clients.window_sizes
@@ -107,7 +110,7 @@ def _clients(outcome: Outcome) -> str:
 
 
 def table_csv(**columns: NDArray[Any]) -> str:
-    """CSV with these columns."""
+    """CSV text of these columns."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)

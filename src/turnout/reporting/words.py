@@ -1,7 +1,7 @@
-"""Words of a guarantee for readers who see them for the first time, and numbers on the safe side.
+"""Sentences of a guarantee for new readers, and bounds printed with safe rounding.
 
-`guarantee_table` and `guarantee_record` never leave out relation, unit and trust model;
-`rounded_up` and `rounded_down` print bounds; `Headline` is the headline metric of a run.
+`guarantee_table` and `guarantee_record` always name relation, unit and trust model; `rounded_up`
+and `rounded_down` print bounds; `Headline` is the headline metric of a run.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ UNITS = {
 
 TRUST = {
     TrustModel.CENTRAL: "the coordinator is trusted: it sees single updates and who checks in "
-    "when, and adds the noise; everybody else sees the released models only",
-    TrustModel.LOCAL: "nobody is trusted: each message is private on its own",
+    "when, and adds the noise; all others see the released models only",
+    TrustModel.LOCAL: "no party is trusted: each message is private on its own",
     TrustModel.SHUFFLED: "a shuffler is trusted to hide who sent what",
 }
 """The parties that could break the guarantee."""
 
 WATCHERS = {
-    TrustModel.CENTRAL: "Somebody who knows all else and sees every released model",
-    TrustModel.LOCAL: "Somebody who knows all else and sees the client's messages",
-    TrustModel.SHUFFLED: "Somebody who knows what all others hold and sees all shuffled messages",
+    TrustModel.CENTRAL: "An adversary who knows all else and sees every released model",
+    TrustModel.LOCAL: "An adversary who knows all else and sees the client's messages",
+    TrustModel.SHUFFLED: "An adversary who knows all other clients' data and sees all shuffled "
+    "messages",
 }
 """The adversary against whom the guarantee holds."""
 
@@ -57,9 +58,9 @@ _SEEN = {
     TrustModel.SHUFFLED: "all shuffled messages",
 }
 DIRECTIONS = {
-    "remove": "the client took part; could anybody tell?",
-    "add": "the client did not take part; could anybody tell?",
-    "replace": "the client's data are these, not others; could anybody tell?",
+    "remove": "the client took part; could an attacker tell?",
+    "add": "the client did not take part; could an attacker tell?",
+    "replace": "the client's data are these, not others; could an attacker tell?",
 }
 """The question of each direction of the comparison."""
 CLAIMS = {
@@ -71,12 +72,12 @@ CLAIMS = {
 
 
 def of_unit(text: str, unit: PrivacyUnit) -> str:
-    """A text about a client, said of the unit that is protected."""
+    """Text about a client, rewritten for the unit that is protected."""
     return text.replace("client", "record") if unit is PrivacyUnit.EXAMPLE else text
 
 
 def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[tuple[str, str]]:
-    """Name and meaning of the three words without which an ε says nothing."""
+    """Rows with name and meaning of relation, unit and trust model."""
     return [
         ("relation", f"{relation.value}: {of_unit(RELATIONS[relation], unit)}"),
         ("unit", f"{unit.value}: {UNITS[unit]}"),
@@ -91,7 +92,7 @@ def certainty_in_words(
     unit: PrivacyUnit = PrivacyUnit.CLIENT,
     trust: TrustModel = TrustModel.CENTRAL,
 ) -> str:
-    """The guarantee to one client, or record, about an attacker with even odds.
+    """Guarantee for one client or record against an attacker with even odds, in words.
 
     Upper bounds on the attacker's certainty of presence and of absence are the two ``sides``, both
     in [0, 1], from `turnout.accounting.meaning.membership` at the prior ½.
@@ -99,7 +100,7 @@ def certainty_in_words(
     presence, absence = map(sure, sides)
     claim, denial = CLAIMS[relation]
     said = (
-        f"Take any one client and two worlds: {RELATIONS[relation]}. Somebody who sees "
+        f"Take any one client and two worlds: {RELATIONS[relation]}. An adversary who sees "
         f"{_SEEN[trust]} and knows everything about all other clients, and who first thought the "
         f"two worlds equally likely, can become at most {presence} sure that "
         f"{claim}, and at most {absence} sure that {denial}; for either claim, "
@@ -110,7 +111,7 @@ def certainty_in_words(
 
 
 def sure(posterior: float) -> str:
-    """A probability as a percentage that is not too small.
+    """Probability as a percentage, rounded up.
 
     >>> sure(0.97224)
     '97.23 %'
@@ -119,7 +120,7 @@ def sure(posterior: float) -> str:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """A decimal number of so many significant digits that is not below ``value``.
+    """Decimal text of ``value`` with some significant digits, rounded up.
 
     >>> rounded_up(3.14159), rounded_up(3.0)
     ('3.142', '3')
@@ -128,12 +129,12 @@ def rounded_up(value: float, digits: int = 4) -> str:
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """A decimal number of so many significant digits that is not above ``value``."""
+    """Decimal text of ``value`` with some significant digits, rounded down."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def at_least(bounds: Bounds, digits: int = 4) -> str:
-    """The lower bound, or that none is known above 0.
+    """Lower bound as text, or that none above 0 is known.
 
     >>> at_least(Bounds(0.5, 1.0)), at_least(Bounds(0.0, 0.0)), at_least(Bounds(0.0, 1.0))
     ('0.5', '0', '0: no lower bound is known')
@@ -152,7 +153,7 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 
 def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
-    """The guarantee as JSON-ready values; ``epsilon`` is the upper bound."""
+    """Guarantee as JSON-ready values; ``epsilon`` is the upper bound."""
     record = {
         **bounds_record(guarantee.epsilon),
         "delta": guarantee.delta,
@@ -180,10 +181,9 @@ def bounds_record(bounds: Bounds) -> dict[str, float]:
 
 
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
-    """The width of the bracket of ε and its reason; nothing where it is as narrow as was asked.
+    """Rows on the width of the bracket of ε and its reason; none where it is narrow enough.
 
-    Nor where no lower bound is known, which stands beside it already, unless more work had found
-    one.
+    There are none either where no lower bound is known, unless more work would have found one.
     """
     said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
     if guarantee.meets_tolerance or said:
@@ -202,7 +202,7 @@ def _why_wide(guarantee: Guarantee) -> str:
 
 
 def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> Table:
-    """The guarantee as a table with some rows above it."""
+    """Table of a guarantee, below some given rows."""
     from rich.table import Table
 
     table = Table(title=title, show_header=False, title_justify="left", box=None, padding=(0, 2))
@@ -226,7 +226,7 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
 
 
 def guarantee_rows(guarantee: Guarantee) -> list[tuple[str, str]]:
-    """The guarantee as a page has it, row by row."""
+    """Rows of a guarantee for a page."""
     epsilon = guarantee.epsilon
     kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
     rows = [
@@ -255,30 +255,30 @@ PERSONAL = "personal_accuracy"
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The metric that titles, axes and cards speak of, by its name."""
+    """Headline metric of titles, axes and cards, by its name."""
 
     name: str
 
     @property
     def is_share(self) -> bool:
-        """Whether it is a share of examples, which is read in per cent."""
+        """Whether the metric is a share of examples, printed in per cent."""
         return self.name.endswith("accuracy") or self.name.startswith("top-")
 
     @property
     def title(self) -> str:
-        """Its name on the test set, as the title of an axis."""
+        """Name of the metric on the test set, as the title of an axis."""
         return f"Test {self.words}"
 
     @property
     def words(self) -> str:
-        """Its name within a sentence."""
+        """Name of the metric within a sentence."""
         if self.name in ("rmse", "mae", "auc"):
             return self.name.upper()
         return self.name.replace("_", " ")
 
     @property
     def axis(self) -> str:
-        """The label of an axis."""
+        """Label of an axis."""
         return f"{self.words}, %" if self.is_share else self.words
 
     def drawn(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -286,13 +286,13 @@ class Headline:
         return 100 * values if self.is_share else values
 
     def text(self, value: float, digits: int = 2) -> str:
-        """A value with that many digits of a per cent, or about as many of a number."""
+        """Value with some digits of a per cent, or about as many of a number."""
         return f"{value:.{digits}%}" if self.is_share else f"{value:.{digits + 2}g}"
 
     def interval(self, value: float, records: int) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of a share of so many records; None of another metric.
+        """Wilson's 95 % interval of a share of some number of records; None for another metric.
 
-        A mean over clients is none: their records are not drawn independently.
+        A mean over clients has none, since their records are not drawn independently.
         """
         if not self.is_share or self.name == PERSONAL:
             return None
@@ -303,7 +303,7 @@ class Headline:
         return max(0.0, middle - half), min(1.0, middle + half)
 
     def lost(self, better: float, worse: float) -> str:
-        """The difference of two values."""
+        """Difference of two values, as text."""
         if self.is_share:
             return f"{100 * (better - worse):.2f} points"
         return f"{better - worse:.4g}"
