@@ -252,7 +252,7 @@ def test_a_missing_lower_bound_is_reported(run):
 def test_a_single_client_gets_no_amplification(run):
     code, out, _ = run("account", "--scheme shuffle --epsilon0 1 --clients 1 --delta 1e-6")
     assert code == 0
-    assert "the client is the only one: nobody hides it" in " ".join(out.split())
+    assert "the client is the only one: no other client hides it" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("command", ["account", "calibrate"])

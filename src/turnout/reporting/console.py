@@ -143,6 +143,6 @@ def _counts(outcome: Outcome) -> str:
     history = outcome.history
     return (
         f"{history.participations:,} check-ins ({outcome.expected_check_ins.sum():,.0f} expected), "
-        f"no client came at {int((history.check_ins == 0).sum()):,} steps "
+        f"nobody came at {int((history.check_ins == 0).sum()):,} steps "
         f"({outcome.expected_empty_steps:.1f} expected); exact counts, not covered by ε"
     )
