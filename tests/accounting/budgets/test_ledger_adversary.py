@@ -1,4 +1,4 @@
-"""Filters and odometers against adversaries who try everything, and wrong rules that they beat."""
+"""Filters and odometers against adversaries who try every choice; wrong rules must fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCKS = {
 
 
 def accepts(start, schemes):
-    """Whether a filter takes all of some windows, one after the other."""
+    """Test of whether a filter accepts a list of windows in order."""
 
     def allowed(names) -> bool:
         state = start
@@ -52,7 +52,7 @@ def test_no_adversary_beats_a_renyi_filter(epsilon, delta, monkeypatch):
         play = game(start, schemes, epsilon)
         for direction in Direction:
             assert play.worst(direction) <= delta
-        assert sum(play.known.values()) > 4  # it does not hold by refusing everything
+        assert sum(play.known.values()) > 4  # the filter does not refuse everything
 
 
 def test_no_adversary_beats_several_orders_with_weights(monkeypatch):
@@ -81,8 +81,8 @@ def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
     assert max(halved.worst(direction) for direction in Direction) > 0.05
 
 
-def test_a_realised_run_priced_as_planned_is_no_filter():
-    """Each list that may come out is (ε, δ)-DP by itself; choosing between them is not."""
+def test_accounting_for_the_realised_run_alone_is_no_filter():
+    """Each list of windows is (ε, δ)-DP, but an adaptive choice between two lists is not."""
     first, push, jump = response(1.0), response(0.5), TwoOutcomes(0.14, 0.007)
     blocks = {"first": first, "jump": jump, "push": push}
     epsilon = 1.2
@@ -96,8 +96,8 @@ def test_a_realised_run_priced_as_planned_is_no_filter():
     assert play.worst(Direction.REMOVE) > 1.1 * delta
 
 
-def test_the_best_order_of_each_ending_without_weights_is_no_filter(monkeypatch):
-    """Each ending meets (ε, δ) at some order; which one, the first release decides."""
+def test_the_best_order_in_hindsight_without_weights_is_no_filter(monkeypatch):
+    """Each list meets (ε, δ) at some order, but the first release decides at which order."""
     epsilon, delta = 4.5, 1.4e-4
     blocks = {
         "first": TwoOutcomes(0.13, 0.112),

@@ -1,4 +1,4 @@
-"""Filters and odometers: closed forms for Gaussian noise, accounts, refusals, what is written."""
+"""Filters and odometers: closed forms for Gaussian noise, accounts, refusals, JSON."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ DELTA = 1e-5
 TERMS = BudgetTerms(Relation.ADD_REMOVE)
 
 
-def scheme(sigma, law=None, relation=Relation.ADD_REMOVE):
-    return Scheme(GaussianNoise(sigma), law or EveryStep(1), relation)
+def scheme(sigma, participation=None, relation=Relation.ADD_REMOVE):
+    return Scheme(GaussianNoise(sigma), participation or EveryStep(1), relation)
 
 
 def test_a_renyi_filter_allows_the_bound_of_its_order():
@@ -55,14 +55,14 @@ def test_a_renyi_filter_allows_the_bound_of_its_order():
     assert budget / (order / 450) > max(others)
 
 
-@pytest.mark.parametrize("law", [CheckIn(50), PoissonSampling(0.05, 20)])
-def test_a_filter_never_allows_more_than_a_plan_may(law):
-    window, epsilon = scheme(1.0, law), 3.0
+@pytest.mark.parametrize("participation", [CheckIn(50), PoissonSampling(0.05, 20)])
+def test_a_filter_never_allows_more_windows_than_a_fixed_plan(participation):
+    window, epsilon = scheme(1.0, participation), 3.0
     start = RenyiFilter.of(TERMS, epsilon, DELTA, expected=window)
     assert 0 < start.fits(window) <= Ledger(TERMS).fits(window, epsilon, DELTA)
 
 
-def test_a_window_is_refused_before_it_runs_and_a_smaller_one_may_still_fit():
+def test_a_filter_refuses_a_window_over_budget_and_accepts_a_smaller_one():
     state = RenyiFilter.of(TERMS, 4.0, DELTA)
     count = state.fits(scheme(1.0))
     for _ in range(count):
@@ -81,7 +81,7 @@ def test_a_window_is_refused_before_it_runs_and_a_smaller_one_may_still_fit():
         RenyiFilter.from_dict(state.to_dict() | {"kind": "ledger"})
 
 
-def test_spending_changes_no_filter():
+def test_spend_returns_a_new_filter_and_keeps_the_old_one():
     state = RenyiFilter.of(TERMS, 4.0, DELTA)
     before = state.to_dict()
     later = state.spend(scheme(2.0))
@@ -90,7 +90,7 @@ def test_spending_changes_no_filter():
     assert later.fits(scheme(2.0)) == state.fits(scheme(2.0)) - 1
 
 
-def test_other_terms_and_two_hops_are_refused():
+def test_a_filter_refuses_other_terms_traces_and_two_neighbour_bounds():
     state = RenyiFilter.of(TERMS, 4.0, DELTA)
     with pytest.raises(ParameterError, match="relation"):
         state.spend(scheme(1.0, relation=Relation.ZERO_OUT))
@@ -102,7 +102,7 @@ def test_other_terms_and_two_hops_are_refused():
         replace_one.run_of(scheme(1.0, KSubset(6, 2), Relation.REPLACE_ONE))
 
 
-def test_more_windows_than_their_cuts_were_paid_for_are_refused():
+def test_a_filter_refuses_more_than_most_windows():
     window = scheme(20.0, CheckIn(10))
     state = RenyiFilter.of(TERMS, 4.0, DELTA, most_windows=2)
     assert state.fits(window) == 2
@@ -112,7 +112,7 @@ def test_more_windows_than_their_cuts_were_paid_for_are_refused():
         state.spend(window)
 
 
-def test_an_odometer_rises_and_stays_above_the_plans_price():
+def test_an_odometers_bound_rises_and_is_never_below_the_plans_epsilon():
     state = Odometer(TERMS)
     assert state.bound(DELTA) == 0
     bounds = []
@@ -126,7 +126,7 @@ def test_an_odometer_rises_and_stays_above_the_plans_price():
     assert state.windows == 7
 
 
-def test_an_odometer_made_for_a_run_is_sharper_there():
+def test_an_odometer_made_for_a_run_has_the_tightest_bound_there():
     window, plan = scheme(1.0, CheckIn(64)), epsilon_upper(scheme(1.0, CheckIn(64, 7)), DELTA)
     states = [Odometer(TERMS), Odometer.of(window, 7, DELTA), Odometer.of(window, 500, DELTA)]
     for _ in range(7):
@@ -137,7 +137,7 @@ def test_an_odometer_made_for_a_run_is_sharper_there():
     assert made < elsewhere
 
 
-def test_one_order_of_an_odometer_is_a_renyi_filters_bound():
+def test_an_odometer_with_one_order_has_the_closed_form_bound():
     for order, total in ((2.0, 0.3), (8.0, 1.0), (33.0, 0.01)):
         found = mixture_epsilon((order,), (1.0,), (total,), DELTA)
         log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
@@ -150,7 +150,7 @@ def test_one_order_of_an_odometer_is_a_renyi_filters_bound():
     st.lists(st.floats(1e-4, 8.0), min_size=3, max_size=3),
     st.sampled_from([1e-10, 1e-5, 0.01, 0.3]),
 )
-def test_the_mixtures_epsilon_is_the_least_that_holds_at_every_loss(totals, delta):
+def test_mixture_epsilon_is_the_least_that_holds_at_every_loss(totals, delta):
     orders, weights = (1.5, 3.0, 17.0), (0.2, 0.5, 0.3)
     found = mixture_epsilon(orders, weights, tuple(totals), delta)
     losses = np.linspace(found - 1.0, found + 40.0, 40001)
@@ -173,7 +173,7 @@ def test_the_mixtures_epsilon_is_the_least_that_holds_at_every_loss(totals, delt
     assert found <= min(alone) * (1 + 1e-9)
 
 
-def test_an_odometer_refuses_charges_it_cannot_bound():
+def test_odometers_and_filters_refuse_invalid_parameters():
     with pytest.raises(ParameterError, match="cut tails"):
         Odometer(TERMS, left_out=1e-6, most_windows=1000).bound(1e-4)
     with pytest.raises(ParameterError, match="weights"):
@@ -182,14 +182,14 @@ def test_an_odometer_refuses_charges_it_cannot_bound():
         Odometer(TERMS, (2.0, 3.0), (1.0,))
     with pytest.raises(NumericalError, match="infinite"):
         mixture_epsilon((2.0,), (1.0,), (math.inf,), DELTA)
-    with pytest.raises(ParameterError, match="enough for a Rényi filter"):
+    with pytest.raises(ParameterError, match="no Rényi order allows any divergence"):
         RenyiFilter.of(TERMS, 1e-4, 1e-9)
     state = Odometer(TERMS, most_windows=1, left_out=1e-9).record(scheme(1.0))
     with pytest.raises(BudgetExceededError, match="windows"):
         state.record(scheme(1.0))
 
 
-def test_a_filter_over_its_budget_cannot_be_built():
+def test_a_filter_with_an_overspent_odometer_is_refused():
     odometer = Odometer(TERMS, (8.0,), (1.0,), 1e-12, 10).record(scheme(0.5))
     with pytest.raises(BudgetExceededError):
         RenyiFilter(1.0, DELTA, odometer)

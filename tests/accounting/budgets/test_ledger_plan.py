@@ -42,8 +42,8 @@ DELTA = 1e-5
 TERMS = BudgetTerms(Relation.ADD_REMOVE)
 
 
-def scheme(sigma, law, relation=Relation.ADD_REMOVE, release=ReleaseRule.AGGREGATED):
-    return Scheme(GaussianNoise(sigma), law, relation, release)
+def scheme(sigma, participation, relation=Relation.ADD_REMOVE, release=ReleaseRule.AGGREGATED):
+    return Scheme(GaussianNoise(sigma), participation, relation, release)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -54,7 +54,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return brentq(excess, 0.0, 200.0, xtol=1e-13)
 
 
-def test_phases_of_gaussian_noise_add_up_their_squares():
+def test_squared_sensitivities_of_gaussian_phases_add_up():
     ledger = Ledger(TERMS).add(scheme(3.0, EveryStep(4))).add(scheme(5.0, EveryStep(9)), steps=7)
     exact = gaussian_epsilon(math.sqrt(4 / 9 + 7 / 25), DELTA)
     found = ledger.epsilon(DELTA)
@@ -63,17 +63,18 @@ def test_phases_of_gaussian_noise_add_up_their_squares():
     assert found < 0.8 * sum(Ledger(TERMS, (phase,)).epsilon(DELTA) for phase in ledger.phases)
 
 
-@pytest.mark.parametrize("law", [CheckIn(20, 6, 0.4), PoissonSampling(0.1, 60), KSubset(8, 2, 6)])
-def test_a_plan_cut_into_phases_costs_what_it_costs_whole(law):
-    half = scheme(
-        1.5, replace(law, **({"windows": 3} if hasattr(law, "windows") else {"steps": 30}))
-    )
+@pytest.mark.parametrize(
+    "participation", [CheckIn(20, 6, 0.4), PoissonSampling(0.1, 60), KSubset(8, 2, 6)]
+)
+def test_a_plan_cut_into_phases_has_the_epsilon_of_the_whole(participation):
+    halved = {"windows": 3} if hasattr(participation, "windows") else {"steps": 30}
+    half = scheme(1.5, replace(participation, **halved))
     pieces = Ledger(TERMS).add(half).add(half)
-    whole = epsilon_upper(scheme(1.5, law), DELTA)
+    whole = epsilon_upper(scheme(1.5, participation), DELTA)
     assert pieces.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_different_windows_are_composed_and_bounded_by_the_costliest():
+def test_epsilon_of_different_windows_is_below_that_of_the_costlier_twice():
     mild, harsh = scheme(3.0, CheckIn(100, 3)), scheme(1.0, CheckIn(40, 3))
     ledger = Ledger(TERMS).add(mild).add(harsh)
     alone = [Ledger(TERMS).add(part).epsilon(DELTA) for part in (mild, harsh)]
@@ -83,16 +84,15 @@ def test_different_windows_are_composed_and_bounded_by_the_costliest():
 
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
-def test_relations_of_two_hops_are_composed_hop_by_hop(relation, release):
-    law = CheckIn(5, 2)
+def test_equal_phases_compose_under_every_relation_and_release(relation, release):
     twice = Ledger(BudgetTerms(relation))
     for _ in range(2):
         twice = twice.add(scheme(2.0, CheckIn(5, 1), relation, release))
-    whole = epsilon_upper(scheme(2.0, law, relation, release), DELTA)
+    whole = epsilon_upper(scheme(2.0, CheckIn(5, 2), relation, release), DELTA)
     assert twice.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_one_hop_and_two_hops_meet_in_one_ledger():
+def test_phases_with_one_and_two_neighbour_bounds_compose():
     relation = Relation.REPLACE_ONE
     two, one = scheme(3.0, CheckIn(100, 2), relation), scheme(3.0, EveryStep(1), relation)
     ledger = Ledger(BudgetTerms(relation)).add(two).add(one)
@@ -101,20 +101,20 @@ def test_one_hop_and_two_hops_meet_in_one_ledger():
     assert ledger.epsilon(DELTA) <= epsilon_upper(two, DELTA / 2) + epsilon_upper(one, DELTA / 40)
 
 
-def test_an_empty_ledger_costs_zero():
+def test_an_empty_ledger_has_epsilon_zero():
     assert Ledger(TERMS).epsilon(DELTA) == 0
     assert Ledger(TERMS).add(scheme(1.0, CheckIn(5)), steps=0).epsilon(DELTA) == 0
 
 
-def test_a_trace_has_a_ledger_to_itself():
+def test_a_trace_composed_with_another_phase_is_refused():
     rows = np.array([[1, 0, 1, 1], [1, 1, 0, 1]], dtype=np.bool_)
     alone = Ledger(TERMS).add(scheme(2.0, AvailabilityCheckIn(rows, 2)))
     assert alone.epsilon(DELTA) == epsilon_upper(alone.phases[0].scheme, DELTA)
-    with pytest.raises(UnsupportedError, match="phase of their own"):
+    with pytest.raises(UnsupportedError, match="cannot be composed with other phases"):
         alone.add(scheme(2.0, CheckIn(2))).epsilon(DELTA)
 
 
-def test_terms_may_not_change_between_phases():
+def test_a_phase_with_other_terms_or_too_many_steps_is_refused():
     with pytest.raises(ParameterError, match="'add-remove', as in the ledger"):
         Ledger(TERMS).add(scheme(1.0, CheckIn(5), Relation.ZERO_OUT))
     with pytest.raises(ParameterError, match="at most the scheme's steps = 5"):
@@ -122,7 +122,7 @@ def test_terms_may_not_change_between_phases():
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
-def test_one_more_window_than_fits_does_not(epsilon):
+def test_fits_returns_the_largest_count_within_the_budget(epsilon):
     window = scheme(1.2, CheckIn(30))
     done = Ledger(TERMS).add(scheme(2.0, CheckIn(50, 2)))
     count = done.fits(window, epsilon, DELTA)
@@ -133,7 +133,7 @@ def test_one_more_window_than_fits_does_not(epsilon):
     assert done.fits(scheme(1.2, CheckIn(30, 2)), epsilon, DELTA) == count // 2
 
 
-def test_a_spent_budget_fits_zero_charges():
+def test_a_spent_budget_fits_no_further_window():
     done = Ledger(TERMS).add(scheme(1.0, CheckIn(10, 5)))
     assert done.fits(scheme(9.0, CheckIn(10)), 0.5 * done.epsilon(DELTA), DELTA) == 0
     with pytest.raises(BudgetExceededError) as refused:
@@ -158,7 +158,7 @@ def test_noise_of_a_further_phase_ends_on_the_private_side():
         done.noise(lambda sigma: scheme(sigma, EveryStep(10**12)), 2.0, DELTA)
 
 
-def test_where_a_plan_stands():
+def test_remaining_returns_spent_epsilon_windows_and_noise():
     plan = scheme(1.5, CheckIn(10, 4))
     state = remaining(plan, 15, 2.5, DELTA)
     assert state.spent == pytest.approx(spent(plan, DELTA, [15])[0], rel=1e-4)
@@ -175,12 +175,12 @@ def test_where_a_plan_stands():
         remaining(plan, 35, 0.3, DELTA)
 
 
-def test_only_equal_windows_can_be_counted():
+def test_remaining_refuses_windows_that_are_not_equal():
     with pytest.raises(UnsupportedError, match="not a sequence of equal windows"):
         remaining(scheme(1.0, SlidingWindow(5, 20)), 3, 2.0, DELTA)
 
 
-LAWS = [
+PARTICIPATIONS = [
     EveryStep(3),
     PoissonSampling(0.2, 5),
     SelfSampling(0.1, 5),
@@ -191,9 +191,9 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_schemes_round_trip(law):
-    written = scheme(1.25, law, Relation.ZERO_OUT, ReleaseRule.ONE_CLIENT)
+@pytest.mark.parametrize("participation", PARTICIPATIONS)
+def test_schemes_round_trip(participation):
+    written = scheme(1.25, participation, Relation.ZERO_OUT, ReleaseRule.ONE_CLIENT)
     assert scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written)))) == written
 
 
@@ -232,13 +232,13 @@ def test_a_ledger_round_trips():
     assert read.phases[0] == BudgetPhase(scheme(1.0, CheckIn(5, 3)), 7, "pilot")
 
 
-def test_the_rule_of_a_curve_takes_later_bounds_for_earlier_steps():
+def test_running_uses_a_smaller_later_bound_for_earlier_steps():
     jagged = {1: 0.5, 2: 0.9, 3: 0.8, 4: 1.0}
     assert running(jagged.__getitem__, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
     assert running(jagged.__getitem__, [4, 1], whole=0.7) == [0.7, 0.5]
 
 
-def test_a_step_that_cannot_be_certified_takes_the_next_ones_bound():
+def test_running_uses_the_next_bound_where_a_step_has_none():
     def bound(step):
         if step in (2, 3):
             raise NumericalError("not certified")
@@ -254,19 +254,19 @@ def test_a_step_that_cannot_be_certified_takes_the_next_ones_bound():
 
 @settings(max_examples=50)
 @given(st.integers(0, 2000), st.integers(1, 2000))
-def test_the_largest_count_is_found(true, most):
-    asked = []
+def test_largest_finds_the_true_count_up_to_most(true, most):
+    tried = []
 
     def proved(count):
-        asked.append(count)
+        tried.append(count)
         return count <= true
 
     assert largest(proved, most) == min(true, most)
-    assert max(asked) <= most
-    assert len(asked) <= 2 * math.log2(2 * most) + 2
+    assert max(tried) <= most
+    assert len(tried) <= 2 * math.log2(2 * most) + 2
 
 
-def test_spent_is_never_below_the_truth():
+def test_spent_is_never_below_the_lower_bound():
     plan = scheme(1.0, CheckIn(10, 3))
     lower = price(scheme(1.0, CheckIn(10, 2)), DELTA).epsilon.lower
     assert spent(plan, DELTA, [20])[0] >= lower

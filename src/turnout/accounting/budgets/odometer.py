@@ -63,7 +63,7 @@ _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 
 @dataclass(frozen=True, slots=True)
 class Odometer:
-    """Account of everything spent so far, without a budget.
+    """Upper bound on the ε that a run has spent so far, without a budget.
 
     Guarantee: for each δ, whenever a run stops (for whatever reason, releases included) and for
     every event A that its releases decide,
@@ -96,35 +96,41 @@ class Odometer:
         checks.open_unit(left_out=self.left_out)
         checks.count(most_windows=self.most_windows)
         checked_orders(self.orders)
-        positive = all(weight > 0 for weight in self.weights)  # also false for what is no number
+        positive = all(weight > 0 for weight in self.weights)  # false for NaN too
         even = len(self.weights) == len(self.orders)
         if not even or not positive or math.fsum(self.weights) > 1 + 1e-12:
             raise ParameterError(
-                "weights", self.weights, "a share above 0 an order, at most 1 in all"
+                "weights", self.weights, "one positive weight per order, with a sum of at most 1"
             )
         if self.windows > self.most_windows:
             raise ParameterError("entries", self.windows, f"at most {self.most_windows} windows")
         for charge in (entry.charge for entry in self.entries):
             if charge.orders != tuple(self.orders) or charge.left_out > self.left_out:
-                raise ParameterError("entries", charge, "charges of the odometer's own orders")
+                raise ParameterError(
+                    "entries", charge, "charges at the odometer's orders, cut by at most left_out"
+                )
 
     @classmethod
     def of(
         cls, expected: Scheme, windows: int, delta: float, *, most_windows: int = 1000
     ) -> Odometer:
-        """Odometer that is sharpest at one δ after about ``windows`` windows of one kind.
+        """Odometer with the tightest bound at one δ after about ``windows`` equal windows.
 
         The guarantee holds for every run, whenever it ends.
 
         Args:
             expected: a typical window; its relation, unit and trust are the odometer's.
-            windows: the number of windows after which it should be sharpest.
-            delta: the δ at which it will be read.
+            windows: the number of windows after which the bound should be tightest.
+            delta: the δ at which the bound will be read, between 0 and 1.
             most_windows: largest number of windows that will be run.
+
+        Raises:
+            UnsupportedError: filters and odometers do not follow such a scheme.
         """
         checks.open_unit(delta=delta)
         checks.count(windows=windows, most_windows=most_windows)
         terms, left_out = BudgetTerms.of(expected), LEFT_OUT_SHARE * delta / most_windows
+        # Choose the order at which the expected windows cost least, for the worse direction.
         curve = run_renyi(terms.run_of(expected), CANDIDATES, left_out)
         rates = map(max, curve.remove, curve.add)
         costs = [
@@ -132,12 +138,13 @@ class Odometer:
             for order, rate in zip(CANDIDATES, rates, strict=True)
         ]
         best = CANDIDATES[costs.index(min(costs))]
+        # Spread the weights over orders around it, for runs that turn out different.
         orders = tuple(1 + (best - 1) * 2.0**power for power in _AROUND)
         return cls(terms, orders, tuple(_AROUND.values()), left_out, most_windows)
 
     @property
     def spent(self) -> RenyiBounds:
-        """Sum of the divergences of everything recorded so far."""
+        """Upper bounds on the Rényi divergences of all recorded windows together."""
         total = RenyiBounds.zero(self.orders)
         for entry in self.entries:
             total = total + entry.count * entry.charge
@@ -145,7 +152,7 @@ class Odometer:
 
     @property
     def windows(self) -> int:
-        """Windows recorded so far."""
+        """Number of windows recorded so far."""
         return sum(entry.count for entry in self.entries)
 
     def charge(self, scheme: Scheme) -> RenyiBounds:
@@ -165,7 +172,7 @@ class Odometer:
         return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
-        """Upper bound on ε at this time; the class states the guarantee.
+        """Upper bound on the ε of everything recorded so far; the class states the guarantee.
 
         Args:
             delta: δ, above ``left_out * most_windows`` and the same at all times.
@@ -179,7 +186,7 @@ class Odometer:
         return self.bound_of(self.spent, delta)
 
     def bound_of(self, total: RenyiBounds, delta: float) -> float:
-        """Upper bound on ε as `bound`, if the sum of all divergences were ``total``."""
+        """Upper bound on ε for Rényi divergences that sum to ``total``; otherwise as `bound`."""
         checks.open_unit(delta=delta)
         cuts = self.left_out * self.most_windows
         rest = (delta - cuts) * (1 - 1e-12)
@@ -192,7 +199,7 @@ class Odometer:
         return max(worst) if any(total.remove + total.add) else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain dictionaries, lists, numbers and words."""
+        """Odometer as dictionaries, lists, numbers and strings, for JSON."""
         return {
             "kind": _KIND,
             "terms": self.terms.to_dict(),
@@ -238,7 +245,9 @@ def mixture_epsilon(
         if math.isfinite(divergence)
     ]
     if not terms:
-        raise NumericalError("every Rényi divergence is infinite")
+        raise NumericalError(
+            "the Rényi divergence is infinite at every order; more noise or lower orders may help"
+        )
 
     # g and its slope at one loss; −∞ where the right side of (*) exceeds 1.
     def value_and_slope(loss: float) -> tuple[float, float]:
@@ -330,7 +339,10 @@ class RenyiFilter:
         budgets = {a: renyi_budget(epsilon, (1 - LEFT_OUT_SHARE) * delta, a) for a in CANDIDATES}
         orders = tuple(order for order, budget in budgets.items() if budget > 0)
         if not orders:
-            raise ParameterError("epsilon", epsilon, "enough for a Rényi filter at this delta")
+            expected_text = (
+                f"a larger value: at delta = {delta:g} no Rényi order allows any divergence"
+            )
+            raise ParameterError("epsilon", epsilon, expected_text)
         charges: Sequence[float] = orders  # of Gaussian noise, but for a factor
         if expected is not None:
             curve = run_renyi(terms.run_of(expected), orders, left_out)
@@ -368,7 +380,7 @@ class RenyiFilter:
         return largest(proved, most) if most else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain dictionaries, lists, numbers and words."""
+        """Filter as dictionaries, lists, numbers and strings, for JSON."""
         return {
             "kind": _FILTER_KIND,
             "epsilon": self.epsilon,
@@ -386,7 +398,7 @@ class RenyiFilter:
 def spent(
     scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
 ) -> list[float]:
-    """Upper bounds on ε of a scheme after each number of steps, made by `running`."""
+    """Upper bounds on ε after each given number of steps of a scheme; see `running`."""
     last = scheme.participation.steps
     return running(
         lambda step: pricing.epsilon_upper(scheme, delta, step, shared=step < last), steps, whole
@@ -415,15 +427,15 @@ def running(
         NumericalError: nothing can be certified from some step on.
     """
     # Check the arguments.
-    if whole != math.inf:  # which is a bound, if a useless one
+    if whole != math.inf:  # ∞ is a valid bound
         checks.non_negative(whole=whole)
-    asked = list(steps)
-    checks.count(0, **{f"steps[{i}]": step for i, step in enumerate(asked)})
+    counts = list(steps)
+    checks.count(0, **{f"steps[{i}]": step for i, step in enumerate(counts)})
     # From the last step back: each step has the least bound of all later ones, with `whole`.
     bounds: dict[int, float] = {}
     least = whole
     failure: NumericalError | None = None
-    for step in sorted(set(asked), reverse=True):
+    for step in sorted(set(counts), reverse=True):
         if step == 0:
             least = 0.0
         else:
@@ -434,4 +446,4 @@ def running(
         if math.isinf(least):
             raise failure or NumericalError(f"epsilon after {step} steps is infinite")
         bounds[step] = least
-    return [bounds[step] for step in asked]
+    return [bounds[step] for step in counts]

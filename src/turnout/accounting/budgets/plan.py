@@ -89,7 +89,7 @@ class BudgetTerms:
         return parts.record_against_null.upper
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain strings, for JSON."""
+        """Terms as strings, for JSON."""
         return {"relation": self.relation.value, "unit": self.unit.value, "trust": self.trust.value}
 
     @classmethod
@@ -101,7 +101,7 @@ class BudgetTerms:
 def require_terms(terms: object) -> None:
     """Refuse anything but `BudgetTerms`: an account needs relation, unit and trust."""
     if not isinstance(terms, BudgetTerms):
-        raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
+        raise ParameterError("terms", terms, "BudgetTerms with relation, unit and trust")
 
 
 def as_windows(scheme: Scheme, windows: int) -> Scheme:
@@ -110,11 +110,11 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
     Raises:
         UnsupportedError: the participation is not a sequence of equal windows.
     """
-    law, name = scheme.participation, _repeating(scheme)
-    one = replace(law, **{name: 1})
-    if normal_form(one) * getattr(law, name) != normal_form(law):
-        raise UnsupportedError(f"{type(law).__name__} is not so many of its windows")
-    return replace(scheme, participation=replace(law, **{name: windows}))
+    participation, name = scheme.participation, _repeating(scheme)
+    one = replace(participation, **{name: 1})
+    if normal_form(one) * getattr(participation, name) != normal_form(participation):
+        raise _unequal_windows(type(participation))
+    return replace(scheme, participation=replace(participation, **{name: windows}))
 
 
 def window_count(scheme: Scheme) -> int:
@@ -124,12 +124,19 @@ def window_count(scheme: Scheme) -> int:
 
 def _repeating(scheme: Scheme) -> str:
     """Name of the participation's parameter that is the number of windows."""
-    law = type(scheme.participation)
-    if is_registered(law):
-        for parameter in parameters(law):
+    kind = type(scheme.participation)
+    if is_registered(kind):
+        for parameter in parameters(kind):
             if parameter.repeats:
                 return parameter.name
-    raise UnsupportedError(f"{law.__name__} is not a sequence of equal windows")
+    raise _unequal_windows(kind)
+
+
+def _unequal_windows(kind: type) -> UnsupportedError:
+    """Error for a participation whose windows cannot be counted."""
+    return UnsupportedError(
+        f"{kind.__name__} is not a sequence of equal windows, so its windows cannot be counted"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,7 @@ class Entry:
         checks.count(count=self.count)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain dictionaries, lists, numbers and words."""
+        """Entry as dictionaries, lists, numbers and strings, for JSON."""
         return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
 
 
@@ -152,14 +159,14 @@ Entries = tuple[Entry, ...]
 
 
 def with_entry(entries: Entries, fresh: Entry) -> Entries:
-    """Entries and one more, counted with the last one if the charges are equal."""
+    """Entries with one more at the end, merged with the last if charge and label agree."""
     if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
         return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
     return (*entries, fresh)
 
 
 def entries_from(data: Mapping[str, Any]) -> Entries:
-    """Entries from a written account."""
+    """Entries of an account that `to_dict` wrote."""
     return tuple(
         Entry(RenyiBounds.from_dict(item["charge"]), item["count"], str(item["label"]))
         for item in data["entries"]
@@ -199,7 +206,7 @@ class Ledger:
 
     >>> from turnout.schemes import CheckIn, Relation
     >>> noisy = Scheme(GaussianNoise(2.0), CheckIn(100, 5), Relation.ADD_REMOVE)
-    >>> done = Ledger(Terms.of(noisy)).add(noisy, steps=250)
+    >>> done = Ledger(BudgetTerms.of(noisy)).add(noisy, steps=250)
     >>> done.epsilon(1e-6) <= done.add(noisy).epsilon(1e-6)
     True
     >>> Ledger.from_dict(done.to_dict()) == done
@@ -235,12 +242,15 @@ class Ledger:
         if len(phases) == 1:
             return pricing.epsilon_upper(phases[0].scheme, delta, phases[0].steps)
         if any(is_per_client(phase.scheme) for phase in phases):
-            raise UnsupportedError("windows cut from a trace are priced in a phase of their own")
+            raise UnsupportedError(
+                "windows cut from a trace cannot be composed with other phases; "
+                "keep them in a ledger with one phase"
+            )
         parts = joined_decompositions([decompose(phase.scheme, phase.steps) for phase in phases])
         return pricing.decomposition_upper(parts, delta)
 
     def run(self) -> Run:
-        """Blocks of all phases, for what follows them in a filter.
+        """Blocks of all phases as one run, for a filter that continues the ledger.
 
         Raises:
             UnsupportedError: the relation takes two neighbour bounds, or clients have windows of
@@ -257,7 +267,7 @@ class Ledger:
             raise BudgetExceededError(found, epsilon)
 
     def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
-        """Number of times that a scheme may still run while ε of everything is in a budget.
+        """Number of further runs of a scheme for which the total ε stays within a budget.
 
         Returns:
             A number whose ε is proved to be at most ``epsilon``, while that of the next one is not
@@ -277,7 +287,7 @@ class Ledger:
         return largest(proved, most)
 
     def noise(self, scheme_for: Callable[[float], Scheme], epsilon: float, delta: float) -> float:
-        """Smallest noise multiplier with which a further phase stays in a budget.
+        """Smallest noise multiplier found with which a further phase stays within a budget.
 
         Args:
             scheme_for: the further phase as a function of its noise multiplier.
@@ -305,7 +315,7 @@ class Ledger:
         return search.met.value
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain dictionaries, lists, numbers and words."""
+        """Ledger as dictionaries, lists, numbers and strings, for JSON."""
         phases = [
             {"scheme": scheme_to_dict(phase.scheme), "steps": phase.steps, "label": phase.label}
             for phase in self.phases
@@ -391,7 +401,7 @@ def window_steps(scheme: Scheme) -> int:
 
 
 def largest(proved: Callable[[int], bool], most: int) -> int:
-    """Largest count up to ``most`` found to be proved, by doubling and halving; 0 if 1 is not.
+    """Largest count found up to ``most`` for which ``proved`` holds; 0 if it fails at 1.
 
     A proof for a count holds for smaller ones, so the answer holds even if bounds do not rise
     monotonically.
