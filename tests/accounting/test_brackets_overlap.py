@@ -64,7 +64,7 @@ def test_small_windows_have_a_lower_bound_of_use(window):
 
 @pytest.mark.parametrize("sigma", [1.0, 3.0])
 def test_mass_above_the_cap_is_charged(sigma):
-    """Beyond every strike of the capped law an upper curve must still exceed one slot's share."""
+    """Above every threshold of the capped distribution an upper curve exceeds one slot's share."""
     window, pair = 4, GaussianPair(sigma)
     curve = allocation_curve(pair, window, Direction.REMOVE, Side.UPPER, delta_hint=1e-3)
     ratios = np.geomspace(1.0, 1e4, 100)

@@ -1,8 +1,8 @@
-"""Brackets against numerical integration, which knows nothing of grids, tilts or FFTs.
+"""Brackets of hockey sticks against numerical integration, without grids, tilts or FFTs.
 
-With t = 2 the call price of (X₁ + X₂)/2 is an integral over X₂ of the Black–Scholes call of X₁;
-with t = 3 it is a double one. The two formulas for a call and a put are written out here with
-`math.erfc`, apart from the engine's.
+With t = 2 the hockey stick of (X₁ + X₂)/2 is an integral over X₂ of the closed form for X₁; with
+t = 3 it is a double integral. The closed forms of the hockey stick and the reverse hockey stick are
+written out here with `math.erfc`, independently of the package's.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def normal_above(z: float) -> float:
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def call(threshold: float, mu: float) -> float:
-    """E[(X − strike)₊] for ln X ~ N(−μ²/2, μ²)."""
+def hockey_stick(threshold: float, mu: float) -> float:
+    """E[(X − threshold)₊] for ln X ~ N(−μ²/2, μ²)."""
     if threshold <= 0:
         return 1.0 - threshold
     score = math.log(threshold) / mu
     return normal_above(score - mu / 2) - threshold * normal_above(score + mu / 2)
 
 
-def put(threshold: float, mu: float) -> float:
-    """E[(strike − X)₊]."""
+def reverse_hockey_stick(threshold: float, mu: float) -> float:
+    """E[(threshold − X)₊]."""
     if threshold <= 0:
         return 0.0
     score = math.log(threshold) / mu
@@ -51,22 +51,22 @@ def expected(payoff, mu: float) -> float:
     return quad(integrand, -9, 9 + mu, epsabs=0, epsrel=1e-9, limit=400)[0]
 
 
-def of_sum(price, threshold: float, terms: int, mu: float) -> float:
-    """A call or put price of a sum of independent X."""
+def of_sum(stick, threshold: float, terms: int, mu: float) -> float:
+    """Hockey stick, or reverse hockey stick, of a sum of independent X."""
     if terms == 1:
-        return price(threshold, mu)
-    return expected(lambda x: of_sum(price, threshold - x, terms - 1, mu), mu)
+        return stick(threshold, mu)
+    return expected(lambda x: of_sum(stick, threshold - x, terms - 1, mu), mu)
 
 
 def remove_delta(epsilon: float, window: int, sigma: float) -> float:
     """E[(S − K)₊]."""
-    return of_sum(call, window * math.exp(epsilon), window, 1 / sigma) / window
+    return of_sum(hockey_stick, window * math.exp(epsilon), window, 1 / sigma) / window
 
 
 def add_delta(epsilon: float, window: int, sigma: float) -> float:
     """E[(1 − K S)₊] = (K/t)·E[(t/K − Σ)₊]."""
     threshold = window * math.exp(-epsilon)
-    return of_sum(put, threshold, window, 1 / sigma) / threshold
+    return of_sum(reverse_hockey_stick, threshold, window, 1 / sigma) / threshold
 
 
 TRUTHS = {Direction.REMOVE: remove_delta, Direction.ADD: add_delta}

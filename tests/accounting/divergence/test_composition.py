@@ -81,7 +81,7 @@ def test_gaussian_steps_add_up_to_one_gaussian(sigma, steps, delta):
 
 
 class ReadTooFarOut:
-    """A curve whose strikes are rounded up by a part η: below the curve that it stands for."""
+    """Curve read at thresholds rounded up by a relative η, so below the curve itself."""
 
     def __init__(self, curve: Curve, eta: float) -> None:
         self.curve, self.eta = curve, eta

@@ -117,7 +117,7 @@ def test_the_maximum_over_a_grid_is_no_upper_bound():
 
 
 def above(threshold: float, weighted: bool, mu: float) -> float:
-    """E[(1 or S); S > strike] for S = (X₁ + X₂)/2, by quadrature over X₂."""
+    """E[(1 or S); S > threshold] for S = (X₁ + X₂)/2, by quadrature over X₂."""
 
     def tail(k: float, shift: float) -> float:
         return 1.0 if k <= 0 else phi(-(math.log(k) / mu) + shift * mu / 2)
@@ -130,7 +130,7 @@ def above(threshold: float, weighted: bool, mu: float) -> float:
             value = 0.5 * (tail(rest, 1.0) + x * value)
         return value * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
-    edge = (math.log(2 * threshold) + mu * mu / 2) / mu  # beyond it X₂ alone exceeds the strike
+    edge = (math.log(2 * threshold) + mu * mu / 2) / mu  # above it X₂ alone exceeds 2k
     parts = [quad(integrand, a, b, epsrel=1e-10, epsabs=0)[0] for a, b in ((-9, edge), (edge, 11))]
     return sum(parts)
 
