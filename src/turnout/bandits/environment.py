@@ -16,7 +16,7 @@ reward, whose mean is ⟨g(θᵢ), θ*⟩: a linear bandit with the actions g(θ
 Source: thesis, §6.3.1; Hanna, Yang, Fragouli, Contexts can be cheap, 2023, Theorem 1.
 
 **Logs.** A log has the reward that each client would have had of each action, as labelled data do.
-Its clients are real, so nothing of it is clipped or used twice in silence.
+Its clients are real, so a reward is never clipped or used twice without an error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BALL = 1.0 + 1e-9  # norms up to here are 1 but for rounding
 
 
 def checked_actions(actions: ArrayLike) -> FloatArray:
-    """The actions as floats, one a row, shape (K, d).
+    """Actions as floats, one a row, shape (K, d).
 
     Raises:
         ParameterError: no action, all zero, a NaN, or a norm above 1.
@@ -71,14 +71,14 @@ def checked_actions(actions: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class LinearEnvironment:
-    """A stochastic linear bandit whose rewards are ±1 with mean ⟨a, θ⟩.
+    """Stochastic linear bandit with rewards of ±1 and mean ⟨a, θ⟩.
 
     Source: thesis, §6.2, Assumption 6.2.1. A reward of [−1, 1] that is rounded to ±1 by chance has
-        the same mean, so whatever noise such rewards have, their sums have this law.
+        the same mean, so sums of rewards with any noise have the same distribution.
 
     Attributes:
-        actions: public, one a row, ℓ2 norm at most 1, shape (K, d).
-        parameter: θ, ℓ2 norm at most 1, shape (d,).
+        actions: public actions, one a row, ℓ2 norm at most 1, shape (K, d).
+        parameter: hidden parameter θ, ℓ2 norm at most 1, shape (d,).
 
     >>> LinearEnvironment(np.eye(2), np.array([0.6, 0.8])).gaps.round(6).tolist()
     [0.2, 0.0]
@@ -100,7 +100,7 @@ class LinearEnvironment:
 
     @cached_property
     def means(self) -> FloatArray:
-        """⟨a, θ⟩ of each action, in [−1, 1], shape (K,)."""
+        """Mean reward ⟨a, θ⟩ of each action, in [−1, 1], shape (K,)."""
         return np.clip(self.actions @ self.parameter, -1.0, 1.0)
 
     @property
@@ -110,22 +110,22 @@ class LinearEnvironment:
 
     @property
     def best(self) -> int:
-        """The number of an action of the largest mean."""
+        """Index of an action of the largest mean."""
         return int(np.argmax(self.means))
 
     def sums(
         self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source
     ) -> NDArray[np.int64]:
-        """A batch's released sums, drawn at once; the number of its first pull does not matter."""
+        """Released sums of a batch, drawn at once; ``first`` is not used."""
         del first
         return mechanism.simulated(batch.pulls, self.means[batch.actions], source)
 
 
 def rounded_rewards(rewards: ArrayLike, source: Source) -> NDArray[np.int64]:
-    """Rewards of [−1, 1], each rounded to ±1 by chance so that its mean stays.
+    """Rewards of [−1, 1], each rounded to ±1 at random without a change of its mean.
 
     Raises:
-        ParameterError: a reward outside [−1, 1], which is never clipped in silence, or NaN.
+        ParameterError: a reward outside [−1, 1], or NaN; rewards are never clipped.
     """
     values = np.atleast_1d(checks.real_array(rewards=rewards))
     bad = np.flatnonzero(~(np.abs(values) <= 1.0))
@@ -138,7 +138,7 @@ def rounded_rewards(rewards: ArrayLike, source: Source) -> NDArray[np.int64]:
 def sphere_environment(
     actions: int, dimension: int, generator: np.random.Generator
 ) -> LinearEnvironment:
-    """Actions and θ uniform on the unit sphere.
+    """Environment whose actions and θ are uniform on the unit sphere.
 
     Source: thesis, §6.6, "Data Generation".
     """
@@ -149,11 +149,11 @@ def sphere_environment(
 
 
 def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
-    """Actions on the half circle around θ, the two best ones' means ``gap`` apart.
+    """Environment of actions on the half circle around θ, with a gap between the two best.
 
     Args:
         gap: difference of the two largest means, in (0, 0.5].
-        actions: how many, at least 2.
+        actions: number of actions, at least 2.
     """
     checks.positive(gap=gap)
     checks.count(2, actions=actions)
@@ -172,17 +172,17 @@ _MOST_NUMBERS = 2**28  # of a net of parameters
 
 @dataclass(frozen=True, eq=False)
 class ContextualEnvironment(LinearEnvironment):
-    """A linear environment whose pulls are parameters, with the regret of the contextual problem.
+    """Linear environment whose pulls are parameters, with the regret of the contextual problem.
 
     Guarantees:
         what a client sends is a function of its context and reward that moves by at most 2 in a
         sum when both change, so the mechanism's ε is one of joint DP (thesis, Definition 6.2.3):
-        it covers context and reward against everybody who sees what later clients are told. The
-        client's own action, which its context decides, is seen by the client alone.
+        it covers context and reward against an adversary who sees all that later clients receive.
+        Only the client sees its action, which depends on its context.
 
     Attributes:
-        candidates: θᵢ of each pull, shape (K, d).
-        optimum: mean reward of who knows θ* and each context.
+        candidates: parameter θᵢ of each pull, shape (K, d).
+        optimum: mean reward of the best action in each context, given θ*.
     """
 
     candidates: FloatArray
@@ -195,15 +195,15 @@ class ContextualEnvironment(LinearEnvironment):
 
 
 def best_features(features: FloatArray, parameters: FloatArray) -> FloatArray:
-    """g(θ) of each parameter over contexts that are equally likely.
+    """Features g(θ) of each parameter, over equally likely contexts.
 
     Args:
-        features: φ(a, c) of N contexts drawn from the known law, shape (N, A, d).
+        features: φ(a, c) of N contexts from the known distribution, shape (N, A, d).
         parameters: shape (K, d).
 
     Returns:
-        shape (K, d); over contexts that are drawn, not the law's own, its error is of the order
-        of 1/√N in each direction.
+        g(θ), shape (K, d); where the contexts are a sample, the error is of the order of 1/√N in
+        each direction.
     """
     found = np.empty_like(parameters)
     everywhere = np.arange(len(features))
@@ -216,7 +216,7 @@ def best_features(features: FloatArray, parameters: FloatArray) -> FloatArray:
 def contextual_environment(
     features: FloatArray, parameter: FloatArray, candidates: FloatArray
 ) -> ContextualEnvironment:
-    """The linear environment of a contextual one whose contexts are uniform over N known ones.
+    """Linear environment of a contextual bandit with N equally likely contexts.
 
     Args:
         features: φ(a, c), each of norm at most 1, shape (N, A, d).
@@ -233,7 +233,7 @@ def contextual_environment(
 
 
 def checked_contexts(**named: ArrayLike) -> FloatArray:
-    """φ(a, c) under its argument's name, as floats of shape (N, A, d).
+    """Features φ(a, c) as floats of shape (N, A, d), given by the name of the argument.
 
     Raises:
         ParameterError: another shape, a norm above 1, or numbers that are not finite.
@@ -248,7 +248,7 @@ def checked_contexts(**named: ArrayLike) -> FloatArray:
 
 
 def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
-    """The candidates as floats, shape (K, d)."""
+    """Candidates as floats, shape (K, d)."""
     array = checks.real_array(candidates=candidates)
     if array.ndim != 2 or array.size == 0 or array.shape[1] != dimension:
         expected = f"shape (K, {dimension}): a row of {dimension} numbers each, as features have"
@@ -259,13 +259,14 @@ def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
 
 
 def parameter_net(dimension: int, fineness: float) -> FloatArray:
-    """Parameters on the sphere, one within ``fineness`` of each, at most (3/ζ)^d of them.
+    """Net of parameters on the unit sphere: at most (3/ζ)^d, with fineness ζ.
 
-    Only directions matter to g. In the plane they are equally spaced angles; beyond, a cube's grid
-    projected onto the sphere.
+    Each point of the sphere has a parameter of the net within ``fineness``. Only directions matter
+    to g. In the plane the net has equally spaced angles; in more dimensions, it is a grid on the
+    cube projected onto the sphere.
 
     Raises:
-        UnsupportedError: there would be too many to hold.
+        UnsupportedError: the net has too many parameters to hold in memory.
     """
     checks.count(dimension=dimension)
     checks.positive(fineness=fineness)
@@ -335,11 +336,11 @@ class LoggedEnvironment:
 
     @property
     def best(self) -> int:
-        """The number of an action of the largest mean."""
+        """Index of an action of the largest mean."""
         return int(np.argmax(self.means))
 
     def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
-        """A batch's released sums; its clients are those from row ``first`` on, in random order.
+        """Released sums of a batch from the rows from ``first`` on, in random order.
 
         Raises:
             ParameterError: the log has too few clients.
@@ -388,13 +389,14 @@ def contextual_log(
 
 
 def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
-    """The environment of a CSV file with the columns client, reward_0, …, reward_{K − 1}.
+    """Environment of a CSV file with the columns client, reward_0, …, reward_{K − 1}.
 
     Raises:
         InputFileError: the file cannot be read, or has other columns.
-        ParameterError: a client in two rows, who would be in two batches; a reward that is no
+        ParameterError: a client in two rows, which would be in two batches, or a reward that is no
             number from −1 to 1.
     """
+    # Header: one column for the client, one for each action.
     features = checked_actions(actions)
     names = [_CLIENT, *(f"{_REWARD}{i}" for i in range(len(features)))]
     try:
@@ -403,6 +405,7 @@ def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
         raise InputFileError(f"{path} cannot be read: {error}") from None
     if header != names:
         raise InputFileError(f"{path}: expected the columns {', '.join(names)}")
+    # Each client once, since ε is that of one reward; then the rewards of all rows.
     _require_once(path, [canonical(row[0]) for row in rows])
     outcomes = [
         [_reward(path, number, *cell) for cell in zip(names[1:], row[1:], strict=True)]
@@ -412,7 +415,7 @@ def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
 
 
 def _require_once(path: Path, clients: Sequence[str]) -> None:
-    """Refuses a client in two rows: its rewards would add up, and ε is that of one."""
+    """Refuse a client in two rows: ε is that of one reward."""
     seen: dict[str, int] = {}
     for line, client in enumerate(clients, start=2):
         if not client:
@@ -424,7 +427,7 @@ def _require_once(path: Path, clients: Sequence[str]) -> None:
 
 
 def _reward(path: Path, line: int, name: str, text: str) -> float:
-    """A reward, as it stands in the file."""
+    """Reward in a cell of the file, from −1 to 1."""
     try:
         value = float(text)
     except ValueError:

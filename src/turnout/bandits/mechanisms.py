@@ -1,13 +1,13 @@
-"""Protection of rewards: the learner sees one noisy sum for each action of a batch.
+"""Mechanisms that protect rewards: the learner sees one noisy sum for each action of a batch.
 
 `CentralSums` adds discrete Laplace noise, `LocalBits` and `ShuffledBits` randomize each reward to
-one bit, `BareSums` protects nothing. `Channels` has the distribution of what becomes of an action's
-rewards on their way to the learner, for the widths of `turnout.bandits.policy`.
+one bit, `BareSums` protects nothing. `Channels` holds the distributions of the
+messages and of the noise on each sum, for the widths of `turnout.bandits.policy`.
 
-A mechanism is executed, simulated and priced by one object. A client has one reward, in one batch,
-of one action. Releases before do not depend on it and later ones are functions of what is released
-and of other clients' rewards, so a run costs what its costliest batch does (docs/design/bandits.md,
-"One batch a client").
+One object executes, simulates and analyses a mechanism. A client has one reward, in one batch, of
+one action. Releases before do not depend on it and later ones are functions of what is released
+and of other clients' rewards, so the ε of a run is that of its costliest batch
+(docs/design/bandits.md, "One batch a client").
 
 Notation: n the pulls of an action in a batch, S their rewards' sum (each ±1), so replacing one
 reward moves S by 2; κ the factor by which a randomized bit's mean shrinks,
@@ -44,11 +44,11 @@ _MANY = 64  # sums from which on a bound that is quicker to compute is used
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """The laws of the sums of a batch, action by action; public.
+    """Public distributions of the sums of a batch, action by action.
 
     Attributes:
-        pulls: n, shape (k,).
-        attenuation: κ, shape (k,).
+        pulls: number n of pulls of each action, shape (k,).
+        attenuation: factor κ by which the mean of a message shrinks, shape (k,).
         rate: 1/scale of the discrete Laplace noise on each sum; infinite for none.
     """
 
@@ -64,9 +64,9 @@ class Channels:
         return float(0.5 / np.sinh(0.5 * self.rate) ** 2)
 
     def variances(self, bits: FloatArray) -> FloatArray:
-        """Variance of each action's estimated mean, where its messages have the variance ``bits``.
+        """Variance of the estimated mean of each action, shape (k,).
 
-        Shape (k,).
+        ``bits`` are the variances of the messages, shape (k,).
         """
         return (self.pulls * bits + self.noise_variance) / (self.pulls * self.attenuation) ** 2
 
@@ -78,11 +78,11 @@ class Channels:
         Args:
             weights: w of each sum, one combination a row, shape (m, k).
             scales: λ > 0 of each combination, shape (m, levels).
-            low: bounds on each action's mean reward, shape (k,).
-            high: as low.
+            low: lower bound on the mean reward of each action, shape (k,).
+            high: upper bound on the mean reward of each action, shape (k,).
 
         Returns:
-            shape (m, levels); for few sums the exact suprema, for many a cubic bound.
+            upper bounds, shape (m, levels): exact suprema for few sums, a cubic bound for many.
         """
         low, high = self.attenuation * low, self.attenuation * high
         if self.pulls.size > _MANY:
@@ -94,10 +94,11 @@ class Channels:
     def _cubic(
         self, weights: FloatArray, scales: FloatArray, low: FloatArray, high: FloatArray
     ) -> FloatArray:
-        """ψ(x) ≤ vx²/2 + κ₃|x|³/6, summed without a pass over all sums for each λ.
+        """Upper bounds from ψ(x) ≤ vx²/2 + κ₃|x|³/6, without a pass over all sums for each λ.
 
-        φ(x)/x² rises with |x|, so its value at the largest |x| is above all others.
+        φ(x)/x² rises with |x|, so its value at the largest |x| is an upper bound.
         """
+        # Weighted squares and cubes, once for all λ.
         variances = 1.0 - np.clip(0.0, low, high) ** 2
         sizes = np.abs(weights)
         squares = sizes * sizes
@@ -105,6 +106,7 @@ class Channels:
         square, plain = (squares @ np.column_stack([self.pulls * variances, ones])).T
         squares *= sizes  # a power would take longer
         cube = squares @ self.pulls.astype(np.float64)
+        # Upper bound of the messages, then of the noise.
         bits = 0.5 * square[:, None] * scales**2 + _CUBIC * cube[:, None] * scales**3
         if np.isinf(self.rate):
             return bits
@@ -114,7 +116,7 @@ class Channels:
 
 
 def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """The largest ψ(x) over all means m with low ≤ m ≤ high, exact but for 1e-9 of it.
+    """Largest ψ(x) over all means m with low ≤ m ≤ high, to a relative error of 1e-9.
 
     ln(cosh x + m·sinh x) − m·x is concave in m, with its largest value at m = 1/x − coth x.
     """
@@ -132,7 +134,7 @@ def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatAr
 
 
 def laplace_log_moments(x: FloatArray, rate: float) -> FloatArray:
-    """φ(x) of discrete Laplace noise; infinite from |x| = rate on.
+    """Log moment φ(x) of discrete Laplace noise; infinite for |x| ≥ rate.
 
     E e^{xZ} = (1 − q)²/((1 − q·e^x)(1 − q·e^{−x})).
     """
@@ -153,7 +155,7 @@ _SEARCH_WIDTH, _SLACK, _TRIES = 1e-3, 0.01, 30
 
 
 class BatchMechanism(ABC):
-    """One way to release the sums of a batch: a reward randomizer and an aggregator.
+    """Mechanism that releases the sums of a batch: a reward randomizer and an aggregator.
 
     Rewards are ±1 (`rounded_rewards`). `messages` and `release` are what clients and learner run;
     `simulated` draws the same sums in their exact distribution without drawing a reward.
@@ -164,22 +166,22 @@ class BatchMechanism(ABC):
 
     @abstractmethod
     def channels(self, pulls: IntArray) -> Channels:
-        """The public laws of what becomes of each action's rewards, for n ≥ 1 pulls of each."""
+        """Public distributions of the sums of a batch, for n ≥ 1 pulls of each action."""
 
     @abstractmethod
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """The messages, ±1 each, of the clients of an action that has ``pulls`` in the batch."""
+        """Messages of ±1 from the clients of an action that has ``pulls`` in the batch."""
 
     @abstractmethod
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """The sums that the learner sees, of the totals of messages, one for each action."""
+        """Released sums from the totals of the messages, one for each action."""
 
     @abstractmethod
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Proved bounds on ε of a whole run under replace-one of a reward, at the δ of `delta`.
+        """Proved bounds on ε of a whole run under replace-one of a reward, at `delta`.
 
         Args:
-            batches: pulls of each action, batch by batch, of all that was released.
+            batches: number of pulls of each action, for each released batch.
         """
 
     @property
@@ -188,12 +190,12 @@ class BatchMechanism(ABC):
         return 0.0
 
     def simulated(self, pulls: IntArray, means: FloatArray, source: Source) -> IntArray:
-        """A batch's released sums, in the law that pull by pull would give.
+        """Released sums of a batch, drawn from their exact distribution, shape (k,).
 
         Args:
-            pulls: of each action, at least 1, shape (k,).
+            pulls: number of pulls of each action, at least 1, shape (k,).
             means: mean reward of each action, in [−1, 1], shape (k,).
-            source: randomness; a simulation's.
+            source: randomness of a simulation.
         """
         attenuation = self.channels(pulls).attenuation
         ones = [
@@ -205,31 +207,31 @@ class BatchMechanism(ABC):
 
 @dataclass(frozen=True)
 class BareSums(BatchMechanism):
-    """No privacy: sums as they are."""
+    """Mechanism without privacy: exact sums."""
 
     word = "none"
     trust = None
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Nothing is lost."""
+        """Channels without attenuation and noise."""
         return Channels(pulls, np.ones(pulls.size), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """The rewards."""
+        """Rewards, unchanged."""
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """The totals."""
+        """Totals, unchanged."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Infinite."""
+        """Bounds of infinity."""
         return Bounds(np.inf, np.inf)
 
 
 @dataclass(frozen=True)
 class CentralSums(BatchMechanism):
-    """Each action's sum with discrete Laplace noise of ℓ1 sensitivity 2, once in the whole run.
+    """Central mechanism: discrete Laplace noise of ℓ1 sensitivity 2 on the sum of each action.
 
     Source: thesis, Algorithm 6.3.1, whose Lap(1/ε) takes the sensitivity for 1 and is 2ε-DP
         (docs/errata.md); here the noise is for 2, in whole numbers, as sums are.
@@ -251,29 +253,29 @@ class CentralSums(BatchMechanism):
 
     @cached_property
     def noise(self) -> SumNoise:
-        """The noise of one sum."""
+        """Noise of one sum."""
         return laplace_noise(self.epsilon_asked, _SENSITIVITY)
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """The law that prices the release of a batch."""
+        """Randomizer that accounting analyses in place of the release of a batch."""
         return PureRandomizer(self.noise.epsilon)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Whole bits, and the noise on each sum."""
+        """Channels without attenuation, with the noise on each sum."""
         t, s = self.noise.scale
         return Channels(pulls, np.ones(pulls.size), s / t)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """The rewards, to a learner that is trusted with them."""
+        """Rewards, unchanged: the learner is trusted."""
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """The totals with noise."""
+        """Totals with noise."""
         return totals + self.noise.draw(totals.size, source)
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """The noise's, attained: sums two apart have the likelihood ratio e^ε beyond the larger."""
+        """Bounds on ε of the noise, attained: sums two apart have the likelihood ratio e^ε."""
         del batches
         t, s = self.noise.scale
         return Bounds(
@@ -283,7 +285,7 @@ class CentralSums(BatchMechanism):
 
 @dataclass(frozen=True)
 class LocalBits(BatchMechanism):
-    """Each client sends one randomized bit.
+    """Local mechanism: each client sends one randomized bit.
 
     Source: thesis, Algorithm 6.3.2, with Warner's response in place of Laplace noise: rewards are
         bits, and this response has the least variance of all ε₀-DP bits.
@@ -301,11 +303,11 @@ class LocalBits(BatchMechanism):
 
     @property
     def priced_as(self) -> KaryResponse:
-        """The law that prices a message."""
+        """Randomizer that accounting analyses in place of a message."""
         return bit_randomizer(self.epsilon_asked).private_priced_as
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Attenuated bits."""
+        """Channels with attenuated bits."""
         return Channels(pulls, np.full(pulls.size, attenuation(self.epsilon_asked)), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
@@ -313,22 +315,22 @@ class LocalBits(BatchMechanism):
         return randomized_bits(rewards, self.epsilon_asked, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """The totals: the messages are protected already."""
+        """Totals, unchanged: the messages are randomized."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """ε₀, attained by either bit."""
+        """Bounds of ε₀, attained by either bit."""
         del batches
         return Bounds(self.priced_as.epsilon0 * (1 - 1e-15), self.priced_as.epsilon0)
 
 
 @dataclass(frozen=True)
 class ShuffledBits(BatchMechanism):
-    """The same bit, at the largest ε₀ that the pulls of the client's own action allow.
+    """Shuffled mechanism: a randomized bit, at the largest ε₀ that the pulls of its action allow.
 
     Messages show the action, so only the n pulls of that action in that batch hide a client; ε₀ is
     the largest at which n shuffled binary responses are (ε, δ)-DP by their exact distribution, and
-    ε where there are too few to hide in.
+    ε where there are too few pulls.
 
     Source: thesis, Algorithm 6.4.1, which takes the whole batch's pulls and the clones bound beyond
         its range (docs/errata.md).
@@ -358,23 +360,23 @@ class ShuffledBits(BatchMechanism):
         return np.array(found)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Attenuated bits, less so the more pulls an action has."""
+        """Channels with attenuated bits; the attenuation is weaker for actions of more pulls."""
         kappas = [attenuation(level) for level in self.local_epsilons(pulls)]
         return Channels(pulls, np.array(kappas), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Randomized bits; the shuffler hides whose is whose, and a sum needs no order."""
+        """Randomized bits; the shuffler hides their senders, and a sum has no order."""
         level = local_epsilon(self.epsilon_asked, self.delta_asked, pulls)
         return randomized_bits(rewards, level, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """The totals."""
+        """Totals, unchanged."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Of the costliest action of the costliest batch, by the exact distribution.
+        """Bounds on ε of the costliest action of all batches, by the exact distribution.
 
-        The lower bound is one of its batches' where all other clients hold the same bit.
+        The lower bound holds where all other clients of that action have the same bit.
         """
         levels: dict[float, int] = {}
         for pulls in batches:
@@ -390,26 +392,26 @@ class ShuffledBits(BatchMechanism):
 
 @lru_cache(maxsize=4096)
 def bit_randomizer(level: float) -> KaryRandomizedResponse:
-    """Warner's response at a level, with coins that are fractions."""
+    """Warner's randomized response at a level, with probabilities that are fractions."""
     return KaryRandomizedResponse(level, 2)
 
 
 def attenuation(level: float) -> float:
-    """κ, by which a bit's mean shrinks: the probability that the client answers at all."""
+    """Factor κ by which the mean of a bit shrinks: the probability of a true answer."""
     return float(1 - bit_randomizer(level).blanket)
 
 
 def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
-    """Each bit of ±1, or with the blanket's probability a fair coin."""
+    """Bits of ±1, each replaced by a fair coin with the probability of the blanket."""
     ignored = source.bernoulli(bit_randomizer(level).blanket, bits.size)
     return np.where(ignored, 2 * source.below(2, bits.size) - 1, bits)
 
 
 def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
-    """The largest ε₀ found at which the shuffled bits of n pulls are (ε, δ)-DP; at least ε.
+    """Level ε₀, at least ε, at which the shuffled bits of n pulls are (ε, δ)-DP.
 
-    More others hide better, so the level of a number of pulls holds for every larger one: it is
-    found on a grid of numbers a fifth apart.
+    The level is a lower bound on the largest one. A level that holds for a number of pulls holds
+    for every larger number, so it is searched on a grid of numbers with ratio 1.2.
     """
     if pulls < _FEWEST_HIDDEN:
         return epsilon

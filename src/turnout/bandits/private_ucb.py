@@ -1,12 +1,12 @@
-"""LinUCB on noisy Gram matrices and moments: what others do for private contextual bandits.
+"""LinUCB on noisy Gram matrices and moments: the usual private contextual bandits.
 
 Notation: a client's part is s = (aaᵀ, r·a), of which the learner sees noisy sums; D = d(d + 3)/2
 numbers, those off the diagonal times √2. With c = ⟨a, b⟩, ‖a‖ ≤ 1 and |r| ≤ 1 two clients' parts
 have ‖s − s'‖² ≤ 4 + 2|c| − 2c² ≤ 4.5.
 
-These protect actions and contexts besides rewards, which costs noise in every direction. The noise
-is in the policy's own statistics, so such a policy runs on its own `PrivateLinUCB.mechanism`, which
-hands over rewards as they are, in simulations alone, and has the price of what the policy releases.
+`PrivateLinUCB` protects actions and contexts as well as rewards, with noise in every direction. The
+policy adds the noise to its statistics, so it runs on `PrivateLinUCB.mechanism`, which passes exact
+rewards, in simulations alone, and has the ε of the releases of the policy.
 
 Source: Shariff, Sheffet, Differentially private contextual linear bandits, NeurIPS 2018 (tree-based
 Gaussian noise, joint DP); Zheng et al., Locally differentially private (contextual) bandits
@@ -53,14 +53,14 @@ _ROUNDING = 1e-4  # relative width of the certified price of Gaussian noise, and
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class PrivateState:
-    """The state of a private LinUCB.
+    """State of a private LinUCB.
 
     Attributes:
         problem: actions and horizon.
-        batches: updates so far.
-        pulled: pulls so far.
-        total: Σ s without noise, shape (D,).
-        noise: of each level of the tree, or of all batches together, shape (levels, D).
+        batches: number of updates so far.
+        pulled: number of pulls so far.
+        total: sum of s without noise, shape (D,).
+        noise: noise of each level of the tree, or of all batches together, shape (levels, D).
     """
 
     problem: Problem
@@ -72,10 +72,10 @@ class PrivateState:
 
 @dataclass(frozen=True)
 class PrivateLinUCB:
-    """LinUCB that sees noisy Gram matrices and moments, updated every ``batch`` pulls.
+    """LinUCB on noisy Gram matrices and moments, updated every ``batch`` pulls.
 
-    A last batch that is shorter is not released: nothing is planned after it, and its shuffled bits
-    would have fewer others to hide among.
+    A shorter last batch is not released: no batch follows it, and fewer shuffled bits would hide
+    each other.
 
     Attributes:
         model: "central" (tree of Gaussian noise), "local" (Gaussian noise of each client) or
@@ -100,17 +100,17 @@ class PrivateLinUCB:
             raise ParameterError("model", self.model, "'central', 'local' or 'shuffled'")
 
     def init(self, problem: Problem) -> PrivateState:
-        """No pull yet."""
+        """State before the first pull."""
         numbers = _numbers(problem.actions.shape[1])
         levels = self.levels(problem.horizon) if self.model == "central" else 1
         return PrivateState(problem, 0, 0, np.zeros(numbers), np.zeros((levels, numbers)))
 
     def levels(self, horizon: int) -> int:
-        """Nodes of the tree over batches that hold one client."""
+        """Number of nodes of the tree over batches that hold one client."""
         return math.ceil(horizon / self.batch).bit_length()
 
     def deviation(self, horizon: int, dimension: int) -> float:
-        """Standard deviation that one batch, or node, adds to each number."""
+        """Standard deviation of the noise of one batch, or node, on each number."""
         if self.model == "shuffled":
             return math.sqrt(self.batch) / attenuation(self.bit_level(dimension))
         nodes = self.levels(horizon) if self.model == "central" else 1
@@ -119,20 +119,20 @@ class PrivateLinUCB:
         return one if self.model == "central" else one * math.sqrt(self.batch)
 
     def bit_level(self, dimension: int) -> float:
-        """ε₀ of each of a client's D shuffled bits, by their exact composed distribution."""
+        """Level ε₀ of each of the D shuffled bits of a client, by their exact composition."""
         numbers = _numbers(dimension)
         return _bit_level(self.epsilon_asked, self.delta, self.batch, numbers)
 
     def epsilon(self, horizon: int, dimension: int) -> Bounds:
         """Bounds on ε of a run, under replace-one of a client's action, context and reward.
 
-        The upper bound is that of all nodes that hold a client together, or of its own message. The
-        lower bound is attained, but for that of shuffled bits, which is one number's alone: the
-        Gaussian ones' by two clients √4.5 apart, in the first of at least two batches.
+        The upper bound is that of all nodes that hold a client together, or of its message. The
+        lower bound of Gaussian noise is attained by two clients √4.5 apart, in the first of at
+        least two batches; that of shuffled bits counts one of the D numbers.
 
         Args:
-            horizon: clients, T.
-            dimension: d of an action.
+            horizon: number T of clients.
+            dimension: number d of coordinates of an action.
         """
         if self.model == "shuffled":
             law, numbers = KaryResponse(self.bit_level(dimension), 2), _numbers(dimension)
@@ -147,11 +147,11 @@ class PrivateLinUCB:
         return Bounds(min(lower, noise.epsilon), noise.epsilon)
 
     def mechanism(self, dimension: int) -> StatisticsOfPolicy:
-        """The mechanism to run on, with the price of the policy's own releases."""
+        """Mechanism of the policy, with the ε of its releases; for simulations only."""
         return StatisticsOfPolicy(self, dimension)
 
     def plan(self, state: PrivateState, generator: np.random.Generator) -> Batch:
-        """A batch of the action of the largest upper confidence bound."""
+        """Batch of the action of the largest upper confidence bound."""
         features, dimension = state.problem.actions, state.problem.actions.shape[1]
         information, moment = _split(state.total + self._noise(state), dimension)
         spread = self._spread(state)
@@ -167,10 +167,9 @@ class PrivateLinUCB:
         return Batch(np.array([best]), np.array([min(self.batch, left)]))
 
     def update(self, state: PrivateState, release: BatchRelease) -> PrivateState:
-        """Adds the batch, and the noise of the node that it closes.
+        """State after a batch, with the noise of the node that it closes.
 
-        The noise is a pure function of the sums so far, which are pseudo-random enough for a
-        simulation and repeat exactly.
+        The noise is a pure function of the sums so far, so simulations repeat exactly.
         """
         action = state.problem.actions[int(release.batch.actions[0])]
         total = state.total + pull_sums(action, release.batch.size, float(release.sums[0]))
@@ -192,7 +191,7 @@ class PrivateLinUCB:
         return state.noise.sum(axis=0)
 
     def _spread(self, state: PrivateState) -> float:
-        """Standard deviation of the noise now."""
+        """Standard deviation of the noise on the sums so far."""
         terms = state.batches.bit_count() if self.model == "central" else state.batches
         dimension = state.problem.actions.shape[1]
         return math.sqrt(terms) * self.deviation(state.problem.horizon, dimension)
@@ -203,11 +202,11 @@ class PrivateLinUCB:
 
 @dataclass(frozen=True)
 class StatisticsOfPolicy(BareSums):
-    """The mechanism of a `PrivateLinUCB`, whose noise is added by the policy; simulations only.
+    """Mechanism of a `PrivateLinUCB`, which adds the noise itself; for simulations only.
 
     Attributes:
-        policy: the policy that releases.
-        dimension: d of its actions.
+        policy: policy that adds the noise.
+        dimension: number d of coordinates of an action.
     """
 
     policy: PrivateLinUCB
@@ -215,20 +214,20 @@ class StatisticsOfPolicy(BareSums):
 
     @property
     def trust(self) -> TrustModel:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Who sees rewards as they are."""
+        """Trust model of the policy."""
         return TrustModel(self.policy.model)
 
     @property
     def delta(self) -> float:
-        """δ of the policy's releases."""
+        """δ of the releases of the policy."""
         return self.policy.delta
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Unsupported: rewards of real clients would leave them without noise."""
+        """Raises UnsupportedError: messages of real clients would have no noise."""
         raise UnsupportedError("private-linucb is simulated by sums; it replays no log")
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """The policy's, over the horizon that the batches make."""
+        """Bounds on ε of the policy, over the horizon of all batches."""
         horizon = sum(int(pulls.sum()) for pulls in batches)
         return self.policy.epsilon(horizon, self.dimension)
 
@@ -251,6 +250,7 @@ _noise_of = lru_cache(maxsize=256)(gaussian_noise)
 
 @lru_cache(maxsize=256)
 def _bit_level(epsilon: float, delta: float, clients: int, numbers: int) -> float:
+    """Level ε₀, by bisection, at which the composed shuffled bits cost at most ε."""
     low, high = epsilon / numbers, max(epsilon, math.log(clients))
     for _ in range(_STEPS):
         if high - low < 1e-3:
@@ -264,18 +264,19 @@ def _bit_level(epsilon: float, delta: float, clients: int, numbers: int) -> floa
 
 
 def _numbers(dimension: int) -> int:
+    """Number D of statistics of a client."""
     return dimension * (dimension + 3) // 2
 
 
 def pull_sums(action: FloatArray, pulls: int, rewards: float) -> FloatArray:
-    """Σ s of pulls of one action."""
+    """Sum of s over pulls of one action, shape (D,)."""
     rows, columns = np.triu_indices(action.size)
     scale = np.where(rows == columns, 1.0, math.sqrt(2.0))
     return np.concatenate([pulls * scale * action[rows] * action[columns], rewards * action])
 
 
 def _split(sums: FloatArray, dimension: int) -> tuple[FloatArray, FloatArray]:
-    """Gram matrix and moment of the numbers."""
+    """Gram matrix and moment from the D numbers."""
     rows, columns = np.triu_indices(dimension)
     matrix = np.zeros((dimension, dimension))
     part = sums[: rows.size] / np.where(rows == columns, 1.0, math.sqrt(2.0))
