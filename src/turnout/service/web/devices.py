@@ -81,18 +81,21 @@ MOST_RECORDS = 1000
 def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
     """Table of all routes of the device API of one task."""
     # Lengths of bodies depend on the charter.
-    step, update_format = "{step}", charter.update_format
-    update = Binary(charter.encoding.encoded_size)
     model = Binary(4 * charter.encoding.dimension)
+    update = Binary(charter.encoding.encoded_size)
+    return _public_routes(model) + _request_routes(update, charter.update_format)
+
+
+def _public_routes(model: Binary) -> tuple[DeviceRoute, ...]:
+    """Routes of public documents, which need no authentication."""
     return (
-        # Public documents.
         _public(
             CHARTER_PATH, "The frozen terms, canonical", CharterDocument, PublicDocuments.charter
         ),
         _public(STATUS_PATH, "State of the schedule", StatusDocument, PublicDocuments.status),
         _public(
             RECORDS_PATH,
-            "PublicDocuments records of the ledger, in order",
+            "Records of the ledger, in order",
             RecordsDocument,
             PublicDocuments.records,
             query={
@@ -115,7 +118,13 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
             PublicDocuments.artefact,
             refused={404: "the charter names no such content"},
         ),
-        # Signed requests of devices.
+    )
+
+
+def _request_routes(update: Binary, update_format: str) -> tuple[DeviceRoute, ...]:
+    """Routes of the requests that devices sign, and of ledger heads."""
+    step = "{step}"
+    return (
         _signed(
             enrolments_path(),
             "Use an invitation",
