@@ -95,7 +95,7 @@ def _public_routes(model: Binary) -> tuple[DeviceRoute, ...]:
         _public(STATUS_PATH, "State of the schedule", StatusDocument, PublicDocuments.status),
         _public(
             RECORDS_PATH,
-            "Records of the ledger, in order",
+            "Published records of the ledger, in order",
             RecordsDocument,
             PublicDocuments.records,
             query={
