@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import dashboard_sample as sample
 import pytest
@@ -60,7 +61,7 @@ def application(views: sample.FakeViews) -> Starlette:
     mount(app, views, lambda _request: "the-token")
 
     async def login(request: Request) -> Response:
-        form = await request.form()
+        form = dict(parse_qsl((await request.body()).decode()))
         if (form["token"], form["password"]) != ("the-token", PASSWORD):
             page = pages.login_page("the-token", refused=True)
             return Response(page, 403, mounting.PAGE, "text/html")
@@ -69,7 +70,7 @@ def application(views: sample.FakeViews) -> Starlette:
         return answer
 
     async def logout(request: Request) -> Response:
-        form = await request.form()
+        form = dict(parse_qsl((await request.body()).decode()))
         assert form["token"] == "the-token"
         answer = RedirectResponse("/", 303)
         answer.delete_cookie("session")
