@@ -31,13 +31,13 @@ RANDOMIZERS = [
 
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda r: type(r).__name__)
-def test_a_randomizer_nearly_attains_its_stated_epsilon(randomizer):
+def test_randomizer_audit_finds_nine_tenths_of_epsilon(randomizer):
     found = tn.audit(randomizer, trials=40_000)
     assert found.consistent
     assert found.epsilon_lower > 0.9 * randomizer.epsilon0
 
 
-def test_a_vectors_and_a_gaussian_message_are_audited_by_their_own_statements():
+def test_vector_and_gaussian_messages_pass_at_their_proved_epsilon():
     assert tn.audit(L2Randomizer.best(8, epsilon=1.0, message_bits=4), trials=10_000).consistent
     gaussian = tn.audit(GaussianRandomizer(4.0, 1.0), delta=1e-3, trials=40_000)
     assert gaussian.consistent
@@ -45,19 +45,19 @@ def test_a_vectors_and_a_gaussian_message_are_audited_by_their_own_statements():
 
 
 class Twice(KaryRandomizedResponse):
-    """Two messages of one item, which state the ε of one."""
+    """Randomizer that sends two messages of an item and claims the ε of one."""
 
     def encode(self, values, source):
         return super().encode(values, source) * self.items + super().encode(values, source)
 
 
-def test_a_randomizer_that_answers_twice_is_found():
+def test_randomizer_that_sends_two_messages_violates_its_epsilon():
     found = tn.audit(Twice(1.0, 5), trials=20_000)
     assert not found.consistent
     assert "violated" in repr(found)
 
 
-def test_bandits_keep_their_promise_and_half_the_noise_is_found():
+def test_correct_bandit_passes_and_halved_noise_violates_epsilon():
     assert tn.audit(LocalBits(1.0), trials=500).consistent
 
     class PrintedNoise(CentralSums):
@@ -81,7 +81,7 @@ def estimated(epsilon):
     return estimate
 
 
-def test_an_estimator_is_audited_on_two_worlds():
+def test_estimator_audit_compares_two_given_data_sets():
     worlds = ["Bonn"] * 3 + ["Trier"] * 2, ["Bonn"] * 2 + ["Trier"] * 3
     settings = {"worlds": worlds, "epsilon": 1.0, "delta": 0.0, "trials": 200}
     assert tn.audit(estimated(1.0), **settings).consistent
@@ -109,7 +109,7 @@ def one_run(scheme, upper, canaries=800):
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
-def test_one_run_finds_a_part_of_the_true_epsilon(relation):
+def test_one_run_lower_bound_is_positive_and_below_epsilon(relation):
     noise = 0.4 if relation == "add-remove" else 0.8
     scheme = tn.Scheme(tn.GaussianNoise(noise), tn.CheckIn(3, 4), relation)
     found = one_run(scheme, 3.0)
@@ -118,13 +118,13 @@ def test_one_run_finds_a_part_of_the_true_epsilon(relation):
     assert not one_run(scheme, 0.5).consistent
 
 
-def test_one_run_with_unequal_clients_is_refused():
+def test_one_run_refuses_clients_with_different_draws():
     scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.SlidingWindow(3, 9), "add-remove")
-    with pytest.raises(tn.UnsupportedError, match="clients alike"):
+    with pytest.raises(tn.UnsupportedError, match="clients that draw alike"):
         one_run(scheme, 1.0)
 
 
-def test_canaries_use_coordinates_of_their_own():
+def test_each_canary_has_a_separate_coordinate():
     inside = np.array([True, False, True])
     algorithm = Canaries(inside, 0.0, 0.5)
     total = algorithm.clipped_sum(np.zeros(0), np.array([0, 1, 2])).total
@@ -132,7 +132,7 @@ def test_canaries_use_coordinates_of_their_own():
     assert algorithm.clipped_sum(np.zeros(0), np.array([2])).total.tolist() == [0.0, 0.0, 0.5]
 
 
-def test_one_run_is_audited_where_its_guesses_can_contradict():
+def test_one_run_uses_a_delta_that_right_guesses_can_contradict():
     scheme = tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 10), "add-remove")
     found = tn.audit(scheme, delta=1e-4, one_run=True, canaries=10_000)
     assert found.consistent
@@ -141,7 +141,7 @@ def test_one_run_is_audited_where_its_guesses_can_contradict():
         tn.audit(scheme, delta=1e-4, one_run=True, canaries=100)
 
 
-def test_one_run_without_noise_is_found(monkeypatch):
+def test_one_run_without_noise_violates_its_epsilon(monkeypatch):
     monkeypatch.setattr(Setup, "noise", lambda self, step: lambda std, size: np.zeros(size))
     scheme = tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 10), "add-remove")
     found = tn.audit(scheme, delta=1e-4, one_run=True, canaries=10_000)

@@ -44,13 +44,13 @@ def test_a_guess_bound_is_the_largest_epsilon_rejected():
     assert p_value(1000, 200, 180, found + 1e-6, 1e-5) > 0.01
 
 
-def test_without_delta_guesses_are_binomial():
+def test_p_value_of_guesses_at_delta_zero_is_a_binomial_tail():
     for v in range(0, 21):
         rate = math.e / (1 + math.e)
         assert p_value(50, 20, v, 1.0, 0.0) == pytest.approx(binom.sf(v - 1, 20, rate))
 
 
-def test_rates_are_those_of_clopper_and_pearson():
+def test_rate_bounds_equal_clopper_pearson_quantiles():
     for count, trials in itertools.product((0, 1, 7, 10), (10,)):
         low, high = rate_bounds(count, trials, 0.01)
         assert float(low) == (beta.ppf(0.01, count, trials - count + 1) if count else 0.0)
@@ -59,7 +59,7 @@ def test_rates_are_those_of_clopper_and_pearson():
 
 
 def test_a_count_bound_fails_with_at_most_its_probability():
-    """The exact chance that a bound exceeds the truth, at the worst (ε, δ)-DP event."""
+    """Exact probability that the bound exceeds ε, at the worst (ε, δ)-DP event."""
     trials, delta, epsilon, error = 200, 0.01, 1.0, 0.05
     counts = np.arange(trials + 1)
     bounds = epsilon_by_counts(counts[:, None], counts[None, :], trials, delta, error)
@@ -87,7 +87,7 @@ def test_a_gaussian_bound_fails_with_at_most_its_probability():
     assert 0.0 < worst <= error
 
 
-def test_an_event_speaks_for_the_side_that_it_was_chosen_for():
+def test_best_event_is_likely_in_the_first_world():
     generator = np.random.default_rng(3)
     high, low = generator.normal(1.0, 1.0, 20_000), generator.normal(0.0, 1.0, 20_000)
     event, promised = best_event({"x": high}, {"x": low}, 20_000, 1e-5, 1e-3)
@@ -101,7 +101,7 @@ def test_an_event_speaks_for_the_side_that_it_was_chosen_for():
 
 
 @pytest.mark.parametrize("above", [True, False])
-def test_thresholds_hold_ties(above):
+def test_events_above_and_not_above_count_ties_alike(above):
     event = Event("x", above, 1.0)
     assert event.count(np.array([0.0, 1.0, 2.0, 3.0])) == 2
 

@@ -51,8 +51,8 @@ LAWS = [
 
 
 @pytest.mark.parametrize(("draw", "law"), LAWS)
-def test_a_ratio_is_the_mean_over_the_sampler(draw, law):
-    """Against the sampler's own law, enumerated."""
+def test_likelihood_ratio_is_the_mean_over_enumerated_draws(draw, law):
+    """Compared with the enumerated distribution of the sampler."""
     a = np.random.default_rng(2).normal(0.0, 2.0, (law.steps, 6))
     expected = np.zeros(6)
     for steps, chance in client_distribution(law, 1, 0).items():
@@ -60,13 +60,13 @@ def test_a_ratio_is_the_mean_over_the_sampler(draw, law):
     assert LOG_RATIOS[draw](draw, a) == pytest.approx(np.log(expected), abs=1e-12)
 
 
-def test_a_ratio_of_extreme_steps_is_finite():
+def test_likelihood_ratio_of_extreme_releases_is_finite():
     a = np.array([[900.0], [-900.0], [0.0]])
     for draw in (OneOf(3), KOf(3, 2), Kept(OneOf(3), 1)):
         assert np.isfinite(LOG_RATIOS[draw](draw, a)).all()
 
 
-def test_one_release_has_the_gaussians_scores():
+def test_score_of_one_release_is_gaussian_in_both_worlds():
     scheme = tn.Scheme(tn.GaussianNoise(2.0), tn.EveryStep(1), "add-remove")
     game = ReleaseGame(scheme, right_mechanism(scheme))
     streams = SimulationStreams(0)
@@ -77,7 +77,7 @@ def test_one_release_has_the_gaussians_scores():
 
 
 @pytest.mark.parametrize("release", ["aggregated", "one-client"])
-def test_known_other_clients_do_not_change_a_sums_audit(release):
+def test_crowd_changes_scores_under_one_client_releases_only(release):
     scheme = tn.Scheme(tn.GaussianNoise(0.5), tn.EveryStep(3), "zero-out", release)
     alone, among = (ReleaseGame(scheme, right_mechanism(scheme), n) for n in (0, 1))
     streams = SimulationStreams(0)
@@ -107,7 +107,7 @@ def test_correct_mechanisms_pass_with_a_positive_lower_bound(scheme):
     assert found.epsilon_lower > 0.01 * found.stated.epsilon.upper
 
 
-def test_a_bound_that_needs_others_is_not_audited_alone():
+def test_averaged_check_ins_with_a_population_are_refused():
     averaged = tn.Scheme(
         tn.GaussianNoise(1.0), tn.CheckIn(5), "replace-one", "averaged", population=100
     )
@@ -120,7 +120,7 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.40023), tn.CheckIn(10, 10), "add-remove")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found(fault):
+def test_seeded_fault_violates_the_proved_epsilon(fault):
     assert not audited(SCHEME, TRIALS, fault).consistent
 
 
@@ -133,8 +133,8 @@ def test_there_are_seven_faults():
     assert len(FAULTS) == 7
 
 
-def test_likelihood_ratios_are_means_of_one():
-    """E_Q[e^L] = 1 and E_P[e^{−L}] = 1, by which a wrong ratio would be seen."""
+def test_likelihood_ratios_have_mean_one():
+    """E_Q[e^L] = 1 and E_P[e^{−L}] = 1 hold only for the right ratio."""
     scheme = tn.Scheme(tn.GaussianNoise(1.5), tn.CheckIn(4, 2), "add-remove")
     game, streams = ReleaseGame(scheme, right_mechanism(scheme)), SimulationStreams(5)
     for world, sign in itertools.product((0, 1), (1.0,)):
@@ -144,7 +144,7 @@ def test_likelihood_ratios_are_means_of_one():
         assert abs(off) < 5.0
 
 
-def test_a_deployments_whole_numbers_are_audited_too():
+def test_deployed_noise_passes_and_quieter_noise_violates_epsilon():
     right = tn.audit(SCHEME, delta=DELTA, trials=TRIALS // 2, deployed=True, seed=1)
     assert right.consistent
     assert right.epsilon_lower > 0.8
@@ -185,12 +185,12 @@ def twice(receive):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_fault_of_the_simulation_itself_is_found(seed, monkeypatch):
+def test_simulation_with_quieter_noise_violates_epsilon(seed, monkeypatch):
     assert tn.audit(PLAN, trials=10_000, seed=seed).consistent
     monkeypatch.setattr(Setup, "noise", quieter(Setup.noise))
     assert not tn.audit(PLAN, trials=10_000, seed=seed).consistent
 
 
-def test_a_coordinator_that_counts_twice_is_found(monkeypatch):
+def test_coordinator_that_adds_each_update_twice_violates_epsilon(monkeypatch):
     monkeypatch.setattr(Coordinator, "receive", twice(Coordinator.receive))
     assert not tn.audit(PLAN, trials=10_000, seed=1).consistent

@@ -1,10 +1,10 @@
-"""Audits: lower bounds on ε by playing the distinguishing game against what really runs.
+"""Audits: statistical lower bounds on ε from the distinguishing game on running code.
 
-``simulated`` and ``releases`` play whole runs of a scheme with and without one client, by the
-simulation itself and by its sampler and mechanism alone; ``canaries`` plays one training run with
-many, ``outputs`` and ``rewards`` what randomizers, estimators and bandits give away.
-``playing`` makes an audit of a game: it chooses events on some trials and counts them on the
-others, by ``confidence``. `turnout.testing.faults` has mistakes that an audit must find.
+``releases`` plays whole runs of a scheme with and without one client, by sampler and mechanism
+alone or by the simulation; ``canaries`` plays one training run with many canaries; ``outputs``
+plays the game on randomizers, estimators and bandits. ``playing`` turns a game into an audit: it
+chooses events on some trials and counts them on the others; ``confidence`` turns the counts into
+bounds. `turnout.testing.faults` has faults that an audit must find.
 """
 
 from turnout.auditing.canaries import (

@@ -1,7 +1,7 @@
-"""One training run with many canaries, through everything that a run goes through.
+"""Audit by one training run with many canaries, through all parts of an ordinary run.
 
-`play_one_run` plays it; `epsilon_by_guesses` and `gaussian_mu_by_guesses` turn right guesses into
-lower bounds on ε.
+`play_one_run` plays the run; `epsilon_by_guesses` and `gaussian_mu_by_guesses` turn the number of
+right guesses into lower bounds on ε and on μ of Gaussian DP.
 
 A canary is a client whose update has the length C along a coordinate that no other client moves;
 half of them, drawn by a coin each, send it, and the others send nothing (or its opposite, under
@@ -43,14 +43,14 @@ from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf, nor
 from turnout.simulation import Simulation
 
 LARGEST_EPSILON = 60.0
-"""The largest lower bound that is looked for."""
+"""Largest value of a lower bound on ε or μ: a search ends here."""
 _SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
-"""Of the canaries that are guessed about; each has its share of the error."""
+"""Shares of the canaries with a guess; the error is divided equally among all tries."""
 _NARROW = 1e-9
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """The largest chance of so many right guesses under any (ε, δ)-DP run, at most 1.
+    """Upper bound on the probability of at least v right guesses in an (ε, δ)-DP run.
 
     Source: Steinke, Nasr and Jagielski, Privacy auditing with one (1) training run
         (steinke2023auditing), Theorem 5.2.
@@ -63,7 +63,10 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
         delta: δ, from 0 to 1.
 
     Returns:
-        Pr[Binomial(r, e^ε/(1 + e^ε)) ≥ v] + 2mδ·max_i Pr[v > Binomial ≥ v − i]/i.
+        Pr[Binomial(r, e^ε/(1 + e^ε)) ≥ v] + 2mδ·max_i Pr[v > Binomial ≥ v − i]/i, at most 1.
+
+    Raises:
+        ParameterError: more guesses than canaries, or more right guesses than guesses.
     """
     checks.at_most("canaries", canaries, guesses=guesses)
     checks.at_most("guesses", guesses, correct=correct)
@@ -79,9 +82,10 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 def epsilon_by_guesses(
     canaries: int, guesses: int, correct: int, delta: float, error: float
 ) -> float:
-    """A lower bound on ε by right guesses, which exceeds the true ε with probability ``error``.
+    """Lower bound on ε from right guesses, above the true ε with probability at most ``error``.
 
-    Source and arguments as of `p_value`; the bound is the largest ε that is refused.
+    The bound is the largest ε, rounded down, whose `p_value` is at most ``error``; 0 if there is
+    none, and at most `LARGEST_EPSILON`. Source and arguments as of `p_value`.
 
     >>> round(epsilon_by_guesses(1000, 100, 99, 1e-5, 0.05), 3)
     3.003
@@ -92,7 +96,7 @@ def epsilon_by_guesses(
 
 
 def _largest_refused(refused: Callable[[float], bool]) -> float:
-    """The largest ε that is refused, rounded down; 0 if none is."""
+    """Largest rejected ε, rounded down: still a lower bound; 0 if no ε is rejected."""
     if not refused(0.0):
         return 0.0
     around = grown(lambda epsilon: not refused(epsilon), 1.0, LARGEST_EPSILON)
@@ -102,11 +106,11 @@ def _largest_refused(refused: Callable[[float], bool]) -> float:
 
 
 def gaussian_mu_by_guesses(canaries: int, guesses: int, correct: int, error: float) -> float:
-    """A lower bound on μ by right guesses, of a run whose trade-off is that of Gaussian DP.
+    """Lower bound on μ from right guesses, for a run with the trade-off function of μ-Gaussian DP.
 
     Source: Mahloujifar, Melis and Chaudhuri, Auditing f-differential privacy in one run
-        (mahloujifar2025auditing), the audit of right guesses, with the trade-off
-        G_μ. It says nothing of a run with another trade-off.
+        (mahloujifar2025auditing), the audit of right guesses, with the trade-off function
+        G_μ. The bound does not apply to a run with another trade-off function.
 
     Args and probability of error: as of `epsilon_by_guesses`.
     """
@@ -126,10 +130,10 @@ def gaussian_mu_by_guesses(canaries: int, guesses: int, correct: int, error: flo
 
 
 def _excess(canaries: int, guesses: int, correct: int, error: float, mu: float) -> float:
-    """Above 0 where μ-GDP is refused: by how much the least mass of guesses exceeds what there is.
+    """Least mass of guesses under μ-GDP minus the actual mass; positive where μ is rejected.
 
-    h and r are the least probabilities, per canary, of a wrong and of a right guess that go with
-    more than i right ones; each step down passes them through the trade-off.
+    ``wrong`` and ``right`` are the least probabilities, per canary, of a wrong and of a right guess
+    together with more than i right guesses; each step down passes them through the trade-off.
     """
     right = error * correct / canaries
     wrong = error * (guesses - correct) / canaries
@@ -144,14 +148,14 @@ def _excess(canaries: int, guesses: int, correct: int, error: float, mu: float) 
 
 @dataclass(frozen=True, slots=True)
 class Guessed:
-    """Guesses about the canaries of one run, and the lower bounds on ε that follow.
+    """Numbers of guesses about the canaries of one run, and lower bounds on ε and μ from them.
 
     Attributes:
         canaries: m.
-        guesses: r, by the part of the canaries that gave the largest bound.
+        guesses: r, for the share of the canaries with the largest bound.
         correct: v.
-        epsilon: lower bound on ε, corrected for the parts that were tried.
-        gaussian_mu: lower bound on μ if the trade-off is Gaussian, corrected likewise.
+        epsilon: lower bound on ε, corrected for the number of shares tried.
+        gaussian_mu: lower bound on μ if the trade-off is Gaussian, with the same correction.
     """
 
     canaries: int
@@ -164,22 +168,25 @@ class Guessed:
 def bounds_by_guesses(
     scores: FloatArray, inside: NDArray[np.bool_], delta: float, error: float
 ) -> Guessed:
-    """The bounds by guesses that follow scores.
+    """Lower bounds on ε and μ from guesses ranked by score.
 
-    The highest scores are guessed to be in the run, and of some tries the lowest to be out.
+    The canaries with the highest scores are guessed to be in the run; in some tries those with the
+    lowest scores are guessed to be out. The best of all tries counts, corrected for their number.
 
     Args:
         scores: larger for canaries that seem to be in the run, shape (m,).
-        inside: whether they are, shape (m,).
-        delta: δ.
-        error: of both bounds, each.
+        inside: whether each canary is in the run, shape (m,).
+        delta: δ, from 0 to 1.
+        error: probability, strictly between 0 and 1, with which each of the two bounds may exceed
+            the true value.
 
     Raises:
-        ParameterError: shapes that differ.
+        ParameterError: shapes that differ, or ``error`` outside its domain.
     """
     if scores.shape != inside.shape or scores.ndim != 1:
         raise ParameterError("scores", scores.shape, f"shape {inside.shape}")
     checks.open_unit(error=error)
+    # All tries together exceed the true value with probability at most the error.
     ranked = inside[np.argsort(-scores, kind="stable")]
     tries = sorted(_tries(ranked))
     share, m = error / len(tries), len(ranked)
@@ -190,16 +197,16 @@ def bounds_by_guesses(
 
 
 def largest_bound(canaries: int, delta: float, error: float) -> float:
-    """The largest bound of `bounds_by_guesses` for so many canaries: every guess is right."""
+    """Largest possible lower bound on ε of `bounds_by_guesses`: every guess is right."""
     tries = _tries(np.ones(canaries, np.bool_))
     share = error / len(tries)
     return max(epsilon_by_guesses(canaries, r, r, delta, share) for r, _ in tries)
 
 
 def _tries(ranked: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Guesses and right ones, by the share guessed about: from the top alone, and from both ends.
+    """Numbers (guesses, right guesses) of each try: from the top alone, and from both ends.
 
-    The shares do not depend on the run, so the error is divided by their number.
+    The tries do not depend on the run, so the error is divided by their number.
     """
     m, tries = len(ranked), []
     for share in _SHARES:
@@ -213,22 +220,24 @@ def _tries(ranked: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 _INDEPENDENT = (Always, Bernoulli, Kept, KOf, OneOf)
-"""Draws that are the same for every client, and independent."""
+"""Draws with the same distribution for every client, independent between clients."""
 
 
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class OneRun:
-    """The outcome of one run with canaries.
+    """Outcome of an audit by one run with canaries.
 
     Attributes:
-        game: what ran, in words.
-        stated: what was proved of it.
-        found: guesses and bounds.
+        game: description of the run.
+        stated: the proved bounds on ε of the run.
+        found: numbers of guesses, and the lower bounds from them.
         scores: of the canaries, shape (m,); larger where the canary seems to be in the run.
-        inside: whether it is.
-        confidence: the chance that the lower bound is none is at most 1 minus this.
-        metrics: of the model that was trained beside the canaries, if one was.
+        inside: whether each canary is in the run, shape (m,).
+        confidence: the lower bound exceeds the true ε with probability at most 1 − confidence.
+        seed: names all random streams.
+        seconds: running time.
+        metrics: of the model that the same run trains; empty without a model.
     """
 
     game: str
@@ -243,30 +252,34 @@ class OneRun:
 
     @property
     def epsilon_lower(self) -> float:
-        """The lower bound on ε, with or without a Gaussian trade-off the one that needs none."""
+        """Lower bound on ε, valid for every trade-off function."""
         return self.found.epsilon
 
     @property
     def gaussian_mu(self) -> float:
-        """A lower bound on μ, if the trade-off is that of Gaussian DP."""
+        """Lower bound on μ, valid if the trade-off function is that of Gaussian DP."""
         return self.found.gaussian_mu
 
     @property
     def consistent(self) -> bool:
-        """Whether nothing was found that exceeds what is proved."""
+        """Whether the lower bound found is at most the proved upper bound on ε."""
         return self.found.epsilon <= self.stated.epsilon.upper
 
 
 class Canaries:
-    """An algorithm whose last m clients are canaries, beside another algorithm or alone.
+    """Algorithm whose last m clients are canaries; all others are those of a given algorithm.
 
-    Its clients, coordinates and server state are the other's, and the canaries' behind them.
+    Clients and coordinates of the given algorithm come first, those of the canaries last; the
+    server state is that of the given algorithm.
 
     Args:
         inside: which canaries send C, shape (m,).
-        outside: what the others send, as a part of C: 0 or −1.
+        outside: update of the other canaries in units of C: 0 or −1.
         clip_norm: C.
-        beside: the algorithm that is trained; None for canaries alone.
+        beside: the given algorithm, which is trained; None for canaries alone.
+
+    Raises:
+        UnsupportedError: the given algorithm's clients have states.
     """
 
     def __init__(
@@ -277,7 +290,9 @@ class Canaries:
         beside: (Algorithm | None) = None,
     ) -> None:
         if beside is not None and not isinstance(beside, Batched):
-            raise UnsupportedError("canaries need an algorithm whose clients have no states")
+            raise UnsupportedError(
+                "an audit with canaries needs an algorithm whose clients have no states"
+            )
         self._sent = np.where(inside, clip_norm, outside * clip_norm)
         self._beside = beside
         self.clip_norm = clip_norm
@@ -288,28 +303,28 @@ class Canaries:
         self.seen: list[FloatArray] = []
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """The other algorithm's."""
+        """Initial server state of the given algorithm."""
         return {} if self._beside is None else self._beside.init(generator)
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """The vector that the other algorithm sends."""
+        """Vector that the given algorithm sends to clients."""
         return np.zeros(0) if self._beside is None else self._beside.sent(state)
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """The other algorithm's model."""
+        """Model of the given algorithm."""
         return np.zeros(0) if self._beside is None else self._beside.model(state)
 
     def init_client(self, client: int) -> None:
-        """None: clients remember nothing."""
+        """None: clients have no states."""
 
     def client_update(
         self, sent: NDArray[np.floating], client_state: Any, client: int, generator: Any
     ) -> tuple[NDArray[np.floating], None]:
-        """One client's update."""
+        """Update of one client, shape (d + m,), and None as its state."""
         return self.clipped_sum(sent, np.array([client])).total, None
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
-        """The sum of these clients' updates: real ones first, a canary's coordinate behind."""
+        """Sum of these clients' updates: coordinates of the model first, those of canaries last."""
         total = np.zeros(self.dimension)
         real = clients[clients < self.clients]
         if real.size and isinstance(self._beside, Batched):
@@ -321,7 +336,7 @@ class Canaries:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """The other algorithm's, on its own coordinates; those of the canaries are written down."""
+        """Server state after a move of the given algorithm; records the canaries' coordinates."""
         self.seen.append(direction[self.coordinates :].copy())
         if self._beside is None:
             return state
@@ -330,7 +345,7 @@ class Canaries:
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """The other algorithm's metrics."""
+        """Metrics of the given algorithm; a loss of 0 for canaries alone."""
         return {"loss": 0.0} if self._beside is None else self._beside.evaluate(state, clients)
 
 
@@ -347,24 +362,26 @@ def play_one_run(
     expected_check_ins: float | None = None,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> OneRun:
-    """An audit of what is stated by one simulated run with canaries.
+    """Lower bounds on ε from one simulated run with canaries, and the statement that they test.
 
     Args:
-        scheme: what runs: aggregated releases, draws that are the same for all clients.
-        words: what runs, in words.
-        statements: what was proved, at one δ or several; the first that guesses can contradict is
-            audited.
+        scheme: a scheme with aggregated releases, and draws that are independent and identically
+            distributed over clients.
+        words: description of the run.
+        statements: proved bounds on ε, at one δ or several; the first one that right guesses can
+            contradict is tested.
         canaries: m, at least 2.
-        confidence: strictly between 0 and 1.
+        confidence: probability that the lower bound on ε holds, strictly between 0 and 1.
         seed: names all random streams.
         beside: an algorithm that is trained in the same run.
         clip_norm: C.
-        expected_check_ins: the public divisor; by default the law's mean of all clients.
-        tell: is told the steps done, of all.
+        expected_check_ins: the public divisor; by default the expected number of participants.
+        tell: called with the number of steps done and the number of all steps.
 
     Raises:
-        UnsupportedError: a scheme whose clients differ or hide each other, or whose release is
-            no aggregate; canaries so few that right guesses alone would contradict nothing.
+        ParameterError: ``canaries`` or ``confidence`` outside its domain.
+        UnsupportedError: clients whose draws differ or depend on each other; a release that is no
+            aggregate; too few canaries to contradict a statement even if every guess is right.
     """
     checks.count(2, canaries=canaries)
     checks.open_unit(confidence=confidence)
@@ -393,19 +410,23 @@ def simulated(
     beside: Algorithm | None = None,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[FloatArray, dict[str, float]]:
-    """The canaries' coordinates of all releases of one run, and the metrics beside them.
+    """Canaries' coordinates in all releases of one simulated run, and the model's metrics.
 
     Args:
-        scheme: what runs.
-        inside: which canaries are there, shape (m,).
+        scheme: scheme of the run.
+        inside: which canaries are in the run, shape (m,).
         clip_norm: C.
-        expected_check_ins: the public divisor; by default the law's mean of all clients.
+        expected_check_ins: the public divisor; by default the expected number of participants.
         seed: names all random streams.
         beside: an algorithm that is trained in the same run.
-        tell: is told the steps done, of all.
+        tell: called with the number of steps done and the number of all steps.
 
     Returns:
-        In units of C, shape (steps, m), and the last metrics of the model, if one was trained.
+        The coordinates in units of C, shape (steps, m), and the last metrics of the model, empty
+        without one.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted.
     """
     outside = -1.0 if scheme.relation is Relation.REPLACE_ONE else 0.0
     algorithm = Canaries(inside, outside, clip_norm, beside)
@@ -416,6 +437,7 @@ def simulated(
         seed=seed,
         evaluate_every=scheme.participation.steps,
     )
+    # An interrupted run gives no coordinates of the last steps, so no bound.
     result = simulation.run(on_progress=lambda done: tell(done.step, done.steps))
     if not result.finished:
         raise KeyboardInterrupt
@@ -426,41 +448,48 @@ def simulated(
 
 
 def _refutable(statements: Iterable[Statement], canaries: int, error: float) -> Statement:
-    """The first statement that is contradicted where all guesses are right."""
+    """First statement whose ε upper bound is below the largest possible lower bound."""
     for stated in statements:
         if largest_bound(canaries, stated.delta, error) > stated.epsilon.upper:
             return stated
     raise UnsupportedError(
         f"{canaries:,} canaries cannot contradict the ε upper bound at {1 - error:g} confidence, "
-        "even if every guess were right: take more, or less confidence"
+        "even if every guess were right: take more canaries, or less confidence"
     )
 
 
 def require_independent(scheme: Scheme) -> None:
-    """Refuses a scheme under which many canaries of one run are not alike and independent.
+    """Check that the canaries of one run are independent and identically distributed.
 
     Raises:
-        UnsupportedError: noise that is not the coordinator's, a rule whose releases depend on how
-            many came, or clients whose draws differ or depend on each other.
+        UnsupportedError: noise other than Gaussian noise of the coordinator, a rule whose releases
+            depend on the number of participants, or clients whose draws differ or depend on each
+            other.
     """
     if not isinstance(scheme.randomizer, GaussianNoise):
-        raise UnsupportedError("many canaries in one run need Gaussian noise of the coordinator")
+        raise UnsupportedError(
+            "an audit with many canaries in one run needs Gaussian noise of the coordinator"
+        )
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
-            f"many canaries in one run need aggregated releases, not {scheme.release.value}"
+            "an audit with many canaries in one run needs aggregated releases, "
+            f"not {scheme.release.value}"
         )
     for span in normal_form(scheme.participation).spans:
         if not isinstance(span.draw, _INDEPENDENT):
             kind = type(span.draw).__name__
-            raise UnsupportedError(f"many canaries in one run need clients alike, not {kind}")
+            raise UnsupportedError(
+                "an audit with many canaries in one run needs clients that draw alike and "
+                f"independently, not {kind}"
+            )
 
 
 def log_ratios(scheme: Scheme, seen: FloatArray) -> FloatArray:
-    """Log likelihood ratios of many canaries by the coordinates of all releases.
+    """Log likelihood ratios of the canaries from their coordinates in all releases, shape (m,).
 
     Args:
-        scheme: its noise, law and relation.
-        seen: in units of C, shape (steps, m).
+        scheme: scheme with Gaussian noise; its noise, participation and relation count.
+        seen: the coordinates in units of C, shape (steps, m).
     """
     assert isinstance(scheme.randomizer, GaussianNoise)
     noise, form = scheme.randomizer.noise_multiplier, normal_form(scheme.participation)

@@ -1,21 +1,21 @@
-"""Lower bounds on ε from counts, each with the probability that it is wrong.
+"""Lower bounds on ε from counts of an event, and the statistics that define events.
 
-`epsilon_by_counts` and `gaussian_mu_by_counts` are the bounds, `best_event` chooses the event on
-trials of its own, `Findings` holds what a game found beside what is proved. `Statistics` lists the
+`epsilon_by_counts` and `gaussian_mu_by_counts` compute the bounds, `best_event` chooses the event
+on separate trials, `Findings` holds the bounds found and the proved ones. `Statistics` computes the
 scores of a trial, the likelihood ratio first.
 
 | symbol | here | |
 |---|---|---|
-| E | an event of what is released, such as "the score is above t" | |
+| E | a set of outputs, such as "the score is above t" | |
 | β | `error` | the probability that the bound exceeds the true ε |
 
 If a mechanism is (ε, δ)-DP, P(E) ≤ e^ε·Q(E) + δ for every event E. So ln((P(E) − δ)/Q(E)) never
 exceeds ε, and with P(E) bounded from below and Q(E) from above it is a lower bound on ε.
 
-**Likelihood ratios** are those of the accountant's own model, so no attack does better where what
-runs is what was priced; elsewhere they are a statistic like any other. Each function takes
+**Likelihood ratios** are those of the accountant's model: the most powerful statistic where the
+running code has the priced scheme, elsewhere a statistic like any other. Each function takes
 exponents a, the log ratio of a step's release given that the client took part in it, shape (steps
-of the block, trials), and gives the log of its mean over the draw, shape (trials,).
+of the block, trials), and returns the log of the mean of e^a over the draw, shape (trials,).
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ from turnout.schemes.normal_form import (
 )
 
 LIKELIHOOD_RATIO = "likelihood ratio"
-"""The name of the statistic that is the log likelihood ratio of the world with the client's record
-to the other one, where what runs is what was priced."""
+"""Name of the log likelihood ratio of the world with the client's record to the other world, under
+the priced scheme."""
 _LIKELY_SHARE = 0.1
-"""Of β, for the event in the world in which it is likely; its rarity elsewhere is what is hard to
-bound."""
+"""Share of β for the probability in the world in which the event is likely; the larger share is for
+the other world, in which the event is rare and its probability hard to bound."""
 CLEARLY = 1.1
-"""By which factor a statistic or a way to play must promise more than the one that is taken where
-nothing is known: what a few trials promise is not sure."""
+"""Factor by which the predicted bound of a statistic or game must exceed that of the default one:
+predictions from few trials are uncertain."""
 _ENOUGH, _FAR = 20, 6.0
-"""Trials from which a count can contradict, and how many of its deviations it then is away."""
+"""Least count that can contradict a prediction, and the least gap in standard deviations."""
 _RANKS = 400
-"""Thresholds that are tried on trials of their own."""
+"""Number of thresholds that are tried on separate trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A statistic above a threshold, or not above it.
+    """Event that a statistic is above a threshold, or not above it.
 
     Attributes:
-        statistic: its name.
+        statistic: name of the statistic.
         above: whether the event is "above".
         threshold: t.
     """
@@ -79,22 +79,23 @@ class Event:
     threshold: float
 
     def count(self, scores: FloatArray) -> int:
-        """Trials in which it happened."""
+        """Number of trials in which the event happens."""
         above = int(np.count_nonzero(scores > self.threshold))
         return above if self.above else scores.size - above
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """An event's counts in both worlds, and the lower bound on ε that follows.
+    """Counts of an event in both worlds, and the lower bounds on ε and μ from them.
 
     Attributes:
-        event: chosen before these trials were looked at.
-        likely: trials of it in the world that it speaks for.
-        rare: trials of it in the other world.
-        trials: of each world.
-        epsilon: never above the true ε, but with probability at most the error asked for.
-        gaussian_mu: in the same cases never above the true μ, if the trade-off is Gaussian.
+        event: the event, chosen without these trials.
+        likely: trials with the event in the world in which it is more likely.
+        rare: trials with the event in the other world.
+        trials: number of trials of each world.
+        epsilon: lower bound on ε; above the true ε with probability at most the given error.
+        gaussian_mu: lower bound on μ if the trade-off is Gaussian; it uses the limits of
+            ``epsilon``, so both bounds together err with probability at most the given error.
     """
 
     event: Event
@@ -108,15 +109,17 @@ class Counted:
 def rate_bounds(
     count: NDArray[np.int64] | int, trials: int, error: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Bounds on a probability by its count, each of which fails with probability at most ``error``.
+    """Lower and upper bounds on a probability from counts, each with failure rate ``error``.
+
+    Each of the two bounds fails with probability at most ``error``.
 
     Source: Clopper and Pearson, The use of confidence or fiducial limits
         (clopper1934confidence).
 
     Args:
-        count: how often it happened, of any shape.
-        trials: independent ones, at least 1.
-        error: of each of the two bounds.
+        count: number of trials with the event, of any shape, from 0 to ``trials``.
+        trials: number of independent trials, at least 1.
+        error: failure probability of each of the two bounds, strictly between 0 and 1.
     """
     seen = np.asarray(count, dtype=np.float64)
     low = np.where(seen > 0, beta.ppf(error, np.maximum(seen, 1), trials - seen + 1), 0.0)
@@ -132,15 +135,18 @@ def epsilon_by_counts(
     delta: float,
     error: float,
 ) -> FloatArray:
-    """Lower bounds on ε, at least 0, by how often an event happened in each world.
+    """Lower bounds on ε, at least 0, from counts of an event in each world.
 
     Args:
-        likely: counts in the world that the event speaks for, of any shape.
+        likely: counts in the world in which the event is more likely, of any shape.
         rare: counts in the other world, of the same shape.
-        trials: of each world.
+        trials: number of trials of each world.
         delta: δ, from 0 to below 1.
-        error: the probability that a bound exceeds the true ε, for an event that was chosen without
-            these trials.
+        error: upper bound on the probability that a bound exceeds the true ε, strictly between 0
+            and 1, for an event that was chosen without these trials.
+
+    Raises:
+        ParameterError: ``error`` outside its domain.
 
     >>> float(epsilon_by_counts(900, 100, 1000, 0.0, 1e-3).round(3))
     1.868
@@ -154,13 +160,16 @@ def epsilon_by_counts(
 def gaussian_mu_by_counts(
     likely: NDArray[np.int64] | int, rare: NDArray[np.int64] | int, trials: int, error: float
 ) -> FloatArray:
-    """Lower bounds on μ, at least 0, of two worlds whose trade-off is that of Gaussian DP.
+    """Lower bounds on μ, at least 0, for worlds with the trade-off function of Gaussian DP.
 
-    Source: Dong, Roth and Su, Gaussian differential privacy (dong2022gaussian), of which it takes
-        one point of the trade-off. It says nothing of worlds with another trade-off.
+    Source: Dong, Roth and Su, Gaussian differential privacy (dong2022gaussian), at one point of the
+        trade-off function. The bounds do not apply to worlds with another trade-off function.
 
-    It rests on the limits of `epsilon_by_counts` at the same arguments: both bounds together err
-    with probability ``error``.
+    The bounds use the limits of `epsilon_by_counts` at the same arguments: both bounds together err
+    with probability at most ``error``.
+
+    Raises:
+        ParameterError: ``error`` outside its domain.
 
     >>> float(gaussian_mu_by_counts(900, 100, 1000, 1e-3).round(3))
     2.195
@@ -172,7 +181,7 @@ def gaussian_mu_by_counts(
 def _limits(
     likely: NDArray[np.int64] | int, rare: NDArray[np.int64] | int, trials: int, error: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The event's probability in its own world from below, and in the other one from above."""
+    """Lower bounds on the event's likely probability, and upper bounds on its rare one."""
     checks.open_unit(error=error)
     low, _ = rate_bounds(likely, trials, _LIKELY_SHARE * error)
     _, high = rate_bounds(rare, trials, (1.0 - _LIKELY_SHARE) * error)
@@ -186,15 +195,16 @@ def best_event(
     delta: float,
     error: float,
 ) -> tuple[Event, float]:
-    """The event that promises most for ``trials`` trials to come, and what it promises.
+    """Event with the largest predicted lower bound on ε, and this prediction.
 
     Args:
-        likely: scores by the name of the statistic, of trials of the world that the event speaks
-            for; the first one is taken unless another promises clearly more.
-        rare: the same of the other world; as many trials.
-        trials: of each world, in which the event will be counted.
-        delta: δ.
-        error: of the bound to come.
+        likely: scores by the name of the statistic, of trials of the world in which the event is to
+            be likely; the first statistic is taken unless another one has a clearly larger
+            prediction.
+        rare: scores of as many trials of the other world.
+        trials: number of later trials of each world, in which the event will be counted.
+        delta: δ, from 0 to below 1.
+        error: failure probability of the later bound.
     """
 
     def promised(factor: float, counts: list[FloatArray]) -> FloatArray:
@@ -218,14 +228,15 @@ def _best_threshold(
     trials: int,
     promised: Callable[[float, list[FloatArray]], FloatArray],
 ) -> tuple[Event, float]:
-    """The event with the best of some thresholds at ranks that are dense in the tail."""
+    """Event with the best of some thresholds, and its prediction; most of them lie in the tail."""
+    # Thresholds at ranks that are dense in the tail, the largest scores.
     sign = 1.0 if event.above else -1.0
     ours, others = np.sort(sign * likely), np.sort(sign * rare)
     ranks = np.unique(np.geomspace(1, ours.size, _RANKS).astype(np.int64))
     # Events of ties are "at least", so the threshold lies just below the value.
     cuts = np.nextafter(np.unique(ours[-ranks]), -np.inf)
     hits, misses = (x.size - np.searchsorted(x, cuts, side="right") for x in (ours, others))
-    # On the careful side, or the luckiest threshold of all would be the best.
+    # Rare counts raised by two deviations: else the threshold with the luckiest count would win.
     expected = misses + 2.0 * np.sqrt(misses) + 3.0
     if event.statistic == LIKELIHOOD_RATIO:
         expected = _weighed(ours, hits, misses, expected)
@@ -238,10 +249,10 @@ def _best_threshold(
 def _weighed(
     ours: FloatArray, hits: NDArray[np.int64], misses: NDArray[np.int64], careful: FloatArray
 ) -> FloatArray:
-    """The rare side's counts as means over the likely side, of whose trials there are many more.
+    """Expected rare counts as means of e^(−score) over likely trials, which are more numerous.
 
-    That is what they are where the statistic is the ratio that it is meant to be; where counts
-    contradict it anywhere, they are believed.
+    These means are the expected counts if the statistic is the log likelihood ratio. Where a count
+    contradicts them at any threshold, the cautious counts are used.
     """
     weights = np.exp(np.minimum(-ours[::-1], 700.0))
     weighed = np.concatenate([[0.0], np.cumsum(weights)])[hits]
@@ -251,7 +262,7 @@ def _weighed(
 
 
 def _threshold(sign: float, cut: float) -> float:
-    """The threshold of the event "sign·score > cut", said of the score."""
+    """Threshold on the score itself for the event "sign·score > cut"."""
     # Below: −score > cut is score < −cut, and "not above t" is score ≤ t.
     return cut if sign > 0 else math.nextafter(-cut, -math.inf)
 
@@ -259,7 +270,7 @@ def _threshold(sign: float, cut: float) -> float:
 def counted(
     event: Event, likely: FloatArray, rare: FloatArray, delta: float, error: float
 ) -> Counted:
-    """The event in these trials, which had no part in choosing it."""
+    """Counts of an event in trials that did not choose it, with the lower bounds from them."""
     if likely.size != rare.size:
         raise ParameterError("rare", rare.size, f"{likely.size} trials, as in the other world")
     sides = event.count(likely), event.count(rare)
@@ -269,17 +280,18 @@ def counted(
 
 
 def merged_scores(parts: Iterable[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
-    """Scores of several groups of trials as those of one."""
+    """Scores of several groups of trials, joined by the name of the statistic."""
     groups = list(parts)
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A claim: proved bounds at a δ, by direction.
+    """Proved bounds on ε at a δ, by direction.
 
     Attributes:
-        directions: "remove" and "add", or "replace" alone.
+        directions: bounds on ε by direction: "remove" and "add", or "replace" alone.
+        delta: δ of the bounds.
         terms: relation, unit and trust, as far as they are known, by name.
     """
 
@@ -289,7 +301,7 @@ class Statement:
 
     @property
     def epsilon(self) -> Bounds:
-        """Of the worse direction."""
+        """Bounds on ε of the worse direction."""
         return Bounds(
             max(b.lower for b in self.directions.values()),
             max(b.upper for b in self.directions.values()),
@@ -298,11 +310,11 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """A ROC curve by counts: how often an event happened where it speaks for, and elsewhere.
+    """Empirical ROC curve of a statistic: rates of an event in both worlds.
 
     Attributes:
         likely: true positive rates, shape (points,).
-        rare: false positive rates.
+        rare: false positive rates, shape (points,).
     """
 
     likely: FloatArray
@@ -310,7 +322,7 @@ class Rates:
 
     @classmethod
     def of(cls, event: Event, likely: FloatArray, rare: FloatArray, points: int = 300) -> Rates:
-        """Of all thresholds of an event's statistic, thinned."""
+        """ROC curve over at most ``points`` thresholds of an event's statistic."""
         sign = 1.0 if event.above else -1.0
         ours, others = np.sort(sign * likely), np.sort(sign * rare)
         ranks = np.unique(np.geomspace(1, ours.size, points).astype(np.int64))
@@ -321,14 +333,14 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundAt:
-    """The outcome for one statement: the event and its counts, by direction."""
+    """Events and their counts for one statement, by direction."""
 
     stated: Statement
     found: Mapping[str, Counted]
 
     @property
     def violated(self) -> tuple[str, ...]:
-        """Directions whose lower bound exceeds what was proved."""
+        """Directions whose lower bound exceeds the proved upper bound on ε."""
         uppers = self.stated.directions
         return tuple(
             name for name, found in self.found.items() if found.epsilon > uppers[name].upper
@@ -337,16 +349,16 @@ class FoundAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """Lower bounds on ε that a game found, beside the proved ones.
+    """Lower bounds on ε that a game found, and the proved bounds.
 
     Attributes:
-        game: what was played, in words.
-        stated: what was proved of it.
-        found: the event and its counts, by direction.
+        game: description of the game.
+        stated: the proved bounds at the audited δ.
+        found: events and their counts at this δ, by direction.
         rates: the ROC curve of each direction's statistic.
-        also: the same at other δ.
-        confidence: the chance that no lower bound here exceeds the true ε is at least this.
-        trials: runs of each world, those by which events were chosen included.
+        also: events and their counts at further δ.
+        confidence: no lower bound here exceeds the true ε with at least this probability.
+        trials: number of trials of each world, those that chose events included.
         seed: names all random streams.
         seconds: running time.
     """
@@ -363,24 +375,24 @@ class Findings:
 
     @property
     def epsilon_lower(self) -> float:
-        """The largest lower bound on ε at the δ that was asked for."""
+        """Largest lower bound on ε at the audited δ."""
         return max(found.epsilon for found in self.found.values())
 
     @property
     def gaussian_mu(self) -> float:
-        """The largest lower bound on μ, of all events, if the trade-off is that of Gaussian DP."""
+        """Largest lower bound on μ of all events, valid if the trade-off is that of Gaussian DP."""
         every = (self.found, *(at.found for at in self.also))
         return max(counted.gaussian_mu for found in every for counted in found.values())
 
     @property
     def violated(self) -> tuple[tuple[FoundAt, str], ...]:
-        """Lower bounds that exceed what was proved, at any δ, with their directions."""
+        """Outcomes and directions whose lower bound exceeds the proved one, at any δ."""
         every = (FoundAt(self.stated, self.found), *self.also)
         return tuple((one, name) for one in every for name in one.violated)
 
     @property
     def consistent(self) -> bool:
-        """Whether nothing was found that exceeds what is proved."""
+        """Whether each lower bound found is at most the proved upper bound on ε."""
         return not self.violated
 
 
@@ -390,15 +402,15 @@ _LARGEST = 700.0
 def exponents(
     relation: Relation, seen: FloatArray, noise_multiplier: float
 ) -> list[tuple[float, FloatArray]]:
-    """The exponents of each update that the worlds know, with its sign.
+    """Exponents of the likelihood ratio, one pair (sign, exponents) for each possible update.
 
     The log ratio of the worlds is the sum over the signs of sign times `LOG_RATIOS` of the
-    exponents: under replace-one both worlds hold an update, C and −C.
+    exponents: under replace-one each world has an update, C or −C.
 
     Args:
-        relation: of the worlds.
-        seen: what steps release of the client's coordinate, in units of C, of any shape.
-        noise_multiplier: of a step.
+        relation: relation of the two worlds.
+        seen: the released coordinate of the client in each step, in units of C, of any shape.
+        noise_multiplier: σ of a step, in units of C.
     """
     signs = (1.0, -1.0) if relation is Relation.REPLACE_ONE else (1.0,)
     return [(sign, (sign * seen - 0.5) / noise_multiplier**2) for sign in signs]
@@ -409,12 +421,12 @@ def _always(draw: Always, a: FloatArray) -> FloatArray:
 
 
 def _with_chance(rate: float, a: FloatArray) -> FloatArray:
-    """ln(1 − r + r·e^a)."""
+    """Log ratio ln(1 − r + r·e^a) of participation with probability r."""
     if rate == 1.0:
         return a
     if rate == 0.0:
         return np.zeros_like(a)
-    # Beyond e^700 the first part is nothing beside the second.
+    # Beyond e^700 the term 1 − r is negligible against r·e^a.
     found = np.log1p(rate * np.expm1(np.minimum(a, _LARGEST)))
     return found + np.maximum(a - _LARGEST, 0.0)
 
@@ -428,7 +440,7 @@ def _cohort(draw: Cohort, a: FloatArray) -> FloatArray:
 
 
 def log_sum(a: FloatArray) -> FloatArray:
-    """The log of Σ e^a over the first axis."""
+    """Log of Σ e^a over the first axis, without overflow."""
     top = a.max(axis=0)
     return top + np.log(np.exp(a - top).sum(axis=0))
 
@@ -438,10 +450,11 @@ def _one_of(draw: OneOf, a: FloatArray) -> FloatArray:
 
 
 def _k_of(draw: KOf, a: FloatArray) -> FloatArray:
-    """The elementary symmetric polynomial of e^a over the number of subsets, step by step.
+    """Log of the mean over subsets: elementary symmetric polynomial over number of subsets.
 
-    Row j is after s steps the mean of e^{Σ a} over the subsets of j of them, so that no row leaves
-    the floats' range: mean(j, s) = (s − j)/s · mean(j, s − 1) + j/s · e^{a_s} · mean(j − 1, s − 1).
+    After s steps, row j is the mean of e^{Σ a} over the subsets of j of these steps, so no row
+    leaves the range of floats:
+    mean(j, s) = (s − j)/s · mean(j, s − 1) + j/s · e^{a_s} · mean(j − 1, s − 1).
     """
     picks, n = draw.picks, a.shape[1]
     means = np.full((picks + 1, n), -np.inf)
@@ -461,12 +474,12 @@ def _kept(draw: Kept, a: FloatArray) -> FloatArray:
 
 
 def _staggered(draw: Staggered, a: FloatArray) -> FloatArray:
-    """Of a client whose window begins with the first released slot, or is released the most."""
+    """Log ratio of a client whose window has the most released steps."""
     return _with_chance(len(a) / draw.window, log_sum(a) - np.log(len(a)))
 
 
 def _one_of_own(draw: OneOfOwn, a: FloatArray) -> FloatArray:
-    """Of a client whose own steps are those of ``a``, and no others."""
+    """Log ratio of a client whose available steps are exactly those of ``a``."""
     if not len(a):
         return np.zeros(a.shape[1])
     return _with_chance(draw.probability, log_sum(a) - np.log(len(a)))
@@ -488,11 +501,11 @@ LOG_RATIOS: DrawTable[Callable[[Any, FloatArray], FloatArray]] = DrawTable(
 
 
 class Statistics:
-    """Sums over the blocks of a group of runs, each of shape (trials,).
+    """Statistics of a group of runs, summed over blocks, each of shape (trials,).
 
     Args:
-        scheme: its noise, law and relation.
-        trials: runs of the group.
+        scheme: scheme with Gaussian noise; its noise, participation and relation count.
+        trials: number of runs of the group.
     """
 
     def __init__(self, scheme: Scheme, trials: int) -> None:
@@ -509,15 +522,16 @@ class Statistics:
         self._slots: dict[float, FloatArray] = {}
 
     def add(self, draw: Draw, seen: FloatArray) -> None:
-        """One more block.
+        """Add the releases of one block to all statistics.
 
         Args:
-            draw: the canary's.
-            seen: the steps that can hold it, in units of C, NaN where one is skipped, shape
-                (steps, trials).
+            draw: the canary's draw in the block.
+            seen: the canary's coordinate in the steps in which it can take part, in units of C, NaN
+                where a step is skipped, shape (steps, trials).
         """
         if not len(seen):
             return
+        # A skipped step has ratio 1: its exponent and its release count as 0.
         skipped = np.isnan(seen)
         if skipped.any():
             self._skipped += skipped.sum(axis=0)
@@ -531,7 +545,7 @@ class Statistics:
         np.maximum(self._largest, seen.max(axis=0), out=self._largest)
 
     def by_name(self) -> dict[str, FloatArray]:
-        """All statistics by name."""
+        """Values of all statistics by name, each of shape (trials,)."""
         found = {
             LIKELIHOOD_RATIO: self._ratio,
             "sum": self._sum,

@@ -1,9 +1,9 @@
 """The distinguishing game on numeric outputs: messages, estimates, sums, and whole bandit runs.
 
-`OutputGame` learns what a ratio looks like from trials of its own, so nothing is assumed of the
-distribution that is audited, and a wrong guess about it costs power, never the confidence of a
-bound. `messages_of`, `projection_of` and `released_by` build such games; `RewardGame` plays runs of
-a bandit in which one client's reward is +1, or −1.
+`OutputGame` learns likelihood ratios from separate trials, so it assumes nothing about the audited
+distribution: a badly learned ratio costs power, never the confidence of a bound. `messages_of`,
+`projection_of` and `released_by` build such games; `RewardGame` plays runs of a bandit in which one
+client's reward is +1, or −1.
 """
 
 from __future__ import annotations
@@ -29,21 +29,24 @@ from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import TrustModel
 
 Outputs = Callable[[int, int, Source], NDArray[Any]]
-"""Outputs of so many trials of a world: numbers of shape (trials,) or (trials, columns)."""
+"""Outputs of a world's trials, from (world, trials, source): shape (trials,) or (trials, k)."""
 
 _GROUP, _CELLS = 2**14, 2**21
-_FEW_VALUES = 4096  # of which each has a learned ratio of its own
-_FEWEST_EACH = 8.0  # trials a value, on average
+_FEW_VALUES = 4096  # at most, for one learned ratio per value
+_FEWEST_EACH = 8.0  # trials per value, on average
 
 
 @dataclass(frozen=True, eq=False)
 class OutputGame:
-    """A game whose outputs are numbers.
+    """Distinguishing game on numeric outputs, with learned likelihood ratios.
 
     Attributes:
-        outputs: what is seen of so many trials of world 0 or 1.
-        learning: trials of each world by which ratios are learned; no bound counts them.
-        projected: a statistic of each output that is known beforehand, shape (trials,).
+        outputs: draws the outputs of trials of world 0 or 1.
+        learning: trials of each world that learn the ratios, at least 2; no bound counts them.
+        projected: a further statistic of each output, fixed in advance, shape (trials,).
+
+    Raises:
+        ParameterError: fewer than 2 trials for learning.
     """
 
     outputs: Outputs
@@ -56,7 +59,7 @@ class OutputGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics by name: learned ratios, and what is seen itself where it is one number."""
+        """Statistics of a world's trials by name, each of shape (trials,): learned ratios first."""
         learned = self._learned(streams)
         return merged_scores(
             self._named(learned, columns) for columns in self._seen(world, trials, streams, *name)
@@ -89,7 +92,7 @@ class OutputGame:
 
 
 class _Learned:
-    """Log ratios of rows and of single columns, and the direction between the means."""
+    """Learned log ratios of rows and of columns, and the direction between the means."""
 
     def __init__(self, ours: FloatArray, others: FloatArray) -> None:
         self._rows = _Table.of(_keys(ours), _keys(others))
@@ -103,7 +106,7 @@ class _Learned:
         self._base = ours.shape[1]
 
     def scores(self, seen: FloatArray) -> dict[str, FloatArray]:
-        """Statistics of what is seen, by name."""
+        """Statistics of outputs by name, each of shape (trials,)."""
         separate = np.zeros(len(seen))
         for column, table in zip(seen.T, self._columns, strict=True):
             if table is not None:
@@ -117,14 +120,14 @@ class _Learned:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Log ratios of a number's values as they were seen."""
+    """Learned log ratios of the values of a discrete number."""
 
     values: NDArray[Any]
     ratios: FloatArray
 
     @classmethod
     def of(cls, ours: NDArray[Any], others: NDArray[Any]) -> _Table | None:
-        """The table, or None where values hardly ever come twice."""
+        """Table of log ratios, or None where values rarely repeat."""
         values, where = np.unique(np.concatenate([ours, others]), return_inverse=True)
         if values.size > min(_FEW_VALUES, len(where) / _FEWEST_EACH):
             return None
@@ -135,13 +138,13 @@ class _Table:
         return cls(values, np.log((counts[0] + 0.5) / (counts[1] + 0.5)))
 
     def ratio(self, seen: NDArray[Any]) -> FloatArray:
-        """The ratios; 0 of values that were not seen."""
+        """Log ratios of outputs; 0 for values outside the table."""
         places = np.minimum(np.searchsorted(self.values, seen), self.values.size - 1)
         return np.where(self.values[places] == seen, self.ratios[places], 0.0)
 
 
 def _keys(rows: FloatArray) -> NDArray[Any]:
-    """One number a row; rows of several columns by a fixed mixture that hardly ever collides."""
+    """One number per row: a fixed weighted sum of the columns, equal rarely for unequal rows."""
     if rows.shape[1] == 1:
         return rows[:, 0]
     weights = np.random.default_rng(0).uniform(1.0, 2.0, rows.shape[1])
@@ -149,14 +152,14 @@ def _keys(rows: FloatArray) -> NDArray[Any]:
 
 
 def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outputs:
-    """The messages of a client who holds one of two values.
+    """Outputs of a game on the messages of a client with one of two values.
 
     Args:
-        randomizer: of one item, of a number or of a vector.
+        randomizer: a randomizer of one item, of a number or of a vector.
         worlds: the two values; by default items 0 and 1, or the farthest two numbers or vectors.
 
     Raises:
-        ParameterError: nothing that sends messages, and no values.
+        ParameterError: ``worlds`` is None and the randomizer is of another kind.
     """
     held = _farthest(randomizer) if worlds is None else worlds
 
@@ -175,9 +178,9 @@ def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outpu
 def projection_of(
     randomizer: Any, worlds: tuple[Any, Any] | None = None
 ) -> Callable[[FloatArray], FloatArray] | None:
-    """Projections of vectors' messages on the difference of two vectors; None of other randomizers.
+    """Projections of vector messages on the difference of two vectors; None for other randomizers.
 
-    Messages of many values hardly ever come twice, so that no ratio of theirs can be learned.
+    Messages with many possible values rarely repeat, so their ratios cannot be learned.
     """
     if not isinstance(randomizer, VectorRandomizer) or randomizer.public_randomness != "none":
         return None
@@ -193,7 +196,7 @@ def projection_of(
 
 
 def _farthest(randomizer: Any) -> tuple[Any, Any]:
-    """Two values that are as far apart as there are."""
+    """Two values of a randomizer at the largest distance."""
     if isinstance(randomizer, FrequencyRandomizer):
         return 0, 1
     if isinstance(randomizer, NoisyNumber):
@@ -209,7 +212,7 @@ def _farthest(randomizer: Any) -> tuple[Any, Any]:
 
 
 def released_by(release: Callable[[Any], Any], worlds: tuple[Any, Any]) -> Outputs:
-    """Outputs of a function of one of two inputs, trial by trial, by randomness of its own."""
+    """Outputs of a game on a randomized function of one of two inputs; it draws its randomness."""
 
     def outputs(world: int, trials: int, source: Source) -> NDArray[Any]:
         del source
@@ -224,15 +227,16 @@ _ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0]])
 
 @dataclass(frozen=True, eq=False)
 class RewardGame:
-    """Runs of a policy of two actions; the client is the first one to pull action 0.
+    """Distinguishing game on a bandit of two actions: the reward of one client is +1 or −1.
 
-    All others hold −1, which for shuffled bits is the worst that they can hold. What is seen: the
-    sum of the client's own batch (its message, if nobody is trusted), and the pulls of action 0.
+    The client is the first one to pull action 0. All other rewards are −1, the worst case for
+    shuffled bits. The adversary observes the released sum of the client's batch (the client's
+    message, under local trust), and the number of pulls of action 0.
 
     Attributes:
-        mechanism: what randomizes rewards and releases sums.
-        policy: what chooses the batches.
-        horizon: pulls of a run.
+        mechanism: randomizes rewards and releases sums.
+        policy: chooses the batches.
+        horizon: number of pulls of a run.
     """
 
     mechanism: BatchMechanism
@@ -240,11 +244,12 @@ class RewardGame:
     horizon: int = 48
 
     def outputs(self, world: int, trials: int, source: Source) -> NDArray[np.float64]:
-        """The views of so many runs, shape (trials, 2).
+        """Observations of the adversary in each run, shape (trials, 2).
 
-        Runs of equal releases have equal states, so they are planned together; every message is
+        Runs with equal releases have equal states, so they are planned together; every message is
         drawn.
         """
+        # All runs begin in one group at the policy's first state.
         reward, policy = (1, -1)[world], self.policy
         views = np.empty((trials, 2))
         root = policy.init(Problem(_ACTIONS, self.horizon))
@@ -255,12 +260,14 @@ class RewardGame:
             pulled += int(batch.pulls[batch.actions == 0].sum())
             own = reward if state is root else -1
             first, sums = self._released(batch, own, members.size, source)
+            # The client is in the first batch alone, which has the first pull of action 0.
             if state is root:
                 local = self.mechanism.trust is TrustModel.LOCAL
                 views[:, 0] = first if local else sums[:, 0]
             if batch.size == state.left:
                 views[members, 1] = pulled
                 continue
+            # Runs with different released sums have different states from here on.
             different, which = np.unique(sums, axis=0, return_inverse=True)
             for number, row in enumerate(different):
                 release = BatchRelease(batch, row, self.mechanism.channels(batch.pulls))
@@ -271,7 +278,7 @@ class RewardGame:
     def _released(
         self, batch: Batch, reward: int, runs: int, source: Source
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The client's messages (runs,), and the released sums of equal batches (runs, actions)."""
+        """Client's messages, shape (runs,), and released sums of a batch, shape (runs, actions)."""
         totals, first = [], np.zeros(runs, np.int64)
         for action, pulls in enumerate(batch.pulls.tolist()):
             rewards = np.full((runs, pulls), -1)

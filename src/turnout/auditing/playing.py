@@ -1,4 +1,7 @@
-"""From a game to an audit: events are chosen on some trials and counted on all others."""
+"""Audit of a game: events are chosen on some trials and counted on all others.
+
+`Game` is the protocol of a game, and `play` audits a statement by the best of several games.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ from turnout.core.arrays import FloatArray
 from turnout.randomness import SimulationStreams
 
 Tell = Callable[[int, int], None]
-"""Progress: trials played, of all."""
+"""Progress report: number of trials played, and number of all trials."""
 
-_PILOT, _PILOT_OF_MANY, _ENOUGH = 0.1, 0.02, 20_000  # of the trials, for each way to play
-_ALSO = 0.2  # of the error, for what is stated at other δ
+_PILOT, _PILOT_OF_MANY, _ENOUGH = 0.1, 0.02, 20_000  # of the trials, for each game
+_ALSO = 0.2  # of the error, for statements at further δ
 FEWEST = 100
 _TwoWorlds = list[dict[str, FloatArray]]
 
 
 class Game(Protocol):
-    """Two worlds, which nobody should tell apart."""
+    """Distinguishing game: scores of trials in two neighbouring worlds."""
 
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of independent trials of a world, each of shape (trials,), by name.
+        """Statistics of independent trials of a world by name, each of shape (trials,).
 
-        World 0 is the one with the client's record, 1 its neighbour.
+        World 0 has the client's record; world 1 is its neighbour.
         """
         ...
 
@@ -55,21 +58,23 @@ def play(
     also: Sequence[Statement] = (),
     tell: Tell = lambda done, of: None,
 ) -> Findings:
-    """An audit of what is stated, by the best of some ways to play.
+    """Lower bounds on ε from the best of some games, and the statement that they test.
 
-    Up to a tenth of the trials goes into each way; the best one's events are counted on the rest,
-    which had no part in choosing them, so bounds need no correction for what was tried.
+    Each game has up to a tenth of the trials to choose events. The events of the best game are
+    counted on the remaining trials, which are independent of the choice, so the bounds need no
+    correction for the number of games and events.
 
     Args:
-        games: ways to play, the first of which is taken unless another promises clearly more.
-        words: what is played.
-        stated: bounds by direction.
-        trials: of each world, at least 100.
-        confidence: of all bounds together, strictly between 0 and 1.
-        seed: names all random streams; it protects nobody, and nothing here needs protection.
-        also: what is stated at other δ, by the same directions. A mistake of a few per cent shows
-            where events are frequent, at a large δ, long before it shows in the tail.
-        tell: is told the progress.
+        games: games to choose from; the first is taken unless another one predicts a clearly larger
+            bound.
+        words: description of the game.
+        stated: proved bounds on ε, by direction.
+        trials: number of trials of each world, at least 100.
+        confidence: probability that all lower bounds hold together, strictly between 0 and 1.
+        seed: names all random streams, at least 0; an audit has no secrets, so a seed is enough.
+        also: proved bounds at further δ, for the same directions. An error of a few per cent shows
+            first at a large δ, where events are frequent, and much later in the tail.
+        tell: called with the number of trials played and the number of all trials.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -79,6 +84,7 @@ def play(
     checks.open_unit(confidence=confidence)
     started, streams = time.perf_counter(), SimulationStreams(seed)
     asked = _asked(stated, also, 1.0 - confidence)
+    # Pilot: each game chooses its events on separate trials, and the best game is kept.
     pilot = int(min(_PILOT * trials, _ENOUGH + _PILOT_OF_MANY * trials))
     rest, done = trials - pilot * len(games), 0
     chosen: tuple[Game, list[Event]] | None = None
@@ -91,6 +97,7 @@ def play(
         if chosen is None or promise > CLEARLY * promised:
             chosen, promised = (game, events), promise
     assert chosen is not None
+    # Count: trials independent of the choice, so each bound keeps its error.
     worlds = _worlds(chosen[0], rest, streams, "counted", 0)
     tell(trials, trials)
     found = [one.counted(event, worlds) for one, event in zip(asked, chosen[1], strict=True)]
@@ -106,7 +113,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One bound to find: a direction at a δ, with its share of the error."""
+    """Bound to find: a direction at a δ, with its share of the error."""
 
     direction: str
     proved: float
@@ -114,19 +121,19 @@ class _Asked:
     error: float
 
     def event(self, worlds: _TwoWorlds, trials: int) -> tuple[Event, float]:
-        """The event that promises most, and the part of what is proved that it promises."""
+        """Event with the largest predicted bound, and this bound as a share of the proved one."""
         ours, others = worlds[::-1] if self.direction == "add" else worlds
         event, epsilon = best_event(ours, others, trials, self.delta, self.error)
         return event, epsilon / self.proved if self.proved > 0 else epsilon
 
     def counted(self, event: Event, worlds: _TwoWorlds) -> Counted:
-        """The bound by these trials."""
+        """Counts of the event in these trials, with the lower bounds from them."""
         ours, others = _in_order(worlds, self.direction, event.statistic)
         return counted(event, ours, others, self.delta, self.error)
 
 
 def _asked(stated: Statement, also: Sequence[Statement], error: float) -> list[_Asked]:
-    """All bounds to find, in order."""
+    """Bounds to find, by statement and direction, with shares that add up to the error."""
     shares = [1.0] if not also else [1.0 - _ALSO, *[_ALSO / len(also)] * len(also)]
     return [
         _Asked(name, proved.upper, one.delta, share * error / len(one.directions))
@@ -136,7 +143,7 @@ def _asked(stated: Statement, also: Sequence[Statement], error: float) -> list[_
 
 
 def _by_statement(found: Sequence[Counted], stated: Sequence[Statement]) -> list[FoundAt]:
-    """The counts, by the statement that they are about."""
+    """Counts grouped by statement and direction."""
     left = iter(found)
     return [FoundAt(one, {name: next(left) for name in one.directions}) for one in stated]
 
@@ -146,12 +153,12 @@ def _worlds(game: Game, trials: int, streams: SimulationStreams, *name: str | in
 
 
 def _in_order(worlds: _TwoWorlds, direction: str, statistic: str) -> tuple[FloatArray, FloatArray]:
-    """A statistic in the world that a direction's events speak for, and in the other one."""
+    """Scores in the world in which a direction's events are likely, and in the other world."""
     ours, others = worlds[::-1] if direction == "add" else worlds
     return ours[statistic], others[statistic]
 
 
 def _chosen(worlds: _TwoWorlds, asked: Sequence[_Asked], trials: int) -> tuple[list[Event], float]:
-    """The best event of each bound, and the largest part of what is proved that one promises."""
+    """Best event for each bound, and the largest predicted share of a proved bound."""
     pairs = [one.event(worlds, trials) for one in asked]
     return [event for event, _ in pairs], max(part for _, part in pairs)

@@ -1,4 +1,4 @@
-"""The distinguishing game on releases: the sampler and the mechanism that training really runs.
+"""Distinguishing game on releases, with the sampler and the mechanism of training.
 
 `ReleaseGame` plays sampler and mechanism alone, `SimulationGame` the whole
 `turnout.simulation.Simulation`, with its engine and coordinator.
@@ -38,21 +38,21 @@ from turnout.schemes import GaussianNoise, Relation, Scheme, TrustModel
 from turnout.schemes.normal_form import Cohort, Draw, OneOfOwn, Staggered, normal_form
 
 Sampler = Callable[[Draw, int, ScheduleBlock, Source, int], Schedule]
-"""The canary's steps of a block in each of so many trials: a schedule whose clients are trials. Its
-last argument is the first step of the draw's span."""
+"""Draws the canary's steps of a block in each trial: a schedule whose clients are trials. The last
+argument is the first step of the draw's span."""
 
 _CELLS, _FEWEST, _MOST = 2**21, 2**10, 2**16
-"""Releases that are held at once, and trials of a group."""
+"""Most releases in memory at once, and the least and largest number of trials of a group."""
 _FAR = 1e3  # times C: an update that clipping must shorten
 
 
 def canary_steps(
     draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """The draws of so many clients in the canary's place, by the sampler of every run.
+    """Schedule of the canary's steps in each trial, drawn by the sampler of training.
 
-    A sliding window's canary wakes so that as much as can be of its window is released; one with
-    steps of its own is the client of `costliest_row`, the only row of ``draw``.
+    Under a sliding window, the canary's window has as many released steps as possible; under a
+    trace of available steps, the canary is the client of `costliest_row`, the only row of ``draw``.
     """
     if isinstance(draw, Cohort):
         return _cohorts(draw, trials, block, source, first_step)
@@ -72,19 +72,19 @@ def canary_steps(
 def _cohorts(
     draw: Cohort, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Whether client 0 is in a cohort; every trial draws a whole one."""
-    everybody = range(draw.population)
+    """Schedule of the trials whose cohort contains client 0; each trial draws a whole cohort."""
+    clients = range(draw.population)
     hits = [
         trial
         for trial in range(trials)
-        if 0 in SAMPLERS[draw](draw, everybody, block, source, first_step).clients[:1]
+        if 0 in SAMPLERS[draw](draw, clients, block, source, first_step).clients[:1]
     ]
     offsets = np.array([0, len(hits)], np.int64)
     return Schedule(block.first_step, offsets, np.array(hits, np.int64))
 
 
 def costliest_row(draw: OneOfOwn) -> OneOfOwn:
-    """The draw of one client, that with the largest sum of 1/size over its blocks."""
+    """Draw of one client: the one with the largest sum of 1/size over its blocks."""
     sizes = draw.block_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     row = int(np.argmax((1.0 / sizes).sum(axis=1)))
@@ -92,26 +92,32 @@ def costliest_row(draw: OneOfOwn) -> OneOfOwn:
 
 
 def float_noise(generator: np.random.Generator) -> Noise:
-    """The noise of a simulation."""
+    """Floating-point Gaussian noise of a simulation."""
     return lambda deviation, size: deviation * generator.standard_normal(size)
 
 
 def whole_noise(generator: np.random.Generator) -> Noise:
-    """The noise of a deployment, rounded to whole numbers exactly, from a generator's bytes."""
+    """Exactly rounded Gaussian noise of a deployment, drawn from a generator's bytes."""
     return lambda deviation, size: rounded_gaussian(deviation, size, generator.bytes)
 
 
 @dataclass(frozen=True, eq=False)
 class ReleaseGame:
-    """Runs of a scheme with and without the canary.
+    """Distinguishing game on all releases of a run, with and without the canary.
 
     Attributes:
-        scheme: what was priced: Gaussian noise by a trusted coordinator.
-        mechanism: what releases the steps of a model of so many coordinates.
-        crowd: other clients in each step, whose updates are the canary's opposite.
-        sampler: what draws the canary's steps.
-        noise: what a generator's draws become.
-        longest: the canary's update before the client bounds it, in units of C.
+        scheme: the priced scheme, with Gaussian noise of a trusted coordinator.
+        mechanism: builds the mechanism of a model from its number of coordinates.
+        crowd: number of other clients in each step, whose updates are the canary's opposite; at
+            least 0, and 0 where releases show counts.
+        sampler: draws the canary's steps.
+        noise: builds the noise of a release from a generator.
+        longest: length of the canary's update before clipping, in units of C.
+
+    Raises:
+        ParameterError: a crowd outside its domain.
+        UnsupportedError: a scheme without Gaussian noise or central trust, averaged check-ins with
+            a given population, or a participation without a likelihood ratio.
     """
 
     scheme: Scheme
@@ -130,8 +136,8 @@ class ReleaseGame:
             raise UnsupportedError("under local and shuffled trust, audit the clients' randomizer")
         if self.scheme.release.shows_counts and self.scheme.population is not None:
             raise UnsupportedError(
-                "averaged check-ins of a stated population are priced by the noise of all, and "
-                "this game has the canary alone"
+                "averaged check-ins with a given population cannot be audited: their ε counts on "
+                "the noise of all clients, and the game has the canary alone"
             )
         if self.crowd and self.scheme.release.shows_counts:
             raise ParameterError("crowd", self.crowd, "0 where releases show counts")
@@ -139,7 +145,7 @@ class ReleaseGame:
 
     @cached_property
     def _unit(self) -> tuple[float, float]:
-        """An update at the clip norm, as it is encoded, in each sign."""
+        """Encoded clipped updates of the canary in direction +1 and −1."""
         alone, source = self.mechanism(1), SimulationStreams(0).source("nothing is drawn")
         far = np.array([self.longest * alone.clip_norm])
         up, down = (alone.encode(sign * far, source).total[0] for sign in (1.0, -1.0))
@@ -148,13 +154,13 @@ class ReleaseGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of so many runs, each of shape (trials,), by name.
+        """Statistics of independent runs by name, each of shape (trials,).
 
         Args:
             world: 0 with the canary, 1 without it.
-            trials: runs.
-            streams: where their randomness comes from.
-            name: of the streams; other names, other runs.
+            trials: number of runs.
+            streams: random streams of the runs.
+            name: name of the streams; other names give independent runs.
         """
         form = normal_form(self.scheme.participation)
         longest = max(_shown(span.draw) for span in form.spans)
@@ -180,12 +186,12 @@ class ReleaseGame:
 
 
 def _shown(draw: Draw) -> int:
-    """Steps of a block in which the canary can take part, at most."""
+    """Largest number of steps of a block in which the canary can take part."""
     return min(draw.window, draw.steps) if isinstance(draw, Staggered) else draw.steps
 
 
 def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, ScheduleBlock, int]]:
-    """The blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
+    """Blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
     form = normal_form(scheme.participation)
     rows = {id(s.draw): costliest_row(s.draw) for s in form.spans if isinstance(s.draw, OneOfOwn)}
     for block in blocks(scheme.participation):
@@ -194,7 +200,7 @@ def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, ScheduleBlock, int]]:
 
 
 class _Playing:
-    """One group of runs in one world, step after step."""
+    """State of a group of runs in one world, from step to step."""
 
     def __init__(
         self,
@@ -220,10 +226,12 @@ class _Playing:
         self._noise = game.noise(streams.generator("audit", "noise", *name))
 
     def block(self, draw: Draw, block: ScheduleBlock, first_step: int) -> FloatArray:
-        """The canary's coordinate in the steps that can hold it, in units of C, NaN where a step is
-        skipped; shape (steps, trials).
+        """Canary's coordinate in the steps in which it can take part, shape (steps, trials).
+
+        In units of C; NaN where a step is skipped.
         """
         schedule = self._game.sampler(draw, self._trials, block, self._source, first_step)
+        # Only steps in which the canary can take part are observed.
         steps = range(block.first_step, block.first_step + block.steps)
         if isinstance(draw, Staggered):
             steps = steps[: draw.window]
@@ -237,7 +245,8 @@ class _Playing:
         return seen
 
     def _step(self, step: int, came: NDArray[np.integer]) -> FloatArray:
-        """The view of one step, shape (trials,), in units of C."""
+        """Canary's coordinate in the release of one step, shape (trials,), in units of C."""
+        # Release without the canary in all trials; then again where the canary takes part.
         total = np.full(self._trials, self._crowd)
         seen, after = self._released(step, total, self._others, self._state)
         if came.size and self._there:
@@ -249,11 +258,11 @@ class _Playing:
                 after[key] = array.copy()
                 after[key][..., came] = after_came[key]
         self._state = after
-        # The canary is the crowd's opposite; turned round, it is at +1.
+        # The crowd is at +1 and the canary at −1; the sign puts the canary at +1.
         return -seen / self._mechanism.clip_norm
 
     def _with_canary(self, came: NDArray[np.integer]) -> FloatArray:
-        """The sums of the trials to whose step the canary came."""
+        """Sums of the trials in which the canary takes part in the step."""
         if not self._asks_one:
             return np.full(came.size, self._crowd + self._record)
         arrived = np.arange(self._others + 1, dtype=np.int64)
@@ -264,7 +273,7 @@ class _Playing:
     def _released(
         self, step: int, total: FloatArray, count: int, state: State
     ) -> tuple[FloatArray, dict[str, NDArray[Any]]]:
-        """The released coordinates less the crowd's, in the model's units, and the state after."""
+        """Released coordinates minus the crowd's, in the model's units, and the state after."""
         all_of_them = total.size == self._trials
         mechanism = self._mechanism if all_of_them else self._game.mechanism(total.size)
         zero = mechanism.zero()
@@ -274,7 +283,7 @@ class _Playing:
         return self._view(released, total.size) - crowd * self._unit, dict(after)
 
     def _view(self, released: Released, size: int) -> FloatArray:
-        """The sum that a release shows: the direction times the public divisor, if it has one."""
+        """Released sum: the direction times the public divisor, if there is one; NaN if skipped."""
         divisor = getattr(self._mechanism, "expected_check_ins", None)
         if divisor is not None and released.direction is not None:
             return released.direction * divisor
@@ -285,18 +294,19 @@ class _Playing:
 
 
 _SIMULATED_CELLS, _SIMULATED_FEWEST, _SIMULATED_MOST = 2**22, 2**10, 2**16
-"""Releases that are held at once, and trials of a simulation."""
+"""Most releases in memory at once, and the least and largest number of trials of a run."""
 _SEEDS = 2**31
 
 
 @dataclass(frozen=True, eq=False)
 class SimulationGame:
-    """Runs of a scheme with canaries and without them.
+    """Distinguishing game on simulated runs, in which each client is a canary.
 
     Attributes:
-        scheme: aggregated releases, draws that are the same for all clients and independent.
+        scheme: a scheme with aggregated releases, and draws that are independent and identically
+            distributed over clients.
         clip_norm: C.
-        expected_check_ins: the public divisor; by default the law's mean of all canaries.
+        expected_check_ins: the public divisor; by default the expected number of participants.
 
     Raises:
         UnsupportedError: another scheme.
@@ -312,7 +322,7 @@ class SimulationGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of so many canaries, each of shape (trials,), by name."""
+        """Statistics of independent canaries by name, each of shape (trials,)."""
         group = int(
             np.clip(
                 _SIMULATED_CELLS // self.scheme.participation.steps,
