@@ -103,6 +103,7 @@ def service(folder: Path, allowed: Allowed, step_seconds: float = 1.0) -> Iterat
     ).result()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()  # connections before the server runs are queued, not refused
     app = create_app(running, password=PASSWORD)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
 

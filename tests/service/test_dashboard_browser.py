@@ -86,6 +86,7 @@ def served(app: Starlette) -> Iterator[str]:
     """The address of an application that runs in a thread."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()  # connections before the server runs are queued, not refused
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
