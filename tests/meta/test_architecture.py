@@ -39,17 +39,17 @@ def layers(name: str) -> list[set[str]]:
     ]
 
 
-def test_the_page_has_the_packages_in_the_order_of_the_layers():
+def test_the_architecture_page_lists_packages_in_the_order_of_the_layers():
     found = [set(first) for first, _ in rows("Packages")]
     assert found == layers("imports point down the layers")
 
 
-def test_the_page_has_every_package():
+def test_the_architecture_page_lists_every_package():
     found = {module.name for module in pkgutil.iter_modules(turnout.__path__)}
     assert named("Packages") | {"testing"} == found - {"_version"}
 
 
-def test_where_to_start_reading_is_there():
+def test_modules_recommended_on_the_architecture_page_exist():
     for packages, places in rows("Packages"):
         for place in places:
             inside = place.partition(".")[0] in packages
@@ -58,7 +58,7 @@ def test_where_to_start_reading_is_there():
 
 
 @pytest.mark.parametrize("package", ["accounting", "service"])
-def test_the_page_has_every_part_of(package):
+def test_the_architecture_page_lists_every_part_of_a_package(package):
     heading = f"Inside {'the ' if package == 'service' else ''}{package}"
     folder = ROOT / "src" / "turnout" / package
     assert named(heading) == {module.name for module in pkgutil.iter_modules([str(folder)])}

@@ -23,14 +23,14 @@ TRAINING = (ROOT / "docs" / "training.md").read_text()
 EXAMPLES = sorted((ROOT / "src" / "turnout" / "plans" / "examples").glob("*.toml"))
 
 
-def test_the_page_shows_a_demo_that_learns():
+def test_the_documented_demo_reaches_its_accuracy():
     accuracy = re.search(r"test accuracy +([\d.]+)%", TRAINING)
     assert accuracy
     # What it shows is what comes out; over twelve seeds the worst run had 93.9 %.
     assert float(accuracy[1]) >= 93
 
 
-def test_the_page_shows_the_example_as_it_is():
+def test_the_training_page_contains_the_example_plan_verbatim():
     assert f"```toml\n{example_plan('digits').read_text().strip()}\n```" in TRAINING
 
 
@@ -45,7 +45,7 @@ def test_every_command_and_option_is_documented():
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", pages), (name, option)
 
 
-def test_make_targets_match_the_readme():
+def test_make_targets_equal_those_in_the_readme():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", README)) <= targets
@@ -63,7 +63,7 @@ def test_every_key_of_a_plan_is_documented():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_is_a_plan_and_is_listed(path):
+def test_every_example_plan_is_valid_and_listed(path):
     Plan.from_toml(path.read_text(), path.name)
     assert path.name in TRAINING
     assert path.name in PAGE.read_text()
@@ -73,7 +73,7 @@ def test_every_example_is_a_plan_and_is_listed(path):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_links_in_documentation_pages_have_a_target(page):
     targets = [str(link.attrGet("href")) for link in inline(page, "link_open")]
     targets += [str(picture.attrGet("src")) for picture in inline(page, "image")]
     for target in targets:
@@ -86,7 +86,7 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_and_options_in_running_text_are_there(page):
+def test_commands_and_options_in_documentation_text_exist(page):
     """An option alone is one of `turnout`, or of a script that the page names."""
     scripts = set(re.findall(r"\bbenchmarks/\w+(?:\.py)?", (ROOT / page).read_text()))
     known = options(turnout).union(*map(script_options, scripts))
@@ -102,7 +102,7 @@ def test_commands_and_options_in_running_text_are_there(page):
             assert option in allowed, code.content
 
 
-def test_papers_that_pages_cite_are_in_the_list_of_references():
+def test_papers_cited_in_documentation_are_in_the_references():
     keys = set(re.findall(r"@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text()))
     cited = set().union(
         *(re.findall(r"\[([a-z]+\d{4}[a-z]+)\]", (ROOT / page).read_text()) for page in PAGES)
@@ -136,7 +136,7 @@ def test_lock_files_name_exact_versions_only():
             assert not re.match(r"(nvidia|cuda|triton)", pin)
 
 
-def test_the_images_locks_hold_every_dependency_by_its_hashes():
+def test_container_lock_files_list_every_dependency_with_hashes():
     """Each package in one of them, at the version that everything else is tested with."""
     read = {name: (ROOT / "requirements" / f"{name}.lock").read_text() for name in LOCKS}
     pins = {name: dict(re.findall(r"^([a-z0-9-]+)==([^\s+]+)", read[name], re.M)) for name in LOCKS}
@@ -153,13 +153,13 @@ def test_the_images_locks_hold_every_dependency_by_its_hashes():
             assert re.fullmatch(r"[a-z0-9-]+==\S+(\s+\\?\s*--hash=sha256:[0-9a-f]{64})+", pin), pin
 
 
-def test_no_index_stands_beside_another():
+def test_no_install_file_uses_a_second_package_index():
     """Where two may serve a package, the stranger's newer version wins."""
     for path in (*ROOT.glob("requirements/*"), ROOT / "Makefile", ROOT / "Containerfile"):
         assert "extra-index-url" not in path.read_text(), path
 
 
-def test_locks_hold_every_dependency():
+def test_lock_files_list_every_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     # "all" names the others; Flower holds others back, so it has a lock of its own in benchmarks.
     extras = {**project["optional-dependencies"], "all": [], "flower": []}

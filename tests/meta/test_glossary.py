@@ -72,7 +72,7 @@ def public(node: ast.AST) -> bool:
     return not (getattr(node, "name", None) or "_").startswith("_")
 
 
-def test_public_names():
+def test_public_names_contain_no_outdated_words():
     given = {
         f"{path}:{node.lineno} {name}": words_of(name)
         for path, tree in trees()
@@ -84,7 +84,7 @@ def test_public_names():
     assert faults("names", given) == []
 
 
-def test_docstrings():
+def test_docstrings_contain_no_outdated_words():
     given = {}
     for path, tree in trees():
         for node in ast.walk(tree):
@@ -97,7 +97,7 @@ def test_docstrings():
     assert faults("docstrings", given) == []
 
 
-def test_pages():
+def test_documentation_pages_contain_no_outdated_words():
     pages = [page for page in PAGES if page != "docs/glossary.md"]  # which lists the old words
     given = {page: (ROOT / page).read_text() for page in pages}
     assert faults("docs", given) == []
@@ -115,7 +115,7 @@ def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 @pytest.mark.parametrize(
     "typed", [*(" ".join((*path, "--help")) for path in commands(turnout)), *ANSWERS]
 )
-def test_output(typed):
+def test_printed_output_contains_no_outdated_words(typed):
     result = CliRunner(env={"COLUMNS": "1000"}).invoke(turnout, shlex.split(typed))
     assert result.exit_code == 0, result.output
     assert faults("output", {typed: result.output}) == []
@@ -137,7 +137,7 @@ def test_output(typed):
         ("output", "each client by its own coin"),
     ],
 )
-def test_an_old_word_is_detected(area, text):
+def test_the_glossary_check_detects_an_outdated_word(area, text):
     assert len(faults(area, {"here": text})) == 1
 
 
@@ -152,5 +152,5 @@ def test_an_old_word_is_detected(area, text):
         ("output", "the server and others, sampled-bit-response"),
     ],
 )
-def test_an_ordinary_word_is_not(area, text):
+def test_the_glossary_check_accepts_ordinary_words(area, text):
     assert faults(area, {"here": text}) == []

@@ -12,18 +12,18 @@ from turnout.core.installation import WHEEL, install_line
 TEXTS = texts()
 
 
-def test_install_lines_name_no_package_index():
+def test_install_commands_name_no_package_index():
     assert {path: by_name(path, text) for path, text in TEXTS.items() if by_name(path, text)} == {}
 
 
-def test_each_line_that_installs_it_is_the_settings():
+def test_every_documented_install_command_equals_the_configured_one():
     """If not: python tests/meta/install_lines.py."""
     assert [path for path, text in TEXTS.items() if rewritten(text) != text] == []
     installing = [path.name for path, text in TEXTS.items() if WHEEL in text]
     assert {"service.md", "deployment.md", "witness.md", "installation.py"} <= set(installing)
 
 
-def test_the_setting_is_the_file_that_is_built():
+def test_the_configured_install_command_names_the_built_wheel():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f"./{project['name']}-{__version__}-py3-none-any.whl" == WHEEL
     assert "version" in project["dynamic"]
@@ -50,7 +50,7 @@ def test_the_setting_is_the_file_that_is_built():
         ("package.json", '{"dependencies": {"turnout-device": "^1.0.0"}}'),
     ],
 )
-def test_a_line_that_installs_by_name_is_found(name, text):
+def test_an_install_command_by_package_name_is_detected(name, text):
     assert by_name(Path(name), text)
 
 
@@ -64,11 +64,11 @@ def test_a_line_that_installs_by_name_is_found(name, text):
         "pip wheel --no-deps .\nturnout account",
     ],
 )
-def test_a_path_is_no_name(text):
+def test_an_install_command_with_a_path_is_accepted(text):
     assert not by_name(Path("page.md"), text)
 
 
-def test_the_setting_is_written_into_pages():
+def test_the_configured_install_command_is_written_into_pages():
     former = "./turnout-0.0.9-py3-none-any.whl"
     before = f"`pip install --upgrade 'turnout[data]'`, `pip install {former}`"
     after = f"`pip install --upgrade '{WHEEL}[data]'`, `pip install {WHEEL}`"

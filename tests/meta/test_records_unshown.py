@@ -84,7 +84,7 @@ def secret(kind: str):
     [one for one in FOUND if one[2] not in PUBLIC.get(one[0], "").split()],
     ids=lambda value: value,
 )
-def test_objects_with_records_print_their_shape_only(package, module, name):
+def test_the_repr_of_objects_with_records_shows_only_shapes(package, module, name):
     kind = getattr(importlib.import_module(module), name)
     held = object.__new__(kind)
     for field in dataclasses.fields(kind):
@@ -94,13 +94,13 @@ def test_objects_with_records_print_their_shape_only(package, module, name):
         assert str(SENTINEL) not in text, f"{name} wants @shows_shapes()"
 
 
-def test_public_facts_are_printed():
+def test_every_class_listed_as_public_exists():
     names = {(package, name) for package, _, name in FOUND}
     listed = {(package, name) for package, words in PUBLIC.items() for name in words.split()}
     assert listed <= names
 
 
-def test_clients_data_shows_columns_sources_and_public_constants(caplog, capsys):
+def test_the_repr_of_client_data_shows_columns_sources_and_public_constants(caplog, capsys):
     caplog.set_level(logging.DEBUG)
     rows = 8
     table = {

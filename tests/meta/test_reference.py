@@ -9,7 +9,7 @@ from pages import ROOT
 import turnout
 
 
-def test_the_reference_has_every_public_name(tmp_path):
+def test_the_api_reference_has_every_public_name(tmp_path):
     makefile = (ROOT / "Makefile").read_text()
     (arguments,) = re.findall(r"-m sphinx (.*) \$\(REFERENCE_OUT\)", makefile)
     command = [sys.executable, "-m", "sphinx", *arguments.split(), str(tmp_path)]

@@ -46,19 +46,19 @@ def _private(given: ast.expr) -> bool:
 
 
 @pytest.mark.parametrize("found", [private_imports, private_patches])
-def test_tests_use_public_names_or_mutate(found):
+def test_tests_use_only_public_names_or_the_mutate_fixture(found):
     trees = {path: ast.parse(path.read_text()) for path in sorted(TESTS.rglob("*.py"))}
     wrong = [f"{path.relative_to(TESTS)}: {one}" for path in trees for one in found(trees[path])]
     assert not wrong
 
 
-def test_private_names_are_detected():
+def test_private_names_in_tests_are_detected():
     text = "from turnout.core.files import _x\np.setattr(m, '_y', 1)\np.setattr('m._y', 1)\n"
     tree = ast.parse(text + "p.setattr(m._C, 'y', 1)\np.setattr(m, f'_{y}', 1)\n")
     assert (len(private_imports(tree)), len(private_patches(tree))) == (1, 4)
 
 
-def test_a_replacement_that_is_never_reached_is_detected():
+def test_a_mutation_that_is_never_executed_is_detected():
     from types import SimpleNamespace
 
     from mutants import mutation
@@ -74,7 +74,7 @@ def test_a_replacement_that_is_never_reached_is_detected():
         mutate(owner, "parts", lambda _: 0)
 
 
-def test_a_constant_that_no_code_reads_is_detected():
+def test_a_mutated_constant_that_no_code_reads_is_detected():
     from mutants import mutation
 
     from turnout.protocol import client

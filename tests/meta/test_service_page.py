@@ -135,7 +135,7 @@ class Machine:
             process.kill()
 
 
-def test_an_operator_follows_the_page(tmp_path):
+def test_the_commands_on_the_service_page_run_in_order(tmp_path):
     machine, seen = Machine(tmp_path), {}
     try:
         for line, shown in commands(root=False):
@@ -165,7 +165,7 @@ place.write_text(json.dumps([*said, [Path(sys.argv[0]).name, *sys.argv[1:]]]))
 """
 
 
-def test_root_installs_the_unit(tmp_path):
+def test_the_documented_root_commands_install_the_systemd_unit(tmp_path):
     """useradd, systemctl, python3 and pip are stand-ins; files are installed for real."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     shutil.copy(example_plan("trial"), tmp_path / "plan.toml")
@@ -213,7 +213,7 @@ def unit() -> dict[str, list[str]]:
     return found
 
 
-def test_the_systemd_unit_starts_an_existing_command():
+def test_the_systemd_unit_starts_an_existing_turnout_command():
     keys = unit()
     words = shlex.split(keys["ExecStart"][0])
     assert Path(words[0]).name == "turnout"
@@ -230,7 +230,7 @@ def test_the_systemd_unit_starts_an_existing_command():
     assert int(keys["TimeoutStopSec"][0]) > 20  # the grace of open requests
 
 
-def test_systemd_takes_the_unit(tmp_path):
+def test_systemd_accepts_the_unit_file(tmp_path):
     text = UNIT.read_text().replace("/opt/turnout/bin/turnout", "/bin/true")
     copy = tmp_path / UNIT.name
     copy.write_text(text)
@@ -244,7 +244,7 @@ def instructions(name: str) -> list[str]:
     return re.findall(rf"^{name} (.*)$", SERVED, re.MULTILINE)
 
 
-def test_docker_commands_match_the_image():
+def test_documented_docker_commands_match_the_container_image():
     (build, _), (run, _), (inside, _) = commands(root=False, docker=True)
     _, _, _, image, _, file, folder = shlex.split(build)
     assert (ROOT / folder / file).is_file()
@@ -271,7 +271,7 @@ def variables() -> dict[str, str]:
     return dict(word.split("=", 1) for line in instructions("ENV") for word in line.split())
 
 
-def test_the_image_serves_as_its_own_user_with_the_head_elsewhere():
+def test_the_container_image_has_its_own_user_and_separate_volumes():
     volumes = json.loads(instructions("VOLUME")[0])
     places = [Path(variables()[f"{PREFIX}{name}"]).parent for name in ("DB", "HEAD_FILE")]
     assert [str(place) for place in places] == volumes
@@ -284,7 +284,7 @@ def test_the_image_serves_as_its_own_user_with_the_head_elsewhere():
     assert f":{instructions('EXPOSE')[0]}/readyz" in instructions("HEALTHCHECK")[0]
 
 
-def test_the_image_installs_each_file_by_its_hash_and_from_one_index():
+def test_the_container_image_installs_hashed_files_from_one_index():
     installs = [shlex.split(one) for one in re.findall(r"/bin/(pip install .*?)(?:&&|$)", BUILT)]
     indexes = [
         words[words.index("--index-url") + 1 :][:1] for words in installs if "--index-url" in words
@@ -322,7 +322,7 @@ PROMISED = {
 FORWARDED = {"X-Forwarded-Proto $scheme", "X-Forwarded-For $remote_addr", 'Connection ""'}
 
 
-def test_nginx_adds_the_required_headers(tmp_path):
+def test_the_documented_nginx_configuration_adds_the_required_headers(tmp_path):
     text = re.sub(r"#.*", "", settings_of("nginx").text)
     assert text.count("{") == text.count("}")
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -341,7 +341,7 @@ def test_nginx_adds_the_required_headers(tmp_path):
     subprocess.run(tested, check=True, capture_output=True)
 
 
-def test_caddy_adds_the_required_headers(tmp_path):
+def test_the_documented_caddy_configuration_adds_the_required_headers(tmp_path):
     (tmp_path / "Caddyfile").write_text(settings_of("caddy").text)
     adapt = [program("caddy"), "adapt", "--config", str(tmp_path / "Caddyfile")]
     done = subprocess.run(adapt, capture_output=True, text=True, check=False)
@@ -357,7 +357,7 @@ def test_caddy_adds_the_required_headers(tmp_path):
     assert proxy["handle"][0]["upstreams"] == [{"dial": "127.0.0.1:8000"}]
 
 
-def test_every_block_of_the_page_is_tested():
+def test_every_code_block_of_the_service_page_is_tested():
     """Python and YAML are run and read by test_transcripts.py."""
     assert RUN_BY[PAGE] == str(Path(__file__).relative_to(ROOT))
     languages = {block.language for block in BLOCKS}

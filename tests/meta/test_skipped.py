@@ -39,7 +39,7 @@ TESTS = {
         ),
     ],
 )
-def test_the_last_line_lists_skipped_tests(tmp_path, chosen, line, code):
+def test_the_last_line_of_a_test_run_lists_skipped_tests(tmp_path, chosen, line, code):
     shutil.copy(CONFTEST, tmp_path)
     for name in chosen.split():
         (tmp_path / f"test_{name}.py").write_text(TESTS[name])
@@ -50,7 +50,7 @@ def test_the_last_line_lists_skipped_tests(tmp_path, chosen, line, code):
     assert done.returncode == code
 
 
-def test_elsewhere_a_skip_is_no_failure(tmp_path):
+def test_outside_ci_a_skipped_test_is_no_failure(tmp_path):
     shutil.copy(CONFTEST, tmp_path)
     (tmp_path / "test_browser.py").write_text(TESTS["browser"])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]

@@ -65,7 +65,7 @@ PUBLIC = {
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_the_public_names_of_a_package(name):
+def test_the_public_names_of_a_package_equal_its_list(name):
     module = importlib.import_module(f"turnout.{name}")
     assert sorted(module.__all__) == sorted(PUBLIC[name].split())
     assert all(hasattr(module, public) for public in module.__all__)
@@ -79,19 +79,19 @@ def test_imports_point_down_the_layers():
     assert done.returncode == 0, done.stdout
 
 
-def test_no_file_imports_itself_through_others():
+def test_imports_between_files_are_acyclic():
     graph = grimp.build_graph("turnout", exclude_type_checking_imports=True, cache_dir=None)
     imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
-def test_every_package_has_its_layer():
+def test_every_package_belongs_to_a_layer():
     pyproject = (ROOT / "pyproject.toml").read_text()
     layered = set(re.findall(r"turnout\.(\w+)", pyproject.split("[tool.importlinter]")[1]))
     assert layered >= set(PACKAGES) - {"testing"}
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_package_loads_no_heavy_dependency():
     script = (
         "import sys, turnout\n"
         "heavy = {'torch', 'numpy', 'scipy', 'pydantic', 'matplotlib', 'dp_accounting', 'opacus',\n"
@@ -134,7 +134,7 @@ def test_pure_modules_import_no_network_files_or_clock(name):
         assert found <= allowed, path
 
 
-def test_no_file_is_a_heap():
+def test_no_file_is_named_utils_or_longer_than_650_lines():
     for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")]:
         assert path.name != "utils.py"
         assert len(path.read_text().splitlines()) <= 650, path

@@ -42,7 +42,7 @@ def differs(shown: str, computed: str) -> str | None:
     return None if len(lines[0]) == len(lines[1]) else "another number of lines"
 
 
-def test_a_wrong_digit_is_detected():
+def test_a_wrong_digit_in_a_documented_table_is_detected():
     table = "| a | 1,230 |\n| b | 5.67 |"
     assert differs(table, table) is None
     assert differs(table.replace("5.67", "5.68"), table) is None  # rounded on another machine
@@ -61,13 +61,13 @@ def test_a_wrong_digit_is_detected():
         ("table-7-1.md", "levels"),
     ],
 )
-def test_tables_of_pages_match_computed_values(tables, page, name):
+def test_documented_tables_equal_computed_values(tables, page, name):
     found = tables.block(name).search((DOCS / page).read_text())
     assert found is not None
     assert differs(found[2], tables.markdown(tables.BLOCKS[page][name]())) is None
 
 
-def test_every_block_of_a_page_is_computed(tables):
+def test_every_block_of_the_table_pages_is_computed(tables):
     for page, blocks in tables.BLOCKS.items():
         names = re.findall(r"<!-- (.*?) -->", (DOCS / page).read_text())
         assert [name for name in names if name != "end"] == list(blocks)
@@ -79,7 +79,7 @@ def entropy(law):
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-def test_printed_entropies_match_their_distributions(tables, epsilon):
+def test_published_entropies_equal_those_of_their_distributions(tables, epsilon):
     size, ratio = tables.SIZE, math.exp(epsilon)
     kary = np.full(size, 1 / (size - 1 + ratio))
     kary[0] *= ratio
@@ -96,7 +96,7 @@ def test_printed_entropies_match_their_distributions(tables, epsilon):
     assert tables.MECHANISMS["RAPPOR"][0](epsilon) == pytest.approx(bits, rel=1e-12)
 
 
-def test_the_orders_of_table_3_1(tables):
+def test_the_computed_orders_of_table_3_1_equal_those_by_hand(tables):
     """The three regimes by hand: n = 1000, ε = 1."""
     rows = tables.orders()[1:]
     assert rows[0][1] == tables.digits(100 * math.log2(10))

@@ -42,7 +42,7 @@ def same_sessions() -> list[list[list[Block]]]:
 
 
 @pytest.mark.parametrize("same", same_sessions(), ids=lambda same: same[0][0].place)
-def test_transcripts_match_printed_output(same, tmp_path):
+def test_documented_transcripts_equal_printed_output(same, tmp_path):
     try:
         with pictures_without_layout():
             printed = outputs(same[0], tmp_path / "run")
@@ -61,7 +61,7 @@ def commands() -> list[tuple[Block, Step]]:
 
 
 @pytest.mark.parametrize(("block", "step"), commands(), ids=lambda it: getattr(it, "place", ""))
-def test_a_command_line_is_one_that_its_program_takes(block, step):
+def test_every_documented_command_line_is_parsed_by_its_program(block, step):
     read_command(one_line(step.source))
 
 
@@ -84,7 +84,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_a_block_is_run_or_read_or_has_a_reason(block, tmp_path):
+def test_every_documented_code_block_is_run_parsed_or_excused(block, tmp_path):
     if block.language in READERS:
         READERS[block.language](block.text, tmp_path)
     elif block.language == "console":
@@ -94,7 +94,7 @@ def test_a_block_is_run_or_read_or_has_a_reason(block, tmp_path):
         assert block.text.splitlines()[0] in NOT_RUN
 
 
-def test_skipped_commands_exist():
+def test_every_documented_command_that_is_not_run_exists():
     typed = {one_line(step.source) for _, step in commands()}
     first = {block.text.splitlines()[0] for block in BLOCKS}
     assert set(NOT_RUN) <= typed | first
@@ -118,7 +118,7 @@ def step(shown: str, source: str = "turnout account") -> Step:
         ("Bonn 0.3952\n", "Bonn 0.3953\n"),
     ],
 )
-def test_other_digits_are_a_difference(shown, printed):
+def test_transcripts_with_other_digits_are_detected(shown, printed):
     asked = step(shown)
     assert canonical(asked, visible(shown, printed)) != canonical(asked, shown)
 
@@ -135,19 +135,19 @@ def test_other_digits_are_a_difference(shown, printed):
         ("turnout refine decode release/public", "Bonn 0.3952\n", "Bonn 0.4011\n"),
     ],
 )
-def test_varying_output_is_masked(source, shown, printed):
+def test_output_that_varies_between_runs_is_masked_in_transcripts(source, shown, printed):
     asked = step(shown, source)
     assert canonical(asked, visible(shown, printed)) == canonical(asked, shown)
     assert merged(asked, printed) == shown
 
 
-def test_writing_keeps_equivalent_lines():
+def test_rewriting_a_transcript_keeps_equivalent_lines():
     asked = step('…\n"epsilon": 1.5,\n"seconds": 1.49\n')
     printed = '{\n"value": 3,\n"epsilon": 1.25,\n"new": 1,\n"seconds": 0.7\n'
     assert merged(asked, printed) == '…\n"epsilon": 1.25,\n"new": 1,\n"seconds": 1.49\n'
 
 
-def test_writing_updates_the_page(tmp_path):
+def test_rewriting_transcripts_updates_the_page(tmp_path):
     page = tmp_path / "page.md"
     text = """Prose.
 
@@ -175,7 +175,7 @@ def test_writing_updates_the_page(tmp_path):
     assert page.read_text() == text.format("2", f"turnout {__version__}", "1 5.0")
 
 
-def test_steps_are_split_by_their_prompts():
+def test_transcripts_are_split_into_commands_by_their_prompts():
     console = Block("a", 0, "console", "$ one \\\n    --two\nout\n\n$ three\n")
     assert [(s.source, s.shown) for s in console.steps] == [
         ("one \\\n    --two\n", "out\n\n"),

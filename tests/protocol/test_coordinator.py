@@ -42,7 +42,7 @@ def test_a_client_is_admitted_once_in_each_window():
     assert verdicts == [[ACCEPTED], [DUPLICATE], [ACCEPTED], [DUPLICATE]]
 
 
-def test_one_clients_fault_is_not_anothers():
+def test_an_invalid_check_in_of_one_client_does_not_affect_other_clients():
     machine = coordinator()
     machine.open_step()
     check_in(machine, 5)
@@ -53,7 +53,7 @@ def test_one_clients_fault_is_not_anothers():
     assert machine.close_check_ins(source()).clients.tolist() == [2, 5, 7]
 
 
-def test_every_step_admits_a_client_once_in_each_step():
+def test_every_step_participation_admits_a_client_once_per_step():
     for law in (EveryStep(3), PoissonSampling(0.5, 3)):
         machine = coordinator(law=law)
         for _ in range(3):
@@ -62,7 +62,7 @@ def test_every_step_admits_a_client_once_in_each_step():
             close(machine)
 
 
-def test_k_of_t_allows_k_different_steps_a_window():
+def test_k_subset_participation_admits_a_client_at_k_steps_per_window():
     machine = coordinator(law=KSubset(window=4, picks=2, windows=2))
     verdicts = []
     for _ in range(8):
@@ -72,7 +72,7 @@ def test_k_of_t_allows_k_different_steps_a_window():
     assert verdicts == [ACCEPTED, ACCEPTED, DUPLICATE, DUPLICATE] * 2
 
 
-def test_sliding_windows_admit_a_client_only_inside_its_window():
+def test_sliding_windows_admit_a_client_only_within_its_window():
     # Slots 0…5, windows of 3, two clients wake a slot: step s is slot s + 2, so that in it
     # those who woke in slots s, s + 1, s + 2 may come, which is clients 2s … 2s + 5.
     law = SlidingWindow(window=3, slots=6, clients_per_slot=2)
@@ -89,7 +89,7 @@ def test_sliding_windows_admit_a_client_only_inside_its_window():
     assert check_in(machine, 5).verdicts.tolist() == [DUPLICATE]
 
 
-def test_a_client_is_admitted_only_where_its_trace_is_available():
+def test_a_client_is_admitted_only_at_steps_where_its_trace_is_available():
     available = np.array([[1, 0, 1], [0, 0, 1]], bool)
     machine = coordinator(law=AvailabilityCheckIn(available, window=2))
     verdicts = []
@@ -104,7 +104,7 @@ def test_a_client_is_admitted_only_where_its_trace_is_available():
     ]
 
 
-def test_late_and_early_check_ins_are_refused_and_leave_no_mark():
+def test_late_and_early_check_ins_are_refused_and_not_recorded():
     machine = coordinator()
     run_step(machine, {})
     machine.open_step()
@@ -114,7 +114,7 @@ def test_late_and_early_check_ins_are_refused_and_leave_no_mark():
     assert check_in(machine, 4).verdicts.tolist() == [ACCEPTED]
 
 
-def test_an_id_that_was_never_handed_out_refuses_the_whole_message():
+def test_a_check_in_message_with_an_unknown_client_is_refused_entirely():
     machine = coordinator(capacity=10)
     machine.open_step()
     with pytest.raises(RemoteProtocolError, match="client 10 checked in, but ids end at 9"):
@@ -124,12 +124,12 @@ def test_an_id_that_was_never_handed_out_refuses_the_whole_message():
 
 @pytest.mark.parametrize("clients", [np.array([-1]), np.array([[1]]), np.array([0.5])])
 @pytest.mark.parametrize("message", [CheckIns, UpdateRequests])
-def test_messages_refuse_invalid_ids(message, clients):
+def test_messages_with_invalid_client_numbers_are_refused(message, clients):
     with pytest.raises(ParameterError, match="clients"):
         message(0, clients)
 
 
-def test_an_update_message_names_as_many_clients_as_it_sums():
+def test_an_update_message_lists_as_many_clients_as_it_sums():
     with pytest.raises(ParameterError, match=r"sum.count = 2: expected 1"):
         Updates(0, ids(3), UpdateSum([1.0], 2))
 
@@ -171,7 +171,7 @@ BAD_UPDATES = {
 
 
 @pytest.mark.parametrize("kind", BAD_UPDATES)
-def test_bad_updates_are_refused_and_change_nothing(kind):
+def test_invalid_updates_are_refused_and_change_nothing(kind):
     message, reason = BAD_UPDATES[kind]
     machine = collecting()
     with pytest.raises(RemoteProtocolError, match=reason):
@@ -190,7 +190,7 @@ def test_a_second_update_of_a_client_is_refused():
     assert machine.close_step(no_noise).direction.tolist() == [0.5, 0]
 
 
-def test_float32_clipping_may_overshoot_by_its_rounding_only():
+def test_float32_updates_may_exceed_the_clip_norm_only_by_rounding():
     at_the_rim = np.float32([0.6, 0.8]) * np.float32(1 + 5e-7)
     machine = collecting()
     machine.receive(updates(0, {1: at_the_rim}))
@@ -209,7 +209,7 @@ def test_updates_are_accepted_in_any_number_of_messages():
     assert first.served == second.served == 3
 
 
-def test_a_restart_continues_with_the_stored_window():
+def test_a_restarted_coordinator_continues_the_stored_window():
     before = coordinator(law=CheckIn(window=4))
     run_step(before, {1: [0, 0], 2: [0, 0]})
     remembered = [CheckIns(0, ids(1, 2))]
@@ -220,7 +220,7 @@ def test_a_restart_continues_with_the_stored_window():
 
 
 @pytest.mark.parametrize("first", [4, 5, 6, 7])
-def test_a_restart_continues_with_the_used_check_ins(first):
+def test_a_restarted_coordinator_knows_the_used_check_ins(first):
     """Turns alone say as much as the steps in which they were taken."""
     law = KSubset(window=4, picks=2, windows=2)
     came = {4: [1, 2], 5: [2, 3], 6: [3]}
@@ -244,13 +244,13 @@ def test_a_restart_continues_with_the_used_check_ins(first):
 
 
 @pytest.mark.parametrize("used", [([1], [0]), ([1], [2]), ([99], [1]), ([-1], [1]), ([1, 2], [1])])
-def test_check_ins_outside_the_participation_are_refused(used):
+def test_a_restarted_coordinator_refuses_impossible_used_check_ins(used):
     turns = tuple(np.array(column, dtype=np.int64) for column in used)
     with pytest.raises(ParameterError, match=r"used|clients"):
         coordinator(law=CheckIn(window=4), first_step=1, used=turns)
 
 
-def test_a_restart_continues_with_a_partial_minibatch():
+def test_a_restarted_coordinator_continues_a_partial_minibatch():
     rule = ReleaseRule.ONE_CLIENT
     whole = coordinator(rule, minibatch=2)
     run_step(whole, {1: [0.5, 0]})
@@ -260,7 +260,7 @@ def test_a_restart_continues_with_a_partial_minibatch():
     np.testing.assert_array_equal(run_step(again, {2: [0, 0.5]}).direction, expected)
 
 
-def test_started_at_the_end_it_is_finished():
+def test_a_coordinator_started_after_the_last_step_is_finished():
     assert coordinator(first_step=8).state is CoordinatorState.FINISHED
 
 
@@ -280,7 +280,7 @@ def test_started_at_the_end_it_is_finished():
         ({"mechanism_state": {"pending": np.zeros(2)}}, "pending"),
     ],
 )
-def test_refuses_parameters_outside_their_domain(options, name):
+def test_coordinator_parameters_outside_their_domain_are_refused(options, name):
     with pytest.raises(ParameterError, match=name):
         coordinator(**options)
 
@@ -288,12 +288,12 @@ def test_refuses_parameters_outside_their_domain(options, name):
 @pytest.mark.parametrize(
     "pending", [np.zeros(3), np.array([np.nan, 0]), np.zeros(2, np.float32), None]
 )
-def test_refuses_another_state_than_the_mechanism_s(pending):
+def test_a_coordinator_refuses_the_state_of_another_mechanism(pending):
     state = {} if pending is None else {"pending": pending}
     with pytest.raises(ParameterError, match="pending"):
         coordinator(ReleaseRule.ONE_CLIENT, first_step=1, mechanism_state=state)
 
 
-def test_counts_do_not_show_in_the_text_of_a_release():
+def test_the_repr_of_a_release_hides_its_counts():
     release = run_step(coordinator(), {1: [0, 0]})
     assert repr(release) == "Release(step=0, skipped=False)"

@@ -71,7 +71,7 @@ def tell_fleet(fleet, kind, step, who):
 
 
 @given(drawn_slots(), st.lists(events, max_size=20), st.booleans())
-def test_moves_as_its_clients_would(slots, happenings, shuffled):
+def test_a_fleet_changes_state_as_its_single_clients_would(slots, happenings, shuffled):
     schedule = schedule_of(slots, shuffled)
     fleet = Fleet(schedule)
     clients = [Client(c, slots[c]) for c in range(CLIENTS)]
@@ -89,7 +89,7 @@ def test_moves_as_its_clients_would(slots, happenings, shuffled):
             assert clients[client].slots[step] is state
 
 
-def test_a_step_that_is_opened_again_after_a_later_one_is_refused():
+def test_a_fleet_refuses_a_step_that_is_reopened_after_a_later_step():
     slots = [[FIRST], [FIRST + 1], [], [], []]
     fleet = Fleet(schedule_of(slots))
     for step in (FIRST, FIRST + 1):
@@ -104,7 +104,7 @@ def test_a_client_checks_in_once_despite_repeated_announcements():
     assert fleet.on_step(StepOpened(FIRST)).clients.tolist() == []
 
 
-def test_a_late_start_misses_the_slots_before_it():
+def test_a_fleet_that_starts_late_misses_the_earlier_steps():
     fleet = Fleet(schedule_of([[FIRST], [FIRST + 2], [], [], []]))
     fleet.on_step(StepOpened(FIRST + 2))
     assert fleet.states(FIRST) == [ClientState.MISSED]
@@ -121,20 +121,20 @@ def test_a_refused_request_changes_no_client_state():
     assert fleet.states(FIRST) == [ClientState.CHECKED_IN] * 2
 
 
-def test_refuses_steps_outside_its_block():
+def test_a_fleet_refuses_steps_outside_its_window():
     fleet = Fleet(schedule_of([[]] * CLIENTS))
     for step in (FIRST - 1, FIRST + STEPS):
         with pytest.raises(LocalProtocolError, match="outside this block: 10 to 13"):
             fleet.on_step(StepOpened(step))
 
 
-def test_a_client_reads_its_slots_from_its_own_schedule():
+def test_a_client_participates_only_at_the_steps_of_its_schedule():
     schedule = Schedule(FIRST, np.array([0, 0, 1, 1, 2]), np.array([0, 0]))
     client = Client(77, schedule.slots().tolist())
     assert client.slots == {FIRST + 1: ClientState.WAITING, FIRST + 3: ClientState.WAITING}
 
 
-def test_a_failure_while_computing_never_leads_to_two_answers():
+def test_a_failed_computation_never_leads_to_two_updates():
     client = Client(3, [FIRST])
     client.on_step(StepOpened(FIRST))
 
@@ -147,7 +147,7 @@ def test_a_failure_while_computing_never_leads_to_two_answers():
         client.on_request(request_of(FIRST, 3), lambda: UpdateSum([0.0], 1))
 
 
-def test_a_client_does_not_answer_for_others():
+def test_a_client_refuses_a_request_for_another_client():
     client = Client(3, [FIRST])
     client.on_step(StepOpened(FIRST))
     with pytest.raises(RemoteProtocolError, match="client 3 was asked"):
@@ -155,7 +155,7 @@ def test_a_client_does_not_answer_for_others():
 
 
 @pytest.mark.parametrize("slot", [2.5, -1, "1", True, None])
-def test_a_slot_is_the_number_of_a_step(slot):
+def test_steps_of_a_client_must_be_whole_numbers(slot):
     """Half a step was rounded to one, and the word "12" was two of them."""
     with pytest.raises(ParameterError, match="slot"):
         Client(1, [slot])

@@ -27,7 +27,7 @@ def clipped(update: np.ndarray, clip_norm: float) -> np.ndarray:
 
 
 @given(POSITIVE, st.floats(1.001, 2.0**30), st.data())
-def test_the_norm_never_grows(clip_norm, radius, data):
+def test_rounding_to_the_lattice_never_increases_the_norm(clip_norm, radius, data):
     dimension = data.draw(st.integers(1, 12))
     dtype = data.draw(st.sampled_from([np.float32, np.float64]))
     parts = st.floats(-1, 1, width=32) | st.integers(-3, 3).map(float)
@@ -50,7 +50,7 @@ def test_the_norm_never_grows(clip_norm, radius, data):
 
 
 @pytest.mark.parametrize("mutant", [np.rint, lambda u: np.sign(u) * np.ceil(np.abs(u))])
-def test_other_roundings_break_the_norm(mutant):
+def test_other_rounding_rules_exceed_the_clip_norm(mutant):
     lattice = Lattice(1 / 1024, 1.0, 5)
     update = np.array([0.1, -0.7, 0.5, 0.5, 0.1])
     update *= 1 / np.linalg.norm(update) * (1 - 1e-9)
@@ -63,7 +63,7 @@ def test_other_roundings_break_the_norm(mutant):
         lattice.check(lattice.quantise(clipped(update + shift, 1.0)))
 
 
-def test_float_overshoot_is_taken_back():
+def test_floating_point_overshoot_is_removed_by_rounding_to_the_lattice():
     lattice = Lattice(1.0, 3.0, 1)
     assert lattice.quantise(np.array([3.0000001])).tolist() == [3]
     # 0.5/0.1 rounds to 5 where the exact quotient of these two floats is below it.
@@ -75,7 +75,7 @@ def test_float_overshoot_is_taken_back():
     assert Lattice(0.1, 0.5, 3).quantise(np.array([0.3, -0.4, 0.0])).tolist() == [2, -4, 0]
 
 
-def test_quantise_refuses_unclipped_updates():
+def test_unclipped_updates_are_refused_before_rounding_to_the_lattice():
     lattice = Lattice(1 / 64, 1.0, 2)
     with pytest.raises(LocalProtocolError, match="shape"):
         lattice.quantise(np.zeros(3))
@@ -84,7 +84,7 @@ def test_quantise_refuses_unclipped_updates():
             lattice.quantise(np.array(bad))
 
 
-def test_check_refuses_and_never_repairs():
+def test_invalid_lattice_updates_are_refused_instead_of_repaired():
     lattice = Lattice(0.25, 1.0, 2)
     lattice.check(np.array([4, 0], np.int32))
     for update, words in (
@@ -103,7 +103,7 @@ def test_check_refuses_and_never_repairs():
 
 
 @pytest.mark.parametrize("value", [2**31 - 1, -(2**31), 2**16, 65_535, -92_682])
-def test_the_norm_check_does_not_overflow(value):
+def test_the_norm_check_of_lattice_updates_does_not_overflow(value):
     # In int32 each of these wraps, and in int64 eight or more squares of 2⁶² do.
     update = np.full(70_000, value, np.int32)
     assert norm_squared_of(update) == 70_000 * value**2
@@ -116,12 +116,12 @@ def test_the_norm_check_does_not_overflow(value):
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=40))
-def test_the_norm_is_exact(values):
+def test_the_norm_of_a_lattice_update_is_exact(values):
     update = np.array(values, np.int32)
     assert norm_squared_of(update) == exact_norm_squared(update)
 
 
-def test_the_limit_itself_passes_and_one_more_does_not():
+def test_lattice_updates_at_the_norm_limit_pass_and_beyond_it_are_refused():
     for step, clip_norm in ((0.1, 0.3), (1 / 1024, 1.0), (3e-9, 1.0), (0.7, 5.1)):
         lattice = Lattice(step, clip_norm, 4)
         limit = lattice.norm_squared_limit
@@ -147,7 +147,7 @@ def four_squares(number: int) -> list[int]:
     raise AssertionError(number)
 
 
-def test_the_wire_is_little_endian_and_exact():
+def test_encoded_lattice_updates_are_little_endian_and_exact():
     lattice = Lattice(1.0, 1000.0, 2)
     assert lattice.encode(np.array([1, -2], np.int32)) == b"\x01\0\0\0\xfe\xff\xff\xff"
     assert lattice.encoded_size == 8
@@ -161,7 +161,7 @@ def test_the_wire_is_little_endian_and_exact():
         lattice.decode(b"\xff\xff\xff\x7f" + bytes(4))
 
 
-def test_sums_do_not_depend_on_the_order():
+def test_sums_of_lattice_updates_do_not_depend_on_the_order():
     lattice = Lattice.for_noise(1.0, 1.0, 50)
     generator = np.random.default_rng(4)
     updates = [lattice.quantise(clipped(generator.normal(size=50), 1.0)) for _ in range(200)]
@@ -180,7 +180,9 @@ def test_sums_do_not_depend_on_the_order():
 
 
 @given(st.floats(2.0**-18, 1024.0), POSITIVE, st.integers(1, 10**8))
-def test_a_lattice_for_noise(noise_multiplier, clip_norm, dimension):
+def test_the_lattice_step_for_a_noise_level_is_the_largest_fine_enough(
+    noise_multiplier, clip_norm, dimension
+):
     lattice = Lattice.for_noise(noise_multiplier, clip_norm, dimension)
     assert np.frexp(lattice.step)[0] == 0.5
     assert lattice.noise_deviation(noise_multiplier) >= 1024
@@ -192,7 +194,9 @@ def test_a_lattice_for_noise(noise_multiplier, clip_norm, dimension):
 
 
 @given(st.floats(1e-3, 100), POSITIVE, st.floats(1, 2.0**30))
-def test_lattice_noise_is_at_least_the_priced_noise(noise_multiplier, clip_norm, radius):
+def test_lattice_noise_is_at_least_the_noise_in_the_privacy_analysis(
+    noise_multiplier, clip_norm, radius
+):
     lattice = Lattice(clip_norm / (radius + 1), clip_norm, 3)
     sensitivity = Fraction(clip_norm) / Fraction(lattice.step)
     deviation = Fraction(lattice.noise_deviation(noise_multiplier))
@@ -211,7 +215,7 @@ def test_truncation_moves_no_update_by_more_than_a_thousandth_of_the_clip_norm(d
         assert np.linalg.norm(sent) <= 1
 
 
-def test_parameters_out_of_range_are_refused():
+def test_lattice_parameters_outside_their_domain_are_refused():
     for step, clip_norm, dimension in (
         (0.0, 1.0, 1),
         (1.0, float("nan"), 1),

@@ -41,7 +41,7 @@ CASES = [(0.3, (1,)), (1.0, (1,)), (2.0, (3,)), (30.7, (20,)), (1024.0, (1024,))
 
 
 @pytest.mark.parametrize(("s", "shift"), CASES)
-def test_the_release_is_dominated_by_the_gaussian_pair(s, shift):
+def test_the_lattice_release_is_dominated_by_the_gaussian_pair(s, shift):
     slack = 1e-12
     released, accounted = released_delta(s, shift), gaussian_delta(s, shift)
     assert np.all(released <= accounted + slack)
@@ -53,13 +53,13 @@ def test_a_fine_lattice_costs_no_extra_epsilon():
     assert np.all(released > accounted * (1 - 1e-5))
 
 
-def test_noise_that_is_one_percent_short_is_not_dominated():
+def test_lattice_noise_one_percent_too_small_is_not_dominated():
     for s, shift in CASES[2:]:
         released = released_delta(s, shift, noise=0.99 * s)
         assert np.any(released > gaussian_delta(s, shift) + 1e-9)
 
 
-def test_the_largest_update_gets_the_noise_of_the_pair():
+def test_the_largest_lattice_update_nearly_attains_the_gaussian_pair():
     noise_multiplier = 1.3
     lattice = Lattice.for_noise(noise_multiplier, clip_norm=0.7, dimension=1)
     largest = math.isqrt(lattice.norm_squared_limit)

@@ -34,7 +34,7 @@ FALSE_ALARM = 1e-9
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
 
-def test_aggregated_adds_one_noise_and_divides_by_the_public_number():
+def test_aggregated_rule_adds_noise_once_and_divides_by_the_expected_count():
     # C = 1, sigma = 2, expected 2: ((0.5, 0) + (0.25, 0.5) + (2, 2)) / 2.
     machine = coordinator(AGGREGATED, sigma=2.0)
     release = run_step(machine, {1: [0.5, 0], 4: [0.25, 0.5]})
@@ -47,14 +47,14 @@ def test_aggregated_adds_one_noise_and_divides_by_the_public_number():
     )
 
 
-def test_aggregated_divisor_does_not_follow_the_count():
+def test_aggregated_rule_divides_by_a_constant_independent_of_the_count():
     machine = coordinator(AGGREGATED)
     alone = run_step(machine, {1: [0.5, 0]}, no_noise)
     three = run_step(machine, {2: [0.5, 0], 3: [0, 0], 4: [0, 0]}, no_noise)
     assert alone.direction.tolist() == three.direction.tolist() == [0.25, 0]
 
 
-def test_aggregated_releases_noise_without_check_ins():
+def test_aggregated_rule_releases_noise_without_check_ins():
     release = run_step(coordinator(AGGREGATED, sigma=2.0, clip_norm=3.0), {})
     assert release.direction.tolist() == [3.0, 3.0]
     assert (release.checked_in, release.served, release.dummy, release.skipped) == (
@@ -65,7 +65,7 @@ def test_aggregated_releases_noise_without_check_ins():
     )
 
 
-def test_aggregated_takes_a_client_who_does_not_answer_as_zero():
+def test_aggregated_rule_counts_a_client_without_update_as_zero():
     machine = coordinator(AGGREGATED)
     machine.open_step()
     check_in(machine, 1, 2)
@@ -76,7 +76,7 @@ def test_aggregated_takes_a_client_who_does_not_answer_as_zero():
     assert (release.checked_in, release.served) == (2, 1)
 
 
-def test_one_client_moves_every_bth_step_by_the_mean_of_b_noisy_steps():
+def test_one_client_rule_updates_the_model_by_the_mean_of_each_minibatch():
     # sigma C = 2. Step 0: (0.5, 0) + noise; step 1: nobody, noise alone; then their mean.
     machine = coordinator(ONE_CLIENT, sigma=2.0, minibatch=2)
     first = run_step(machine, {3: [0.5, 0]})
@@ -87,13 +87,13 @@ def test_one_client_moves_every_bth_step_by_the_mean_of_b_noisy_steps():
     assert machine.mechanism_state["pending"].tolist() == [0.0, 0.0]
 
 
-def test_one_client_leaves_an_unfinished_minibatch_unused():
+def test_one_client_rule_discards_an_unfinished_minibatch():
     machine = coordinator(ONE_CLIENT, law=CheckIn(window=3), minibatch=2)
     moved = [run_step(machine, {}).direction is not None for _ in range(3)]
     assert moved == [False, True, False]
 
 
-def test_one_client_selects_one_of_many_check_ins():
+def test_one_client_rule_selects_one_of_many_check_ins():
     machine = coordinator(ONE_CLIENT)
     machine.open_step()
     check_in(machine, 1, 4, 6, 8)
@@ -106,7 +106,7 @@ def test_one_client_selects_one_of_many_check_ins():
     assert (release.checked_in, release.served) == (4, 1)
 
 
-def test_one_client_who_does_not_answer_leaves_a_dummy():
+def test_one_client_rule_releases_a_dummy_without_an_update():
     machine = coordinator(ONE_CLIENT)
     machine.open_step()
     check_in(machine, 1)
@@ -116,7 +116,7 @@ def test_one_client_who_does_not_answer_leaves_a_dummy():
     assert (release.checked_in, release.served, release.dummy) == (1, 0, True)
 
 
-def test_averaged_gives_every_update_its_own_noise_and_divides_by_the_count():
+def test_averaged_rule_adds_noise_per_update_and_divides_by_the_count():
     # Four updates, sigma C = 2: the sum carries 2 * sqrt(4) = 4.
     vectors = {1: [0.5, 0], 2: [0.5, 0], 5: [0, 1.0], 7: [0, 0]}
     release = run_step(coordinator(AVERAGED, sigma=2.0), vectors)
@@ -124,7 +124,7 @@ def test_averaged_gives_every_update_its_own_noise_and_divides_by_the_count():
     assert (release.checked_in, release.served) == (4, 4)
 
 
-def test_averaged_skips_a_step_without_check_ins():
+def test_averaged_rule_skips_a_step_without_check_ins():
     release = run_step(coordinator(AVERAGED), {}, unexpected_noise)
     assert (release.direction, release.skipped, release.dummy) == (None, True, False)
 
@@ -154,7 +154,7 @@ def test_floating_point_updates_are_scaled_down_to_the_clip_norm():
     assert message.total.tolist() == pytest.approx([0.6, -0.8])
 
 
-def test_a_lattice_releases_whole_numbers_and_moves_the_model_in_its_own_units():
+def test_a_lattice_mechanism_releases_integers_and_scales_the_model_step():
     # C/step = 4, sigma = 2: noise of 8 steps; (3 + 8, -2 + 8) * 0.25 / 4.
     lattice = Lattice(0.25, 1.0, 2)
     built = mechanism_for(scheme(AGGREGATED, sigma=2.0), lattice, expected_check_ins=4.0)
@@ -168,14 +168,14 @@ def test_a_lattice_releases_whole_numbers_and_moves_the_model_in_its_own_units()
         built.release(total, {}, 0, std_itself)
 
 
-def test_only_gaussian_noise_is_executed():
+def test_mechanisms_refuse_noise_that_is_not_gaussian():
     laplace = replace(scheme(), randomizer=LaplaceNoise(1.0))
     with pytest.raises(UnsupportedError, match="no mechanism for LaplaceNoise"):
         mechanism_for(laplace, Clipping(2, 1.0), expected_check_ins=1.0)
 
 
 @pytest.mark.parametrize("rule", [ONE_CLIENT, AVERAGED])
-def test_a_client_with_local_noise_gets_no_further_noise(rule):
+def test_updates_with_local_noise_receive_no_further_noise(rule):
     machine = coordinator(rule)
     machine.open_step()
     check_in(machine, 1)
@@ -184,7 +184,7 @@ def test_a_client_with_local_noise_gets_no_further_noise(rule):
     assert machine.close_step(unexpected_noise).direction.tolist() == [9.0, -9.0]
 
 
-def test_the_selected_client_does_not_depend_on_order():
+def test_the_selected_client_does_not_depend_on_the_order_of_check_ins():
     for orders in [((1, 4, 6), (6, 1, 4))]:
         asked = []
         for order in orders:
@@ -208,7 +208,7 @@ def uniform(counts):
     return stats.chisquare(counts).pvalue > FALSE_ALARM
 
 
-def test_the_one_client_is_uniform():
+def test_the_selected_client_is_uniform_among_check_ins():
     assert uniform(chosen_counts(mechanism(ONE_CLIENT).select))
 
 
@@ -221,7 +221,7 @@ def test_the_one_client_is_uniform():
     ],
     ids=["the first", "never the last", "modulo bias"],
 )
-def test_a_choice_that_is_not_uniform_is_detected(wrong):
+def test_a_nonuniform_selection_of_the_client_is_detected(wrong):
     assert not uniform(chosen_counts(wrong))
 
 
@@ -251,7 +251,7 @@ SIGMA, CLIP, WIDE = 1.3, 0.7, 8192
 
 
 @pytest.mark.parametrize(("rule", "come", "scale"), NOISE_LAWS)
-def test_the_noise_of_a_release_has_the_std_that_its_rule_promises(rule, come, scale):
+def test_the_noise_of_a_release_has_the_standard_deviation_of_its_rule(rule, come, scale):
     machine = coordinator(
         rule,
         law=EveryStep(1),

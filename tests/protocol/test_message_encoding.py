@@ -48,7 +48,7 @@ def test_encoded_messages_are_decoded_and_summed_unchanged(kind, mutate):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_body_is_a_message_or_it_is_refused(kind):
+def test_message_bodies_that_encode_no_valid_message_are_refused(kind):
     """Every byte that is changed gives another message of the task, or none."""
     randomizer = KINDS[kind]
     encoding, (body,) = MessageEncoding(randomizer), bodies_of(randomizer, 1)
@@ -70,7 +70,7 @@ def test_a_body_is_a_message_or_it_is_refused(kind):
     assert refused > 0
 
 
-def test_a_symbol_out_of_range_is_refused():
+def test_a_message_with_a_symbol_out_of_range_is_refused():
     encoding = MessageEncoding(KINDS["sampled-bit"])
     largest = (2 * 300 - 1).to_bytes(2, "little")
     assert encoding.decode(largest).tolist() == [599]
@@ -78,14 +78,14 @@ def test_a_symbol_out_of_range_is_refused():
         encoding.decode((2 * 300).to_bytes(2, "little"))
 
 
-def test_an_update_of_another_shape_is_not_sent():
+def test_an_update_of_a_wrong_shape_is_not_encoded():
     encoding = MessageEncoding(KINDS["sampled-bit"])
     for wrong in (np.zeros(299), np.zeros((1, 300))):
         with pytest.raises(LocalProtocolError, match="not \\(300,\\)"):
             encoding.packed(wrong, OSRandomness())
 
 
-def test_public_randomness_by_client_number_takes_no_bytes():
+def test_randomizers_with_public_randomness_cannot_be_encoded():
     with pytest.raises(ParameterError, match="public randomness"):
         MessageEncoding(SphericalCode(300, 2.0, 0.5))
 
@@ -98,7 +98,7 @@ BEYOND = np.array([2.0, 0.3])
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_the_exact_byte_distribution_has_the_schemes_epsilon(dimension):
+def test_the_exact_distribution_of_message_bytes_has_the_epsilon_of_the_scheme(dimension):
     """Every draw replayed: the largest ratio of two records' bytes is e^ε₀ as an equality."""
     randomizer = LInfRandomizer(dimension, 1.0, 0.5)
     encoding = MessageEncoding(randomizer)
@@ -142,7 +142,7 @@ def counts(encoding):
     return [found[message] for message in range(4)]
 
 
-def test_sent_bytes_depend_on_the_clipped_update_alone():
+def test_message_bytes_depend_only_on_the_clipped_update():
     expected = SMALL.probabilities(SMALL.constrained(BEYOND[None])[0])
 
     def keeps_law(seen):
@@ -161,7 +161,7 @@ def test_sent_bytes_depend_on_the_clipped_update_alone():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_messages_travel_as_one_histogram(kind):
+def test_several_messages_of_a_client_are_encoded_as_one_histogram(kind):
     randomizer = KINDS[kind]
     encoding, single = HistogramEncoding(randomizer, 4), MessageEncoding(randomizer)
     update = np.linspace(-1.0, 1.0, 300)

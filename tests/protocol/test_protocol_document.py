@@ -38,7 +38,7 @@ def cell_text(state, cell):
 @pytest.mark.parametrize(
     ("states", "table"), [(CoordinatorState, COORDINATOR_TABLE), (ClientState, CLIENT_TABLE)]
 )
-def test_the_document_shows_every_cell(states, table):
+def test_the_protocol_page_shows_every_entry_of_the_state_tables(states, table):
     lines = DOCUMENT.read_text().splitlines()
     for state in states:
         cells = [cell_text(state, table[state][event]) for event in COLUMNS[states]]

@@ -137,7 +137,7 @@ GUARANTEES = [
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda check: check.__name__)
-def test_holds(guarantee):
+def test_the_unmutated_coordinator_keeps_each_guarantee(guarantee):
     guarantee()
 
 
@@ -297,7 +297,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_each_mutant_is_detected(name, mutate):
+def test_a_mutated_coordinator_is_detected(name, mutate):
     guarantee, mutant = MUTANTS[name]
     mutant(mutate)
     with pytest.raises((AssertionError, pytest.fail.Exception)):

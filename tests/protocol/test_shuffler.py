@@ -34,7 +34,7 @@ def test_shuffled_output_does_not_depend_on_arrival_order():
     assert left == {(b"\x00", b"\x00", b"\x01", b"\x01")}
 
 
-def test_malformed_and_second_messages_are_refused_uncounted():
+def test_malformed_and_second_messages_are_refused_and_not_counted():
     shuffler = Shuffler(ENCODING)
     shuffler.receive(7, b"\x01")
     shuffler.receive(7, b"\x01")  # a copy
@@ -47,7 +47,7 @@ def test_malformed_and_second_messages_are_refused_uncounted():
             late()
 
 
-def test_messages_that_came_together_leave_apart():
+def test_messages_of_one_client_are_shuffled_separately():
     encoding = HistogramEncoding(RANDOMIZER, 2)
     bits = {0: (0, 1), 1: (0, 1), 2: (0, 0), 3: (1, 1)}
     left = set()
@@ -157,7 +157,7 @@ def keeps_its_price(seen):
     assert epsilon_below(seen) <= PRICE
 
 
-def test_a_round_stays_within_epsilon_only_if_shuffled():
+def test_a_round_of_messages_stays_within_epsilon_only_if_shuffled():
     keeps_its_price(transcripts())
     assert_rejects(
         keeps_its_price,

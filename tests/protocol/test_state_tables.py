@@ -31,7 +31,7 @@ ERRORS = {Fault.LOCAL: LocalProtocolError, Fault.REMOTE: RemoteProtocolError}
 SLOT = 3
 
 
-def test_every_cell_is_decided():
+def test_state_tables_have_an_entry_for_every_state_and_event():
     for table, states, events in [(COORDINATOR_TABLE, S, E), (CLIENT_TABLE, C, V)]:
         assert set(table) == set(states)
         for row in table.values():
@@ -39,7 +39,7 @@ def test_every_cell_is_decided():
             assert all(isinstance(cell, (states, Fault)) for cell in row.values())
 
 
-def test_every_state_can_be_reached_and_final_ones_are_never_left():
+def test_every_state_is_reachable_and_final_states_are_never_left():
     for table, start in [(COORDINATOR_TABLE, S.IDLE), (CLIENT_TABLE, C.WAITING)]:
         seen, fresh = set(), {start}
         while fresh:
@@ -50,7 +50,7 @@ def test_every_state_can_be_reached_and_final_ones_are_never_left():
         assert {c for c in CLIENT_TABLE[state].values() if c not in ERRORS} == {state}
 
 
-def test_only_checked_in_clients_answer():
+def test_only_clients_that_checked_in_may_send_updates():
     """The guarantee "at most one answer", read off the table."""
     leads_to_answer = [
         (state, event)
@@ -94,7 +94,7 @@ def push_to_coordinator(machine, event):
 
 
 @pytest.mark.parametrize(("state", "event"), COORDINATOR_CELLS)
-def test_the_coordinator_follows_its_state_table(state, event):
+def test_the_coordinator_behaves_as_its_state_table(state, event):
     machine = coordinator_in(state, last=event is E.CLOSE_LAST_STEP)
     cell = COORDINATOR_TABLE[state][event]
     if isinstance(cell, Fault):
@@ -142,7 +142,7 @@ def push_to_fleet(fleet, event):
 
 
 @pytest.mark.parametrize(("state", "event"), CLIENT_CELLS)
-def test_client_and_fleet_follow_their_state_tables(state, event):
+def test_client_and_fleet_behave_as_their_state_table(state, event):
     client = Client(9, [SLOT])
     # Steps 2, 3 and 4; client 9 alone, in step 3.
     fleet = Fleet(Schedule(SLOT - 1, np.array([0, 0, 1, 1]), ids(9)))

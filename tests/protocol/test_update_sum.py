@@ -36,21 +36,21 @@ def triples(kind, vectors):
     | triples(IntegerSum, whole)
     | triples(IntegerSum, bits)
 )
-def test_is_a_commutative_monoid(values):
+def test_update_sums_form_a_commutative_monoid(values):
     zero, a, b, c = values
     assert parts(a + zero) == parts(zero + a) == parts(a)
     assert parts(a + b) == parts(b + a)
     assert parts((a + b) + c) == parts(a + (b + c))
 
 
-def test_sums_are_float64_for_every_input_type():
+def test_update_sums_are_float64_for_every_input_type():
     tiny = UpdateSum(np.full(1, 2.0**-30, np.float32), 1)
     one = UpdateSum(np.ones(1, np.float32), 1)
     assert (one + tiny).total[0] == 1 + 2.0**-30
     assert (one + tiny).total.dtype == np.float64
 
 
-def test_integer_sums_stay_exact():
+def test_sums_of_integer_updates_are_exact():
     large = IntegerSum([2**53], 1) + IntegerSum(np.ones(1, np.int32), 1)
     assert large.total.tolist() == [2**53 + 1]
     assert (large.total.dtype, large.count) == (np.int64, 2)
@@ -62,18 +62,18 @@ def test_integer_sums_stay_exact():
         large.with_noise(1.0, std_itself)
 
 
-def test_noise_is_drawn_for_every_client_without_it():
+def test_local_noise_is_added_only_for_clients_without_noise():
     noisy = UpdateSum([1.0, 2.0], 5, noised=1).with_noise(3.0, std_itself)
     assert noisy.total.tolist() == [7.0, 8.0]
     assert (noisy.count, noisy.noised) == (5, 5)
 
 
 @pytest.mark.parametrize("value", [UpdateSum([1.0], 2, 2), UpdateSum.zero(1)])
-def test_no_noise_is_drawn_without_need(value):
+def test_no_noise_is_drawn_if_every_client_already_has_noise(value):
     assert parts(value.with_noise(3.0, unexpected_noise)) == parts(value)
 
 
-def test_does_not_let_its_total_be_written():
+def test_the_total_of_an_update_sum_is_read_only():
     with pytest.raises(ValueError, match="read-only"):
         UpdateSum([1.0], 1).total[0] = 2.0
 
@@ -88,11 +88,11 @@ def test_does_not_let_its_total_be_written():
         (([1.0], 1, -1), "noised"),
     ],
 )
-def test_updates_of_unknown_groups_are_refused(arguments, name):
+def test_update_sums_with_invalid_counts_are_refused(arguments, name):
     with pytest.raises(ParameterError, match=name):
         UpdateSum(*arguments)
 
 
-def test_refuses_to_add_different_lengths():
+def test_adding_update_sums_of_different_lengths_is_refused():
     with pytest.raises(ParameterError, match="dimension = 2: expected 3"):
         UpdateSum.zero(3) + UpdateSum.zero(2)

@@ -67,7 +67,7 @@ def distributions_of(randomizer: FrequencyRandomizer) -> list[list[Fraction]]:
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_the_ratio_is_that_of_the_enumerated_distribution(randomizer):
+def test_the_likelihood_ratio_equals_that_of_the_enumerated_distribution(randomizer):
     distributions = distributions_of(randomizer)
     assert all(sum(distribution) == 1 for distribution in distributions)
     assert largest_ratio(distributions) == randomizer.ratio
@@ -87,7 +87,7 @@ def test_the_ratio_is_that_of_the_enumerated_distribution(randomizer):
         SubsetSelection,
     ],
 )
-def test_epsilon0_is_at_most_epsilon_and_close_to_it(make, epsilon):
+def test_epsilon0_of_frequency_randomizers_is_at_most_epsilon_and_close(make, epsilon):
     for items in (2, 10, 1000):
         randomizer = make(epsilon, items)
         # The exact exponential, from Python's decimal logarithm with 60 digits.
@@ -100,7 +100,7 @@ def test_epsilon0_is_at_most_epsilon_and_close_to_it(make, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_exponential_below_is_at_most_the_exponential(epsilon):
+def test_the_rounded_exponential_is_never_above_the_true_value(epsilon):
     e = exponential_below(epsilon)
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(80):
@@ -150,14 +150,14 @@ class Sloppy(SubsetSelection):
 @pytest.mark.parametrize(
     "mutant", [SpentTwice(1.0, 4), Rounded(1.0, 5), Sloppy(1.0, 5, size=2)], ids=names
 )
-def test_a_wrong_probability_changes_the_enumerated_level(mutant):
+def test_a_wrong_probability_changes_the_enumerated_epsilon0(mutant):
     assert largest_ratio(distributions_of(mutant)) != exponential_below(1.0)
     level = level_above(Fraction(largest_ratio(distributions_of(mutant))))
     assert abs(level - 1.0) > 1e-3
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_mean_and_variance_are_those_of_the_distribution(randomizer):
+def test_frequency_estimates_have_the_enumerated_mean_and_variance(randomizer):
     distributions = distributions_of(randomizer)
     gain, offset = randomizer.gain, randomizer.offset
     for held, distribution in enumerate(distributions):
@@ -173,7 +173,7 @@ def test_mean_and_variance_are_those_of_the_distribution(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_the_mse_bound_is_reached_for_some_clients(randomizer):
+def test_the_mean_squared_error_bound_is_attained(randomizer):
     worst = max(
         float(randomizer.variance(np.eye(randomizer.items)[item], 7).sum())
         for item in range(randomizer.items)
@@ -192,7 +192,7 @@ ENUMERABLE = [r for r in SMALL if not isinstance(r, SubsetSelection)]
 
 
 @pytest.mark.parametrize("randomizer", ENUMERABLE, ids=names)
-def test_encode_has_the_distribution_of_probabilities(randomizer):
+def test_encoded_items_follow_the_enumerated_probabilities(randomizer):
     for item in range(randomizer.items):
 
         def client(source, item=item):
@@ -209,7 +209,7 @@ def test_encode_has_the_distribution_of_probabilities(randomizer):
 
 @pytest.mark.parametrize("randomizer", [r for r in SMALL if r not in ENUMERABLE], ids=names)
 @pytest.mark.parametrize("source", [OSRandomness(), SimulationStreams(5).source("sets")])
-def test_drawn_sets_have_the_distribution_of_probabilities(randomizer, source):
+def test_drawn_subsets_follow_the_enumerated_probabilities(randomizer, source):
     n = 60_000
     for item in (0, randomizer.items - 1):
         messages = randomizer.encode(np.full(n, item), source)
@@ -225,7 +225,7 @@ def test_drawn_sets_have_the_distribution_of_probabilities(randomizer, source):
 
 
 @pytest.mark.parametrize("items", [63, 64, 65, 200])
-def test_sets_have_their_size_and_equally_frequent_columns(items):
+def test_drawn_subsets_have_their_size_and_equally_frequent_items(items):
     randomizer = SubsetSelection(1.0, items)
     n, item = 20_000, items - 1
     rows = randomizer.encode(np.full(n, item), SimulationStreams(6).source("rows"))
@@ -253,7 +253,7 @@ LARGE = [
 
 @pytest.mark.parametrize("randomizer", [*SMALL, *LARGE], ids=names)
 @pytest.mark.parametrize("n", [0, 1, 37])
-def test_unpack_inverts_pack(randomizer, n):
+def test_unpacking_inverts_packing_of_frequency_messages(randomizer, n):
     source = SimulationStreams(n).source("bytes")
     values = source.below(randomizer.items, n)
     public = {}
@@ -267,7 +267,7 @@ def test_unpack_inverts_pack(randomizer, n):
         randomizer.unpack(data + b"\0", n, **public)
 
 
-def test_bytes_of_no_message_are_refused():
+def test_bytes_that_encode_no_frequency_message_are_refused():
     with pytest.raises(ParameterError, match="codes below 5"):
         KaryRandomizedResponse(1.0, 5).unpack(b"\x07", 1)
     with pytest.raises(ParameterError, match="padding"):
@@ -284,7 +284,7 @@ def test_bytes_of_no_message_are_refused():
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_values_outside_the_items_are_refused(randomizer):
+def test_values_outside_the_items_of_a_frequency_randomizer_are_refused(randomizer):
     source = SimulationStreams(1).source("values")
     for wrong in ([randomizer.items], [-1], [0.5], [[0]]):
         with pytest.raises(ParameterError, match="values"):
@@ -292,7 +292,7 @@ def test_values_outside_the_items_are_refused(randomizer):
 
 
 @pytest.mark.parametrize("make", [KaryRandomizedResponse, UnaryEncoding, SubsetSelection])
-def test_parameters_outside_their_domain_are_refused(make):
+def test_frequency_randomizer_parameters_outside_their_domain_are_refused(make):
     for epsilon in (0.0, -1.0, math.nan, math.inf, 30.1):
         with pytest.raises(ParameterError, match="epsilon"):
             make(epsilon, 5)
@@ -301,7 +301,7 @@ def test_parameters_outside_their_domain_are_refused(make):
             make(1.0, items)
 
 
-def test_other_parameters_outside_their_domain_are_refused():
+def test_parameters_of_single_randomizers_outside_their_domain_are_refused():
     with pytest.raises(ParameterError, match="prime"):
         LocalHashing(1.0, 5, cells=4)
     with pytest.raises(ParameterError, match="size"):
@@ -312,7 +312,7 @@ def test_other_parameters_outside_their_domain_are_refused():
         KaryRandomizedResponse(1.0, 2**26 + 1)
 
 
-def test_chosen_parameters_beat_the_printed_ones():
+def test_default_randomizer_parameters_have_less_error_than_published_ones():
     ours, printed = HadamardRandomizer(1.0, 1000), printed_response(1.0, 1000)
     assert (ours.blocks, printed.blocks) == (1, 2)
     assert ours.mse_bound(1) < 0.86 * printed.mse_bound(1)
@@ -330,7 +330,7 @@ def test_chosen_parameters_beat_the_printed_ones():
         assert chosen <= min(others) * 1.02
 
 
-def test_message_bits_are_as_documented():
+def test_the_message_lengths_of_randomizers_are_as_documented():
     found = {names(r): r.message_bits for r in LARGE}
     assert list(found.values()) == [10, 10, 10, 11, 1, 13, 1, 1000, 77, 130]
     assert HadamardRandomizer(3.0, 1000).reply_count <= 1024 * 2

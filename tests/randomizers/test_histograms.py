@@ -14,7 +14,7 @@ from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
 
 @pytest.mark.parametrize(("values", "count"), [(1, 3), (2, 1), (2, 5), (5, 3), (4, 4), (300, 2)])
-def test_histograms_are_numbered_without_gaps(values, count):
+def test_message_histograms_are_numbered_without_gaps(values, count):
     histograms = list(combinations_with_replacement(range(values), count))
     packed = [pack_histogram(words, values) for words in histograms]
     numbers = {int.from_bytes(data, "little") for data in packed}
@@ -24,11 +24,11 @@ def test_histograms_are_numbered_without_gaps(values, count):
         assert unpack_histogram(data, values, count) == list(words)
 
 
-def test_histograms_do_not_depend_on_the_order_of_messages():
+def test_packed_histograms_do_not_depend_on_the_order_of_messages():
     assert len({pack_histogram(words, 9) for words in permutations((7, 0, 3, 3))}) == 1
 
 
-def test_bytes_of_no_histogram_are_refused():
+def test_bytes_that_encode_no_histogram_are_refused():
     # There are 35 histograms of 3 messages of 5 values; they fit one byte.
     for data in (b"", b"\0\0", bytes([35]), bytes([255])):
         with pytest.raises(ParameterError):
@@ -41,7 +41,7 @@ def test_bytes_of_no_histogram_are_refused():
 @pytest.mark.parametrize("randomizer", [
     SeededCode(300, 2.0, 0.5), LInfRandomizer(300, 2.0, 0.5), L1Randomizer(300, 2.0, 0.5),
 ])  # fmt: skip
-def test_unpack_histogram_returns_the_sorted_messages(randomizer):
+def test_unpacking_a_histogram_returns_the_sorted_messages(randomizer):
     generator = np.random.default_rng(1)
     messages = generator.integers(0, randomizer.radices, size=(6, len(randomizer.radices)))
     data = randomizer.pack_histogram(messages)

@@ -31,7 +31,7 @@ def level_probability(halving: int, level: int) -> Fraction:
 @pytest.mark.parametrize(
     ("halving", "epsilon"), [(2, 1.0), (4, 1.0), (16, 0.7), (64, 2.0), (7, 5.0)]
 )
-def test_laplace_epsilon0_is_that_of_the_enumerated_noise(halving, epsilon):
+def test_laplace_epsilon0_equals_that_of_the_enumerated_noise(halving, epsilon):
     randomizer = LaplaceRandomizer(epsilon, 1.0, halving=halving)
     steps, reach = randomizer.steps, 6 * halving
 
@@ -69,7 +69,7 @@ class Scripted(Source):
         return np.array([self.answers.pop(0) for _ in range(size)], dtype=np.int64)
 
 
-def test_a_laplace_level_is_drawn_by_its_weight():
+def test_laplace_noise_of_each_magnitude_is_drawn_with_its_weight():
     randomizer = LaplaceRandomizer(1.0, 1.0, halving=4)
     ends = np.cumsum(geometric_weights(4))
     for rest, (first, last) in enumerate(zip([0, *ends[:-1]], ends - 1, strict=True)):
@@ -101,7 +101,7 @@ NOISY = [LaplaceRandomizer(1.0, 2.0), LaplaceRandomizer(0.5, 0.1), GaussianRando
 
 @pytest.mark.parametrize("randomizer", NOISY, ids=str)
 @pytest.mark.parametrize("share", [-1.0, 0.2345, 1.0])
-def test_noisy_numbers_are_unbiased_within_the_variance_bound(randomizer, share):
+def test_noisy_numbers_are_unbiased_and_within_their_variance_bound(randomizer, share):
     value = share * randomizer.clip
     found = randomizer.decode(randomizer.encode(np.full(60_000, value), source("unbiased")))
     assert_mean(found, value)
@@ -139,7 +139,7 @@ def test_rounding_to_the_lattice_is_unbiased():
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 5.0, 80.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 6.0])
-def test_gaussian_delta_is_the_exact_one_rounded_up(noise, epsilon):
+def test_delta_of_the_gaussian_randomizer_is_the_exact_value_rounded_up(noise, epsilon):
     mpmath = pytest.importorskip("mpmath")
     found = GaussianRandomizer(noise, 3.0).delta(epsilon)
     with mpmath.workdps(400):
@@ -154,7 +154,7 @@ def test_gaussian_delta_is_the_exact_one_rounded_up(noise, epsilon):
         assert mpmath.mpf(found) > half
 
 
-def test_gaussian_randomizer_describes_itself():
+def test_the_gaussian_randomizer_has_infinite_epsilon0_and_exact_renyi_divergence():
     randomizer = GaussianRandomizer(2.0, 5.0)
     assert randomizer.epsilon0 == math.inf
     assert randomizer.rdp(3.0) == pytest.approx(1.5)

@@ -29,7 +29,7 @@ def unit_vectors(dimension: int, count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("code", SMALL, ids=str)
 @pytest.mark.parametrize("length", [1.0, 0.4])
-def test_moments_are_those_of_all_enumerated_messages(code, length):
+def test_seeded_code_moments_equal_those_of_all_enumerated_messages(code, length):
     value = code.radius * length * unit_vectors(code.dimension, 1)
     # A shorter vector becomes one of norm r or its negative, at random.
     up, down = (code.probabilities(sign * value[0] / length) for sign in (1, -1))
@@ -45,7 +45,7 @@ def test_moments_are_those_of_all_enumerated_messages(code, length):
 
 
 @pytest.mark.parametrize("code", SMALL, ids=str)
-def test_a_vector_and_its_negative_attain_the_total_variation(code):
+def test_a_vector_and_its_negative_attain_the_total_variation_of_a_seeded_code(code):
     for value in code.radius * unit_vectors(code.dimension, 20):
         up, down = code.probabilities(value), code.probabilities(-value)
         stated = getattr(code.priced_as, "total_variation", math.tanh(code.epsilon0 / 2))
@@ -54,7 +54,7 @@ def test_a_vector_and_its_negative_attain_the_total_variation(code):
         assert max(np.abs(up - other).sum() / 2 for other in others) <= stated * (1 + 1e-12)
 
 
-def test_short_vectors_have_the_mixed_distribution():
+def test_vectors_shorter_than_the_radius_have_the_mixed_message_distribution():
     code, length = SMALL[0], 0.4
     value = unit_vectors(6, 1)[0] * code.radius
     messages = code.encode(
@@ -70,7 +70,7 @@ def test_short_vectors_have_the_mixed_distribution():
 
 
 @pytest.mark.parametrize("dimension", [300, 3000])
-def test_the_bias_of_dense_vectors_is_small(dimension):
+def test_the_bias_of_a_seeded_code_is_small_for_dense_vectors(dimension):
     code = SeededCode(dimension, 20.0, directions=16, preferred=2)
     vector, clients = unit_vectors(dimension, 1)[0] * (1 - 1e-6), 40_000
     source, block = SimulationStreams(1).source("clients"), 4000
@@ -86,13 +86,13 @@ def test_the_bias_of_dense_vectors_is_small(dimension):
     assert np.linalg.norm(found - along * vector) <= 1.15 * math.hypot(noise, 0.07)
 
 
-def test_the_bias_of_one_hot_vectors_is_large_but_within_the_bound():
+def test_the_bias_of_a_seeded_code_for_one_hot_vectors_is_within_its_bound():
     code = SeededCode(64, 2.0, 1.0, 8, 2, seed_bits=10)
     bias = float(np.linalg.norm(code.bias(np.eye(1, 64))))
     assert 0.2 < bias <= math.sqrt(code.worst_squared_bias)
 
 
-def test_moments_over_too_many_seeds_are_refused():
+def test_seeded_code_moments_over_too_many_seeds_are_refused():
     code = SeededCode(20, 1.0)
     for question in (code.bias, code.squared_error):
         with pytest.raises(UnsupportedError, match="seed_bits = 32: moments"):
@@ -112,13 +112,13 @@ def test_moments_over_too_many_seeds_are_refused():
         ({"seed_bits": 49}, "seed_bits = 49"),
     ],
 )
-def test_invalid_codes_are_refused_in_one_line(changes, line):
+def test_invalid_seeded_code_parameters_are_refused_in_one_line(changes, line):
     with pytest.raises(ParameterError, match=line) as caught:
         SeededCode(**({"dimension": 20, "epsilon": 1.0} | changes))
     assert "\n" not in str(caught.value)
 
 
-def test_largest_normals_match_a_simulation():
+def test_the_expected_largest_normals_match_a_simulation():
     drawn = np.sort(np.abs(np.random.default_rng(1).normal(size=(50_000, 16))), axis=1)
     for largest in (1, 3, 16):
         assert_mean(drawn[:, -largest:].sum(axis=1), largest_normals(16, largest))
@@ -128,7 +128,7 @@ def test_largest_normals_match_a_simulation():
     assert_mean(lengths, mean_length(7))
 
 
-def test_words_of_different_seeds_are_independent():
+def test_pseudorandom_words_of_different_seeds_are_independent():
     words = mixed_words(np.arange(2000), 4)
     assert len(np.unique(words)) == words.size
     bits = np.unpackbits(words.view(np.uint8), axis=1).astype(float)

@@ -77,7 +77,7 @@ def corners(randomizer) -> np.ndarray:
 
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF, *L1, *CODES], ids=str)
-def test_epsilon0_is_the_largest_enumerated_loss(randomizer):
+def test_epsilon0_of_a_vector_randomizer_is_the_largest_enumerated_loss(randomizer):
     distributions = [randomizer.probabilities(value) for value in inputs(randomizer)]
     assert np.allclose(np.sum(distributions, axis=1), 1, atol=1e-12)
     assert largest_loss(distributions) == pytest.approx(randomizer.epsilon0, abs=1e-12)
@@ -85,7 +85,7 @@ def test_epsilon0_is_the_largest_enumerated_loss(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF, *L1, *CODES], ids=str)
-def test_default_epsilon0_spends_the_whole_budget(randomizer):
+def test_epsilon0_of_default_vector_randomizers_equals_the_requested_epsilon(randomizer):
     if getattr(randomizer, "variant", "default") == "default":
         assert randomizer.epsilon0 == pytest.approx(randomizer.epsilon, rel=1e-14)
     else:
@@ -93,7 +93,7 @@ def test_default_epsilon0_spends_the_whole_budget(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF[:6], *L1, *CODES], ids=str)
-def test_encode_has_the_distribution_of_probabilities(randomizer):
+def test_encoded_vectors_follow_the_enumerated_probabilities(randomizer):
     for value in corners(randomizer):
         sampled = sampled_distribution(randomizer, value)
         assert sum(sampled) == 1
@@ -101,7 +101,7 @@ def test_encode_has_the_distribution_of_probabilities(randomizer):
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3])
-def test_enumerated_fractions_reach_the_ratio_exactly(samples):
+def test_the_enumerated_likelihood_ratio_of_vectors_is_exact(samples):
     randomizer = BinaryVectorRandomizer(3, 1.3, samples)
     distributions = np.array(
         [sampled_distribution(randomizer, value) for value in inputs(randomizer)]
@@ -122,7 +122,7 @@ def moments(randomizer, value) -> tuple[np.ndarray, float]:
 @pytest.mark.parametrize(
     "randomizer", [r for r in [*BINARY, *LINF, *L1] if not (r.public_seed is not None)], ids=str
 )
-def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
+def test_vector_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
     worst = 0.0
     for value in inputs(randomizer):
         mean, error = moments(randomizer, value)
@@ -133,7 +133,7 @@ def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
     assert worst <= randomizer.worst_squared_error * (1 + 1e-12)
 
 
-def test_worst_squared_error_is_reached():
+def test_the_worst_squared_error_of_vector_randomizers_is_attained():
     for randomizer in (LINF[0], LINF[3], LINF[5], *BINARY[:2]):
         fine = np.array(list(itertools.product(np.linspace(-1, 1, 9), repeat=3)))
         given = inputs(randomizer) if randomizer in BINARY else randomizer.radius * fine
@@ -141,7 +141,7 @@ def test_worst_squared_error_is_reached():
         assert errors.max() == pytest.approx(randomizer.worst_squared_error, rel=1e-9)
 
 
-def test_printed_bits_are_noisier_than_centred_ones():
+def test_published_vector_bits_have_more_error_than_centred_bits():
     printed, ours = BINARY[2], BINARY[0]
     assert (printed.variant, printed.samples) == ("as-printed", 1)
     assert printed.worst_squared_error > 1.5 * ours.worst_squared_error
@@ -151,7 +151,7 @@ def test_printed_bits_are_noisier_than_centred_ones():
 
 
 @pytest.mark.parametrize("randomizer", [LINF[1], LINF[3]], ids=str)
-def test_values_between_levels_are_rounded_at_random(randomizer):
+def test_vector_coordinates_between_levels_are_rounded_at_random(randomizer):
     value = np.array([0.6, -1.4, 1.9])
     messages = randomizer.encode(
         np.tile(value, (40_000, 1)), SimulationStreams(3).source("clients")
@@ -174,7 +174,7 @@ def test_values_between_levels_are_rounded_at_random(randomizer):
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3])
-def test_strings_of_signs_reach_epsilon0(samples, monkeypatch):
+def test_messages_of_sampled_signs_attain_epsilon0(samples, monkeypatch):
     randomizer = SampledSigns(2, 1.1, samples=samples)
 
     def distribution(signs: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ def vectors(randomizer, clients: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=lambda r: type(r).__name__)
-def test_packed_messages_have_message_bits_and_unpack(randomizer):
+def test_packed_vector_messages_have_the_stated_length_and_unpack(randomizer):
     messages = randomizer.encode(vectors(randomizer, 11), OSRandomness())
     data = randomizer.pack(messages)
     assert len(data) == math.ceil(11 * randomizer.message_bits / 8)
@@ -70,7 +70,7 @@ def test_packed_messages_have_message_bits_and_unpack(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=lambda r: type(r).__name__)
-def test_vectors_outside_the_ball_are_refused(randomizer):
+def test_vectors_outside_the_norm_ball_are_refused(randomizer):
     right = vectors(randomizer, 2).astype(float)
     for wrong in (
         right[0],
@@ -83,20 +83,20 @@ def test_vectors_outside_the_ball_are_refused(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL[:-2], ids=lambda r: type(r).__name__)
-def test_invalid_messages_are_refused(randomizer):
+def test_invalid_vector_messages_are_refused(randomizer):
     for wrong in (-1, max(randomizer.radices)):
         with pytest.raises(ParameterError, match="messages"):
             randomizer.total(np.full((1, len(randomizer.radices)), wrong))
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=lambda r: type(r).__name__)
-def test_totals_of_blocks_add_up(randomizer):
+def test_totals_of_blocks_of_vector_messages_add_up(randomizer):
     messages = randomizer.encode(vectors(randomizer, 9), SimulationStreams(1).source("c"), 40)
     parts = randomizer.total(messages[:4], 40) + randomizer.total(messages[4:], 44)
     assert np.allclose(parts, randomizer.total(messages, 40), atol=1e-5)
 
 
-def test_public_words_do_not_depend_on_the_blocks_read():
+def test_public_random_words_do_not_depend_on_how_they_are_read():
     public = PublicRandomness(3, "words")
     whole = public.words(100, 10, 6)
     assert np.array_equal(whole[4:7], public.words(104, 3, 6))
@@ -107,7 +107,7 @@ def test_public_words_do_not_depend_on_the_blocks_read():
     assert np.array_equal(parts[1], public.words(0, 1, 24)[0, 16:24])
 
 
-def test_public_normals_are_normal():
+def test_public_random_normals_are_normally_distributed():
     drawn = normals(PublicRandomness(1, "normal").words(0, 1, 20_000))[0].astype(float)
     assert_mean(drawn, 0.0)
     assert_mean(drawn**2, 1.0)
@@ -142,7 +142,7 @@ def test_kashin_coordinates_are_bounded_and_represent_the_vector(redundancy):
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 7.3, 20.0, 30.0])
-def test_a_flip_probability_is_on_the_grid_and_private(epsilon):
+def test_a_flip_probability_is_on_the_grid_and_never_exceeds_epsilon(epsilon):
     p = flip_probability(epsilon)
     assert (p * LARGEST_RANGE).is_integer()
     ratio = flip_ratio(p)
@@ -152,7 +152,7 @@ def test_a_flip_probability_is_on_the_grid_and_private(epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 25.0])
 @pytest.mark.parametrize("levels", [1, 2, 4])
-def test_water_filling_has_the_least_error_of_all_budgets(epsilon, levels):
+def test_water_filling_splits_epsilon_with_the_least_error(epsilon, levels):
     def noise(shares: np.ndarray) -> np.ndarray:
         return np.sum(bit_weights(levels) ** 2 / np.tanh(shares / 2) ** 2, axis=-1)
 
@@ -166,7 +166,7 @@ def test_water_filling_has_the_least_error_of_all_budgets(epsilon, levels):
         assert best == pytest.approx(printed, rel=1e-3)
 
 
-def test_contained_radius_contains_the_ball():
+def test_the_norm_ball_lies_within_the_contained_radius():
     drawn = np.random.default_rng(4).normal(size=(500, 30)) ** 5
     for p in (1, 1.3, 2, 5, math.inf):
         unit = drawn / np.linalg.norm(drawn, ord=p, axis=1, keepdims=True)
@@ -181,7 +181,7 @@ def test_contained_radius_contains_the_ball():
 
 @pytest.mark.parametrize("norm", [1, 1.2, 2, 3, math.inf])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_best_randomizer_serves_every_norm(norm, seed):
+def test_the_best_vector_randomizer_exists_for_every_norm(norm, seed):
     randomizer = best_randomizer(norm, 40, 2.0, 1.5, message_bits=30, public_seed=seed)
     assert randomizer.message_bits <= 30
     drawn = np.random.default_rng(4).normal(size=(5, 40)) ** 3

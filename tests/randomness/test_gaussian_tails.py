@@ -31,7 +31,7 @@ def rationals(largest: int, number: int) -> list[tuple[int, int]]:
     return [(0, 1), (1, 10**30), *pairs]
 
 
-def test_tail_and_density_agree_to_forty_digits():
+def test_gaussian_tail_and_density_agree_with_mpmath_to_forty_digits():
     for numerator, denominator in rationals(9, 60):
         tail, density = truth(mpmath.mpf(numerator) / denominator)
         # 300 bits: forty digits of the smallest tail, 1e-19, too.
@@ -41,7 +41,7 @@ def test_tail_and_density_agree_to_forty_digits():
 
 
 @pytest.mark.parametrize("bits", [1, 63, 127, 255, 1024])
-def test_the_error_is_the_stated_one(bits):
+def test_the_error_of_the_integer_gaussian_tail_is_within_its_bound(bits):
     for numerator, denominator in rationals(38 if bits == 1024 else 16, 25):
         x = mpmath.mpf(numerator) / denominator
         tail, density = truth(x)
@@ -53,14 +53,14 @@ def test_the_error_is_the_stated_one(bits):
         assert high - low <= 2
 
 
-def test_far_tails_are_bounded_without_computation():
+def test_far_gaussian_tails_are_bounded_without_computation():
     assert tail_bounds(10**200, 1, 255) == (0, 1)
     for bits in (63, 255):
         cut = math.isqrt(bits * 7 * 10**8 // 5)
         assert truth(mpmath.mpf(cut) / 10**4)[0] * 2**bits < 1
 
 
-def test_floats_do_not_pass_for_it():
+def test_floating_point_gaussian_tails_exceed_the_integer_bounds():
     missed = 0
     for numerator, denominator in rationals(6, 40):
         low, high = tail_bounds(numerator, denominator, 127)
@@ -69,7 +69,7 @@ def test_floats_do_not_pass_for_it():
     assert missed > 30
 
 
-def test_the_constant():
+def test_the_constant_sqrt_2_over_pi_is_rounded_down():
     for bits in (64, 128, 1024):
         exact = mpmath.sqrt(2 / mpmath.pi) * 2**bits
         assert exact - 2 < root_of_two_over_pi(bits) <= exact

@@ -67,7 +67,7 @@ def assert_participation(drawn: np.ndarray, s: float) -> None:
 
 
 @pytest.mark.parametrize("s", DEVIATIONS)
-def test_draws_fit_their_distribution_and_no_wrong_one(s):
+def test_rounded_gaussian_draws_fit_their_distribution_and_no_wrong_one(s):
     drawn = rounded_gaussian(s, DRAWS)
     assert drawn.dtype == np.int64
     assert_participation(drawn, s)
@@ -93,7 +93,7 @@ def boundaries() -> list[tuple[float, int]]:
 
 
 @pytest.mark.parametrize("sign", [0, 1])
-def test_both_sides_of_a_boundary_at_128_bits_and_beyond(sign):
+def test_rounded_gaussian_draws_are_exact_on_both_sides_of_a_boundary(sign):
     with mpmath.workprec(700):
         for s, k in boundaries():
             scaled = tail(k, s) * mpmath.mpf(2) ** 191
@@ -115,7 +115,7 @@ def test_both_sides_of_a_boundary_at_128_bits_and_beyond(sign):
 
 
 @pytest.mark.parametrize("s", [0.7, 1024.0, 1e6, 2.0**40])
-def test_the_table_and_the_exact_comparison_agree(s):
+def test_the_rounded_gaussian_table_and_the_exact_comparison_agree(s):
     words = np.frombuffer(np.random.default_rng(9).bytes(8 * 400), "<u8")
     drawn = rounded_gaussian(s, 400, Script(*words.tolist()))
     for word, value in zip(words.tolist(), drawn.tolist(), strict=True):
@@ -142,7 +142,7 @@ def table_values() -> list[int]:
     return [*values, 2**63 - 2**10]
 
 
-def test_the_enclosure_holds_and_half_of_it_does_not():
+def test_the_error_bound_of_the_gaussian_table_holds_and_half_of_it_does_not():
     values = table_values()
     found = lattice_noise._enclosed(np.array(values, dtype=np.float64))
     with mpmath.workprec(200):
@@ -156,7 +156,7 @@ def test_the_enclosure_holds_and_half_of_it_does_not():
     assert lattice_noise.ENCLOSURE / 2 < worst < lattice_noise.ENCLOSURE
 
 
-def test_the_interpolation_error_is_below_its_proved_bound():
+def test_the_interpolation_error_of_the_gaussian_table_is_below_its_bound():
     # (7z + 6z³) grows and Mills' ratio falls, so each cell of this grid is bounded by its ends.
     z = np.linspace(0, 4.4, 20_001)
     mills = np.sqrt(np.pi / 2) * special.erfcx(z / np.sqrt(2))
@@ -166,13 +166,13 @@ def test_the_interpolation_error_is_below_its_proved_bound():
     assert lattice_noise._enclosed(np.array([2.0**47]))[0] < 4.4
 
 
-def test_no_bound_is_given_outside_the_table():
+def test_draws_outside_the_gaussian_table_are_decided_exactly():
     values = np.array([0, 1, 2**46, 2**47 - 1, 2**63 - 1], dtype=np.int64).astype(np.float64)
     assert np.isnan(lattice_noise._enclosed(values)).all()
     assert rounded_gaussian(1e9, 1, Script(2**64 - 2)).tolist() == [0]
 
 
-def test_without_the_enclosure_floats_decide_wrongly(monkeypatch):
+def test_floats_without_the_error_bound_decide_boundary_draws_wrongly(monkeypatch):
     s, wrong = 1e9, 0
     with mpmath.workprec(200):
         monkeypatch.setattr(lattice_noise, "ENCLOSURE", 0.0)
@@ -183,7 +183,7 @@ def test_without_the_enclosure_floats_decide_wrongly(monkeypatch):
     assert wrong > 10
 
 
-def test_the_largest_and_the_smallest_deviation():
+def test_the_rounded_gaussian_accepts_its_whole_range_of_standard_deviations():
     assert abs(rounded_gaussian(2.0**40, 1000)).max() > 2**40
     for tiny in (1e-3, 1e-300, 5e-324):
         assert not rounded_gaussian(tiny, 100_000).any()
@@ -195,14 +195,14 @@ def test_the_largest_and_the_smallest_deviation():
     assert rounded_gaussian(1.0, 0).shape == (0,)
 
 
-def test_a_broken_stream_is_an_error_and_not_a_draw():
+def test_a_broken_byte_stream_raises_an_error_instead_of_a_draw():
     with pytest.raises(NumericalError, match="broken"):
         rounded_gaussian(1e6, 1, bytes)
     with pytest.raises(ParameterError, match="8 bytes"):
         rounded_gaussian(1.0, 1, lambda size: b"")
 
 
-def test_the_same_bytes_give_the_same_draws():
+def test_equal_random_bytes_give_equal_rounded_gaussian_draws():
     def draw(step: int) -> np.ndarray:
         return rounded_gaussian(1024.0, 40_000, SimulationStreams(7).generator("n", step).bytes)
 
@@ -212,7 +212,7 @@ def test_the_same_bytes_give_the_same_draws():
     assert abs(np.corrcoef(draw(3)[:4096], draw(3)[4096:8192])[0, 1]) < 6.2 / 64
 
 
-def test_the_system_bytes_are_aes_under_a_fresh_key(monkeypatch):
+def test_system_random_bytes_are_aes_output_under_a_fresh_key(monkeypatch):
     assert len({system_bytes(16) for _ in range(500)}) == 500
     assert system_bytes(0) == b""
     keys = []
@@ -229,7 +229,7 @@ def test_the_system_bytes_are_aes_under_a_fresh_key(monkeypatch):
     assert keys == [(256, 32)] * 2
 
 
-def test_the_cipher_is_loaded_only_where_it_is_used():
+def test_importing_the_protocol_does_not_load_the_cipher():
     script = "import sys, turnout.protocol; assert 'cryptography' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
@@ -247,7 +247,7 @@ def reachable_in_float32(outputs: np.ndarray, x: float) -> np.ndarray:
     return found
 
 
-def test_on_the_lattice_no_output_is_impossible():
+def test_every_lattice_output_is_possible_for_both_neighbouring_sums():
     s, shift = 1024.0, 1024
     for x, other in ((0, shift), (shift, 0)):
         outputs = x + rounded_gaussian(s, 3000)
@@ -256,14 +256,14 @@ def test_on_the_lattice_no_output_is_impossible():
         assert np.array_equal(other + rounded_gaussian(s, 3000, Script(*words)), outputs)
 
 
-def test_in_float32_many_outputs_are_impossible():
+def test_many_float32_outputs_are_impossible_for_the_neighbouring_sum():
     outputs = np.random.default_rng(1).standard_normal(100_000, dtype=np.float32)
     assert reachable_in_float32(outputs, 0.0).all()
     impossible = 1 - reachable_in_float32(outputs, 1.0).mean()
     assert 0.42 < impossible < 0.44
 
 
-def test_noise_from_floats_leaves_gaps_on_the_lattice():
+def test_noise_from_floating_point_uniforms_leaves_gaps_on_the_lattice():
     # The inverse of a 24-bit uniform, all 2²³ values of one sign: few integers far out are hit.
     uniform = (np.arange(1, 2**20) - 0.5) / 2**24
     reached = np.unique(np.rint(stats.norm.isf(uniform) * 1e6).astype(np.int64))

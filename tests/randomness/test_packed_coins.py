@@ -18,7 +18,7 @@ def byte_of(law: packed_coins.ByteDistribution, u: Fraction) -> int:
 
 
 @pytest.mark.parametrize(("threshold", "bits"), [(1, 1), (3, 4), (1, 7), (127, 7), (12345, 16)])
-def test_the_limits_are_those_of_eight_coins(threshold, bits):
+def test_byte_thresholds_give_eight_independent_random_bits(threshold, bits):
     law, q = packed_coins.byte_distribution(threshold, bits), Fraction(threshold, 1 << bits)
     ends = [Fraction(0), *(Fraction(limit, 1 << law.unit_bits) for limit in law.limits), 1]
     for byte in range(256):
@@ -27,7 +27,7 @@ def test_the_limits_are_those_of_eight_coins(threshold, bits):
 
 
 @pytest.mark.parametrize("threshold", [1, 2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 1])
-def test_the_coin_table_gives_the_right_byte(threshold):
+def test_the_lookup_table_of_packed_bits_gives_the_exact_byte(threshold):
     law = packed_coins.byte_distribution(threshold, 62)
     stated = law.table.astype(np.int64)
     for first in np.unique([0, 1, 2**16 - 1, *np.flatnonzero(np.diff(stated)), 31_000]):
@@ -66,7 +66,7 @@ def drawn(law: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
 
 
 @pytest.mark.parametrize("threshold", [2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 2**50])
-def test_a_byte_is_the_number_of_limits_at_or_below_u(threshold):
+def test_a_byte_of_packed_bits_counts_the_thresholds_up_to_the_uniform_draw(threshold):
     law = packed_coins.byte_distribution(threshold, 62)
     for place in (0, 1, 77, 127, 128, 200, 254):
         limit = law.limits[place] << 16  # In units of 2⁻⁵¹².
@@ -78,7 +78,7 @@ def test_a_byte_is_the_number_of_limits_at_or_below_u(threshold):
 
 @pytest.mark.parametrize("source", [OSRandomness(), SimulationStreams(2).source("packed")])
 @pytest.mark.parametrize("p", [0.0, 2.0**-62, 0.01, Fraction(1, 3), 0.5, 0.9999, 1.0])
-def test_packed_coins_have_their_probability(source, p):
+def test_packed_random_bits_have_their_probability(source, p):
     rows, columns = 3000, 70
     coins = source.packed_bernoulli(p, rows, columns)
     assert coins.shape == (rows, 2)
@@ -95,7 +95,7 @@ def test_packed_coins_have_their_probability(source, p):
         assert_binomial(int(halves.sum()), halves.size, share)
 
 
-def test_wrong_coins_are_rejected():
+def test_random_bits_with_a_wrong_probability_are_rejected():
     source = SimulationStreams(3).source("wrong")
     count = int(np.bitwise_count(source.packed_bernoulli(0.27, 2000, 64)).sum())
     assert_rejects(
@@ -104,7 +104,7 @@ def test_wrong_coins_are_rejected():
     )
 
 
-def test_a_source_without_words_packs_its_coins():
+def test_packed_bits_of_the_default_source_have_their_exact_distribution():
     law = enumerate_outputs(lambda source: int(source.packed_bernoulli(Fraction(1, 4), 1, 3)[0, 0]))
     assert law == {
         number: Fraction(1, 4) ** number.bit_count() * Fraction(3, 4) ** (3 - number.bit_count())
@@ -113,7 +113,7 @@ def test_a_source_without_words_packs_its_coins():
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 2**47 - 1, 2**47, 3 * 2**47 + 5, 2**62 - 1, 2**62])
-def test_a_coin_of_the_system_falls_below_its_threshold(monkeypatch, threshold):
+def test_a_bernoulli_draw_of_the_system_compares_62_bits_with_its_threshold(monkeypatch, threshold):
     # U = first·2⁴⁷ + rest, for values of both around the threshold.
     for u in sorted({0, 1, threshold - 1, threshold, threshold + 1, 2**62 - 1}):
         if not 0 <= u < 2**62:
@@ -127,7 +127,7 @@ def test_a_coin_of_the_system_falls_below_its_threshold(monkeypatch, threshold):
         assert coins.tolist() == [u < threshold] * 3
 
 
-def test_packed_coins_at_the_edges():
+def test_packed_random_bits_handle_empty_and_certain_cases():
     source = SimulationStreams(4).source("edges")
     assert source.packed_bernoulli(0.5, 0, 5).shape == (0, 1)
     full = source.packed_bernoulli(1.0, 2, 65)

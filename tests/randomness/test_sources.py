@@ -34,7 +34,7 @@ class Scripted(Source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 256, 257, 1000, 65_536])
-def test_below_is_uniform(source, n):
+def test_uniform_draws_below_n_are_uniform(source, n):
     drawn = source.below(n, 100_000)
     assert drawn.dtype == np.int64
     assert_frequencies(np.bincount(drawn, minlength=n), np.full(n, 1 / n))
@@ -46,7 +46,7 @@ def every_word_once(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("n", [100, 600, 7000])
-def test_below_is_exactly_uniform(monkeypatch, n):
+def test_uniform_draws_below_n_are_exactly_uniform_by_enumeration(monkeypatch, n):
     monkeypatch.setattr(os, "urandom", every_word_once)
     usable = 65_536 - 65_536 % n
     drawn = OSRandomness().below(n, 65_536)[:usable]
@@ -56,7 +56,7 @@ def test_below_is_exactly_uniform(monkeypatch, n):
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_below_at_the_edges(source):
+def test_uniform_draws_handle_zero_size_and_the_largest_range(source):
     assert source.below(5, 0).shape == (0,)
     large = source.below(2**62, 1000)
     assert large.min() >= 0
@@ -68,7 +68,7 @@ def test_below_at_the_edges(source):
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_below_each_is_uniform_below_every_limit(source):
+def test_uniform_draws_below_several_limits_are_uniform(source):
     limits = np.tile(np.array([1, 2, 5]), 20_000)
     drawn = source.below_each(limits)
     for limit in (1, 2, 5):
@@ -81,27 +81,27 @@ def test_below_each_is_uniform_below_every_limit(source):
     assert source.below_each(np.empty(0, dtype=np.int64)).shape == (0,)
 
 
-def test_below_each_has_its_exact_distribution():
+def test_uniform_draws_below_several_limits_have_their_exact_distribution():
     law = enumerate_outputs(lambda source: source.below_each(np.array([2, 1, 3])))
     assert law == {(a, 0, c): Fraction(1, 6) for a in range(2) for c in range(3)}
 
 
 @pytest.mark.parametrize("p", [0.3, 1e-18, 0.1, 1 - 2**-53])
-def test_a_coin_rounds_its_probability_down(p):
+def test_a_bernoulli_probability_is_rounded_down(p):
     highest = int(Fraction(p) * 2**62)
     assert Fraction(highest, 2**62) <= Fraction(p) < Fraction(highest + 1, 2**62)
     assert not Scripted(highest).bernoulli(p, 1)[0]
     assert Scripted(highest - 1).bernoulli(p, 1)[0]
 
 
-def test_certain_coins_draw_nothing():
+def test_bernoulli_draws_of_probability_zero_or_one_use_no_randomness():
     assert Scripted(2**62 - 1).bernoulli(1, 3).tolist() == [True] * 3
     assert Scripted(0).bernoulli(0.0, 3).tolist() == [False] * 3
     assert Scripted(0).bernoulli(2.0**-70, 3).tolist() == [False] * 3
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_coins_and_their_number_have_the_stated_rate(source):
+def test_bernoulli_and_binomial_draws_have_their_probability(source):
     heads = int(np.count_nonzero(source.bernoulli(0.1, 50_000)))
     assert_binomial(heads, 50_000, 0.1)
     assert_binomial(source.binomial(50_000, 0.1), 50_000, 0.1)
@@ -118,7 +118,7 @@ def test_coins_and_their_number_have_the_stated_rate(source):
 
 
 @pytest.mark.parametrize(("n", "k"), [(4, 0), (4, 1), (4, 2), (5, 3), (3, 3), (0, 0)])
-def test_floyds_subset_is_exactly_uniform(n, k):
+def test_random_subsets_by_floyds_algorithm_are_exactly_uniform(n, k):
     law = enumerate_outputs(lambda source: source.subset(n, k))
     assert law == {subset: Fraction(1, comb(n, k)) for subset in combinations(range(n), k)}
 
@@ -133,7 +133,7 @@ def pattern_counts(draw_one, n, k, trials):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
 @pytest.mark.parametrize("k", [2, 4])
-def test_subset_is_uniform(source, k):
+def test_random_subsets_are_uniform(source, k):
     n, trials = 6, 3000
     law = np.full(comb(n, k), 1 / comb(n, k))
     assert_frequencies(pattern_counts(lambda: source.subset(n, k).tolist(), n, k, trials), law)
@@ -147,7 +147,7 @@ def test_subset_is_uniform(source, k):
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_large_subsets_are_sorted_and_distinct(source):
+def test_large_random_subsets_are_sorted_and_distinct(source):
     for k in (1000, 60_000, 100_000):
         subset = source.subset(100_000, k)
         assert len(subset) == k
@@ -159,7 +159,7 @@ def test_large_subsets_are_sorted_and_distinct(source):
         source.subset(3, 4)
 
 
-def test_only_the_system_is_secure():
+def test_only_the_system_source_is_marked_as_secure():
     assert OSRandomness.secure
     assert not SimulationRandomness.secure
     assert "simulation only" in (SimulationRandomness.__doc__ or "").lower()

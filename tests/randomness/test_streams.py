@@ -17,12 +17,12 @@ def head(streams, *name):
 
 
 @given(seed=st.integers(0, 2**70), name=NAMES)
-def test_equal_names_give_equal_streams(seed, name):
+def test_equal_names_give_equal_simulation_streams(seed, name):
     assert head(SimulationStreams(seed), *name) == head(SimulationStreams(seed), *name)
 
 
 @given(first=NAMES, second=NAMES)
-def test_different_names_give_different_streams(first, second):
+def test_different_names_give_different_simulation_streams(first, second):
     streams = SimulationStreams(3)
     assert (first == second) == (head(streams, *first) == head(streams, *second))
 
@@ -31,42 +31,42 @@ def test_different_names_give_different_streams(first, second):
     ("first", "second"),
     [(("a", "b"), ("ab",)), ((1,), ("1",)), ((12,), (1, 2)), (("",), ()), (("s", 1), ("s1",))],
 )
-def test_names_that_look_alike_do_not_coincide(first, second):
+def test_similar_stream_names_give_different_streams(first, second):
     streams = SimulationStreams(3)
     assert head(streams, *first) != head(streams, *second)
 
 
-def test_the_seed_is_no_part_of_the_name():
+def test_seed_and_stream_name_are_not_interchangeable():
     assert head(SimulationStreams(1), 2) != head(SimulationStreams(2), 1)
     assert head(SimulationStreams(1)) != head(SimulationStreams(2))
 
 
-def test_drawing_from_one_stream_does_not_shift_another():
+def test_drawing_from_one_simulation_stream_does_not_change_another():
     streams = SimulationStreams(3)
     before = head(streams, "noise", 2)
     streams.generator("noise", 1).random(1000)
     assert head(streams, "noise", 2) == before
 
 
-def test_the_source_of_a_name_draws_from_its_generator():
+def test_the_random_source_of_a_name_draws_from_the_generator_of_that_name():
     streams = SimulationStreams(3)
     drawn = streams.source("participation", 0).below(1000, 5)
     expected = streams.generator("participation", 0).integers(1000, size=5)
     assert drawn.tolist() == expected.tolist()
 
 
-def test_numpy_integers_are_whole_numbers():
+def test_numpy_integers_are_accepted_as_seeds_and_stream_names():
     seed, part = np.array([3, 4])
     assert head(SimulationStreams(seed), part) == head(SimulationStreams(3), 4)
 
 
-def test_streams_keep_their_values_from_version_to_version():
+def test_simulation_streams_give_the_values_of_earlier_versions():
     # Golden: a resumed run must draw what the interrupted one would have drawn.
     assert head(SimulationStreams(7), "noise", 3) == GOLDEN
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, None])
-def test_invalid_seeds_are_refused(seed):
+def test_invalid_simulation_seeds_are_refused(seed):
     with pytest.raises(ParameterError, match="seed"):
         SimulationStreams(seed)
 

@@ -85,7 +85,7 @@ def enumerated(request):
     return levels, [law_of(levels, value) for value in range(levels.size)]
 
 
-def test_public_value_and_key_have_their_levels_distribution(enumerated):
+def test_public_message_and_key_have_the_distribution_of_their_privacy_level(enumerated):
     levels, joints = enumerated
     group = levels.design.group
     for value, joint in enumerate(joints):
@@ -98,7 +98,7 @@ def test_public_value_and_key_have_their_levels_distribution(enumerated):
             assert seen(levels, joint, index) == {y: p for y, p in expected.items() if p}
 
 
-def test_epsilon_is_an_equality_on_every_level(enumerated):
+def test_epsilon_of_every_privacy_level_is_attained_exactly(enumerated):
     levels, joints = enumerated
     for index, (level, epsilon) in enumerate(zip(levels.levels, levels.epsilons, strict=True)):
         found = worst_ratio([seen(levels, joint, index) for joint in joints])
@@ -110,13 +110,13 @@ def test_epsilon_is_an_equality_on_every_level(enumerated):
             assert level.epsilon == pytest.approx(math.log(found), rel=1e-14)
 
 
-def test_pooled_keys_reveal_only_the_largest_level(enumerated):
+def test_all_keys_together_reveal_only_the_level_of_largest_epsilon(enumerated):
     levels, joints = enumerated
     everything = list(range(len(levels.epsilons) - 1))
     assert worst_ratio([view(joint, everything) for joint in joints]) == levels.levels[0].ratio
 
 
-def test_keys_alone_are_independent_of_the_data(enumerated):
+def test_keys_without_the_public_message_are_independent_of_the_data(enumerated):
     _, joints = enumerated
     laws = []
     for joint in joints:
@@ -127,7 +127,7 @@ def test_keys_alone_are_independent_of_the_data(enumerated):
     assert all(law == laws[0] for law in laws)
 
 
-def test_total_randomness_and_keys_have_the_stated_entropy(enumerated):
+def test_randomness_and_keys_of_a_cascade_have_the_stated_entropy(enumerated):
     levels, joints = enumerated
     cascade = levels.cascade
     # Noise and outcome determine each other, so the outcome's entropy is all randomness used.
@@ -157,7 +157,7 @@ class SamePart(Cascade):
 
 
 @pytest.mark.parametrize(("wrong", "level"), [(RoundedDown, 0), (SamePart, 1)])
-def test_wrong_cascades_are_detected(wrong, level):
+def test_mutated_cascades_are_detected(wrong, level):
     right = Cascade(EPSILONS, bits=5)
     mutant = wrong(EPSILONS, bits=5)
     assert mutant.levels[level].ratio != right.levels[level].ratio
@@ -176,14 +176,14 @@ class OwnStep(MultiLevel):
         return messages, self.at_level(keys.ravel(), below.ravel()).reshape(keys.shape)
 
 
-def test_a_one_step_key_gives_another_distribution():
+def test_a_key_of_a_single_cascade_step_gives_a_wrong_distribution():
     levels = build("one-bit", OwnStep)
     joints = [law_of(levels, value) for value in range(3)]
     assert worst_ratio([seen(levels, joint, 0) for joint in joints]) != levels.levels[0].ratio
     assert worst_ratio([seen(levels, joint, 1) for joint in joints]) == levels.levels[1].ratio
 
 
-def test_separate_messages_would_add_up_where_pooled_keys_do_not():
+def test_epsilon_of_separate_messages_adds_up_but_epsilon_of_pooled_keys_does_not():
     cascade = Cascade(EPSILONS, bits=5)
     laws = [
         {
@@ -203,7 +203,7 @@ def test_separate_messages_would_add_up_where_pooled_keys_do_not():
     "epsilons", [(1.0,), (1.0, 0.5), (4.0, 1.0, 0.5), (8.0, 3.0, 0.1), (2.0, 1.9999, 1e-3)]
 )
 @pytest.mark.parametrize("order", [2, 5, 1024])
-def test_stated_levels_are_met_from_below_and_closely(epsilons, order):
+def test_attained_epsilon_of_each_level_is_close_to_the_request_and_never_above(epsilons, order):
     with mpmath.workprec(300):
         cascade = Cascade(epsilons, order)
         for level, epsilon in zip(cascade.levels, epsilons, strict=True):
@@ -213,7 +213,7 @@ def test_stated_levels_are_met_from_below_and_closely(epsilons, order):
 
 
 @pytest.mark.parametrize("heavy_count", [2, 6, 28])
-def test_several_heavy_elements_meet_their_level_closely(heavy_count):
+def test_designs_with_several_heavy_elements_attain_their_epsilon_closely(heavy_count):
     cascade = Cascade((math.inf, 4.0, 1.0, 0.25), 64, heavy_count)
     for level, epsilon in zip(cascade.levels[1:], (4.0, 1.0, 0.25), strict=True):
         assert level.ratio <= exponential_below(epsilon)
@@ -221,7 +221,7 @@ def test_several_heavy_elements_meet_their_level_closely(heavy_count):
         assert level.heavy * heavy_count + level.light * (64 - heavy_count) == 1
 
 
-def test_the_steps_are_those_of_theorem_7_4_1():
+def test_cascade_steps_equal_those_of_theorem_7_4_1():
     epsilons = (2.0, 1.0, 0.5)
     z = [1 / (math.exp(epsilon) + 1) for epsilon in epsilons]
     q = [z[0], *((z[j] - z[j - 1]) / (1 - 2 * z[j - 1]) for j in (1, 2))]
@@ -252,17 +252,17 @@ def test_the_steps_are_those_of_theorem_7_4_1():
         ((1.0,), {"bits": 1, "order": 5}, "order = 5"),
     ],
 )
-def test_wrong_levels_are_refused(epsilons, changes, match):
+def test_invalid_privacy_levels_are_refused(epsilons, changes, match):
     with pytest.raises(ParameterError, match=match):
         Cascade(epsilons, **changes)
 
 
 @pytest.mark.parametrize("epsilons", [(1e-12,), (1.0, math.nextafter(1.0, 0)), (1.0, 1e-12)])
-def test_levels_that_whole_numbers_cannot_tell_apart_are_refused(epsilons):
+def test_privacy_levels_too_close_for_integer_weights_are_refused(epsilons):
     with pytest.raises(UnsupportedError, match="cannot be told"):
         Cascade(epsilons, bits=40)
 
 
-def test_one_bit_does_not_recover_values():
+def test_one_bit_messages_refuse_a_level_that_recovers_values():
     with pytest.raises(ParameterError, match="one bit does not determine"):
         MultiLevel(OneBit(4, SEED), (math.inf, 1.0))

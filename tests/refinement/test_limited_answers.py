@@ -34,7 +34,7 @@ class Fixed(Source):
 
 @pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
 @pytest.mark.parametrize(("epsilon", "bits"), GRID)
-def test_limited_answers_have_the_stated_level_and_entropy(epsilon, bits, kind):
+def test_answers_from_limited_randomness_have_the_stated_epsilon_and_entropy(epsilon, bits, kind):
     answers = kind(4, epsilon, bits, SEED)
     laws = [(answers.yes, 1 - answers.yes), (answers.no, 1 - answers.no)]
     ratios = [p / q for p, q in zip(*laws, strict=True)]
@@ -49,7 +49,7 @@ def test_limited_answers_have_the_stated_level_and_entropy(epsilon, bits, kind):
 
 
 @pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
-def test_answers_turn_exactly_at_their_probability(kind):
+def test_answers_change_exactly_at_their_probability_threshold(kind):
     answers = kind(4, 1.0, 0.5, SEED)
     values = np.arange(4000) % 4
     honest = answers.questions.truths(values, 0).astype(bool)
@@ -63,7 +63,7 @@ def test_answers_turn_exactly_at_their_probability(kind):
         assert np.all(at[group & asked] == 0)
 
 
-def test_the_unlimited_mechanism_is_both_variants():
+def test_default_and_published_mechanisms_coincide_for_unlimited_randomness():
     default, printed = (kind(4, 1.0, 1.0, SEED) for kind in (LimitedAnswers, PrintedAnswers))
     assert (default.yes, default.no) == (printed.yes, printed.no)
     assert default.share == 1
@@ -71,7 +71,7 @@ def test_the_unlimited_mechanism_is_both_variants():
 
 
 @pytest.mark.parametrize("bits", [0.01, 0.3, 0.8, 1.0])
-def test_printed_mechanism_is_unbiased_with_the_stated_variance(bits):
+def test_the_published_limited_mechanism_is_unbiased_with_the_stated_variance(bits):
     answers = PrintedAnswers(4, 1.0, bits, SEED)
     inside = np.array(
         [[answers.questions.truths(np.array([v]), c)[0] for v in range(4)] for c in range(4)]
@@ -91,7 +91,7 @@ def test_printed_mechanism_is_unbiased_with_the_stated_variance(bits):
     assert PrintedAnswers(4, 1.0, bits / 2, SEED).variance(SHARES, 4)[0] > stated[0]
 
 
-def test_default_mechanism_is_unbiased_with_the_stated_variance():
+def test_the_default_limited_mechanism_is_unbiased_with_the_stated_variance():
     answers = LimitedAnswers(4, 1.0, 0.3, SEED)
     columns = answers.questions.columns(0, 4000)
     asked = answers.asked(0, 4000)
@@ -109,7 +109,7 @@ def test_default_mechanism_is_unbiased_with_the_stated_variance():
     assert answers.variance(SHARES, 1) == pytest.approx(second - mean**2, rel=1e-9)
 
 
-def test_the_public_coin_selects_the_stated_share():
+def test_the_public_random_bits_select_the_stated_share_of_clients():
     answers = LimitedAnswers(4, 1.0, 0.3, SEED)
     assert answers.share == pytest.approx(0.3 / enough_randomness(1.0))
     asked = answers.asked(0, 200_000)
@@ -122,7 +122,7 @@ def test_the_public_coin_selects_the_stated_share():
 
 
 @pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
-def test_blocks_merge(kind):
+def test_totals_of_blocks_of_limited_answers_add_up(kind):
     answers = kind(4, 1.0, 0.3, SEED)
     values = np.arange(3000) % 4
     source = SimulationStreams(1).source("blocks")
@@ -131,7 +131,7 @@ def test_blocks_merge(kind):
     assert np.array_equal(answers.totals(first) + answers.totals(second, 999), both)
 
 
-def test_asking_fewer_beats_rare_answers_at_every_budget():
+def test_asking_fewer_clients_has_less_error_than_the_published_mechanism():
     uniform = np.full(1024, 1 / 1024)
     for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
         for bits in np.geomspace(1e-4, 0.999, 12) * enough_randomness(epsilon):
@@ -141,7 +141,7 @@ def test_asking_fewer_beats_rare_answers_at_every_budget():
             assert error < printed.variance(uniform, 1).sum()
 
 
-def test_the_printed_lower_bound_is_not_valid():
+def test_the_published_lower_bound_of_theorem_7_3_1_is_violated():
     # Theorem 7.3.1 at k = 1024, ε = 1, p_R = 0.002: k e^ε/(16 p_R² (e^ε − 1)²) a client.
     p = 0.002
     printed = PrintedAnswers(1024, 1.0, binary_entropy(p), SEED)
@@ -154,7 +154,7 @@ def test_the_printed_lower_bound_is_not_valid():
 
 
 @pytest.mark.parametrize("bits", [0, 1e-100, 1e-6, 0.1, 0.5, 0.9999, 1])
-def test_the_inverse_of_the_binary_entropy_is_not_above_it(bits):
+def test_the_inverse_binary_entropy_is_never_above_the_true_value(bits):
     p = binary_entropy_inverse(bits)
     if 0 < bits < 1:
         with mpmath.workdps(150):
@@ -182,12 +182,12 @@ def test_the_inverse_of_the_binary_entropy_is_not_above_it(bits):
         ),
     ],
 )
-def test_invalid_arguments_are_refused(make, match):
+def test_invalid_arguments_of_limited_mechanisms_are_refused(make, match):
     with pytest.raises(ParameterError, match=match):
         make()
 
 
-def test_probabilities_are_whole_numbers_over_two_to_the_62():
+def test_answer_probabilities_are_multiples_of_two_to_the_minus_62():
     for epsilon, bits in GRID:
         answers = PrintedAnswers(4, epsilon, bits, SEED)
         for p in (answers.yes, answers.no):

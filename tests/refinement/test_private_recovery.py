@@ -23,7 +23,7 @@ def recoverable(size, epsilon, family="minimal"):
 
 @pytest.mark.parametrize("size", [2, 3, 4, 10, 57])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1, 2, 5, 20])
-def test_s_is_the_best_of_all(size, epsilon):
+def test_the_number_of_heavy_values_minimizes_the_key_entropy(size, epsilon):
     best = heavy_count(size, epsilon)
     entropies = [key_entropy(size, epsilon, heavy) for heavy in range(1, size)]
     assert key_entropy(size, epsilon, best) == pytest.approx(min(entropies), rel=1e-12)
@@ -34,7 +34,7 @@ def test_s_is_the_best_of_all(size, epsilon):
     assert least_key_bits(size, epsilon) == pytest.approx(float(exact), rel=1e-12)
 
 
-def test_no_other_key_distribution_has_less_entropy():
+def test_no_other_recoverable_key_distribution_has_less_entropy():
     # Vertices of the polytope are what the theorem says; interior points are no better.
     generator = np.random.default_rng(4)
     for size, epsilon in ((3, 1.0), (6, 0.7), (6, 2.5)):
@@ -45,7 +45,7 @@ def test_no_other_key_distribution_has_less_entropy():
 
 
 @pytest.mark.parametrize("epsilon", [0, 1e-12, 1e-8, 1e-4, 0.1, 0.4999, 0.5, 1, 10, 300])
-def test_the_optimum_does_not_cancel(epsilon):
+def test_the_optimal_number_of_heavy_values_is_accurate_for_small_epsilon(epsilon):
     with mpmath.workdps(60):
         x = mpmath.mpf(epsilon)
         half = mpmath.mpf(1) / 2
@@ -53,16 +53,16 @@ def test_the_optimum_does_not_cancel(epsilon):
     assert heavy_optimum(1000, epsilon) == pytest.approx(float(1000 * exact), rel=1e-13)
 
 
-def test_the_printed_savings():
+def test_the_key_savings_equal_the_published_percentages():
     savings = [1 - least_key_bits(size, 5) / math.log2(size) for size in (2, 4, 10)]
     assert [round(100 * saving, 1) for saving in savings] == [94.2, 91.4, 85.0]
 
 
-def test_a_sequence_needs_as_many_keys():
+def test_the_least_key_of_a_sequence_is_proportional_to_its_length():
     assert least_key_bits(10, 1, samples=7) == pytest.approx(7 * least_key_bits(10, 1))
 
 
-def test_the_minimal_key_is_realised():
+def test_the_minimal_mechanism_attains_the_least_key_entropy():
     for size, epsilon in ((10, 1.0), (100, 3.0), (1000, 0.5), (1000, 8.0)):
         cascade = recoverable(size, epsilon).cascade
         assert cascade.key_bits(0) == pytest.approx(least_key_bits(size, epsilon), rel=1e-12)
@@ -72,7 +72,7 @@ def test_the_minimal_key_is_realised():
 
 
 @pytest.mark.parametrize("family", ["minimal", "hadamard", "projective", "k-ary"])
-def test_every_value_is_recovered(family):
+def test_recoverable_mechanisms_recover_every_value_with_its_key(family):
     source = SimulationStreams(2).source(family)
     levels = recoverable(37, 1.0, family)
     values = np.arange(5000) % 37
@@ -83,7 +83,7 @@ def test_every_value_is_recovered(family):
     assert np.mean(levels.at_level(messages, others[0]) == values) < 0.2
 
 
-def test_one_key_for_two_values_reveals_their_difference():
+def test_reusing_a_key_for_two_values_reveals_their_difference():
     # Lemma 7.5.1 with the key reused: the law of both messages, exactly.
     level = recoverable(3, 1.0, "k-ary").levels[1]
     noise = [level.heavy, level.light, level.light]
@@ -103,7 +103,7 @@ def test_one_key_for_two_values_reveals_their_difference():
     assert not set(reused) & set(other)
 
 
-def test_the_two_printed_conditions_are_not_sufficient():
+def test_the_two_conditions_of_theorem_7_5_1_are_not_sufficient():
     # Theorem 7.5.1 at k = 2, ε = 0: enough keys, enough entropy, and no private mechanism.
     law = (Fraction(6, 10), Fraction(2, 10), Fraction(2, 10))
     entropy = -sum(float(p) * math.log2(p) for p in law)
@@ -135,14 +135,14 @@ def sylvester_masses(size, epsilon):
 
 
 @pytest.mark.parametrize(("size", "epsilon"), [(3, 0.8), (7, 0.5), (255, 0.1), (1000, 1.0)])
-def test_printed_hadamard_response_cannot_be_recovered(size, epsilon):
+def test_the_published_hadamard_response_is_not_recoverable(size, epsilon):
     # Keys that lead to one message from different values must be disjoint, so their masses add
     # up to at most 1. Sylvester's constant column is probable for every value.
     assert sylvester_masses(size, epsilon).max() > 1 + 1e-9
 
 
 @pytest.mark.parametrize(("size", "epsilon"), [(3, 0.8), (7, 0.5), (255, 0.1), (1000, 1.0)])
-def test_shifted_bent_sets_can_be(size, epsilon):
+def test_hadamard_response_on_bent_sets_is_recoverable(size, epsilon):
     levels = recoverable(size, epsilon, "hadamard")
     law = levels.design.law(levels.levels[1])
     group = levels.design.group
@@ -154,7 +154,7 @@ def test_shifted_bent_sets_can_be(size, epsilon):
 
 
 @pytest.mark.parametrize("place_bits", [2, 4, 6, 8])
-def test_bent_sets_overlap_alike(place_bits):
+def test_all_shifts_of_a_bent_set_have_equal_overlaps(place_bits):
     group, heavy = AbelianGroup(1, place_bits), bent_set(place_bits)
     t = place_bits // 2
     assert heavy.size == 2 ** (2 * t - 1) - 2 ** (t - 1)
@@ -170,7 +170,7 @@ def test_bent_sets_overlap_alike(place_bits):
 @pytest.mark.parametrize(
     ("prime", "dimension"), [(2, 2), (2, 5), (3, 2), (3, 6), (7, 4), (19, 2), (53, 2)]
 )
-def test_hyperplanes_overlap_alike(prime, dimension):
+def test_all_shifts_of_a_singer_difference_set_have_equal_overlaps(prime, dimension):
     heavy, order = singer_set(prime, dimension), points(prime, dimension)
     assert heavy.size == points(prime, dimension - 1)
     differences = (heavy[:, None] - heavy) % order
@@ -191,7 +191,7 @@ def test_projective_response_is_close_to_subset_selection():
         assert found < 0.9 * other.design.variance(uniform, 1, other.levels[1]).sum()
 
 
-def test_groups_add_and_subtract():
+def test_addition_and_subtraction_of_an_abelian_group_are_inverse():
     group = AbelianGroup(3, 2)
     everything = np.arange(group.order)
     for shift in everything:
@@ -201,7 +201,7 @@ def test_groups_add_and_subtract():
     assert np.array_equal(group.add(everything, np.zeros_like(everything)), everything)
 
 
-def test_spread_sets_are_the_same_everywhere():
+def test_spread_sets_are_reproduced_from_their_number():
     # Stored releases name a choice by its number; these are what the numbers mean.
     design = recoverable(10, 1.0).design
     assert (design.family, design.heavy_count) == ("spread", 3)
@@ -222,6 +222,6 @@ def test_spread_sets_are_the_same_everywhere():
         (lambda: AbelianGroup(2**25), "2\\*\\*24"),
     ],
 )
-def test_invalid_arguments_are_refused(make, match):
+def test_invalid_arguments_of_recoverable_mechanisms_are_refused(make, match):
     with pytest.raises(ParameterError, match=match):
         make()

@@ -35,7 +35,7 @@ def document(*words):
     return json.loads(run("decode", *words, "--json"))
 
 
-def test_each_key_opens_its_level(data, tmp_path):
+def test_each_key_file_decodes_the_estimates_of_its_epsilon(data, tmp_path):
     out = tmp_path / "release"
     text = run("encode", data, "--size", 4, "--epsilon", "0.5", "1", "4", "--out", out)
     assert "20,000 clients, 4 values" in text
@@ -61,13 +61,13 @@ def test_each_key_opens_its_level(data, tmp_path):
         ["DATA", "--epsilon", "1", "0.5"],
     ],
 )
-def test_levels_are_given_in_any_way(data, tmp_path, words):
+def test_refine_encode_accepts_every_form_of_the_epsilon_option(data, tmp_path, words):
     filled = [data if word == "DATA" else word for word in words]
     run("encode", *filled, "--size", 4, "--out", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"public", "key-1"}
 
 
-def test_the_key_of_inf_gives_every_value_back(data, tmp_path):
+def test_the_key_for_infinite_epsilon_recovers_every_value(data, tmp_path):
     out = tmp_path / "release"
     run("encode", data, "--size", 4, "--epsilon", "0.5", "inf", "--out", out)
     run("decode", out, "--key", out / "key-inf", "--values", tmp_path / "back.npy")
@@ -77,7 +77,7 @@ def test_the_key_of_inf_gives_every_value_back(data, tmp_path):
         run("decode", out, "--values", tmp_path / "no.npy")
 
 
-def test_columns_and_labels(tmp_path):
+def test_refine_encodes_a_labelled_column_of_a_csv_file(tmp_path):
     (tmp_path / "labels").write_text("Ulm\nKöln\nBonn\n", encoding="utf-8")
     rows = "name,town\n" + "x,Bonn\ny,Ulm\n" * 500
     (tmp_path / "survey.csv").write_text(rows, encoding="utf-8")
@@ -93,7 +93,7 @@ def test_columns_and_labels(tmp_path):
     assert table == pytest.approx({"Bonn": 0.5, "Ulm": 0.5, "Köln": 0.0}, abs=1e-9)
 
 
-def test_the_minimal_key_gives_every_value_back(data, tmp_path):
+def test_the_minimal_key_recovers_every_value(data, tmp_path):
     out = tmp_path / "kept"
     text = run(
         "encode", data, "--size", 4, "--epsilon", 0.5, "inf", "--mechanism", "minimal", "--out", out
@@ -105,7 +105,7 @@ def test_the_minimal_key_gives_every_value_back(data, tmp_path):
 
 
 @pytest.mark.parametrize("randomness", [0.3, 2])
-def test_frequencies_from_few_random_bits(data, randomness):
+def test_refine_limited_estimates_frequencies_from_few_random_bits(data, randomness):
     words = ["limited", data, "--size", 4, "--epsilon", 2, "--randomness", randomness]
     found = json.loads(run(*words, "--confidence", 1 - 1e-9, "--json"))
     assert found["randomness_bits"] <= randomness * (1 + 1e-12)
@@ -163,7 +163,9 @@ def test_frequencies_from_few_random_bits(data, randomness):
         ),
     ],
 )
-def test_errors_name_their_cause(data, tmp_path, monkeypatch, words, kind, match):
+def test_errors_of_the_refine_command_name_their_cause(
+    data, tmp_path, monkeypatch, words, kind, match
+):
     monkeypatch.chdir(tmp_path)
     for folder in ("A", "B"):
         run("encode", data, "--size", 4, "--epsilon", "0.5", "1", "--out", folder)
@@ -175,7 +177,7 @@ def test_errors_name_their_cause(data, tmp_path, monkeypatch, words, kind, match
     assert not (tmp_path / "C").exists()
 
 
-def test_a_refused_key_prints_no_estimate(data, tmp_path):
+def test_refine_decode_prints_no_estimate_for_a_refused_key(data, tmp_path):
     for name in ("A", "B"):
         run("encode", data, "--size", 4, "--epsilon", "0.5", "1", "--out", tmp_path / name)
     words = ["decode", tmp_path / "A", "--key", tmp_path / "B" / "key-1"]
@@ -185,7 +187,7 @@ def test_a_refused_key_prints_no_estimate(data, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["encode", "decode", "limited"])
-def test_help_has_examples(command):
+def test_the_help_of_each_refine_command_has_an_example(command):
     text = run(command, "--help")
     assert f"\n    turnout refine {command} " in text
 
@@ -194,7 +196,7 @@ def read_values(path, size, labels=()):
     return np.concatenate(list(item_blocks(path, size, labels)))
 
 
-def test_values_are_read_strictly(tmp_path):
+def test_refine_refuses_files_with_invalid_values(tmp_path):
     def file(name, text):
         (tmp_path / name).write_text(text, encoding="utf-8")
         return tmp_path / name

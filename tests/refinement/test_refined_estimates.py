@@ -67,7 +67,7 @@ def clients_of_all_columns(design):
 
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("name", ["one-bit", *DIRECT])
-def test_estimates_are_unbiased_with_the_stated_variance(name, level):
+def test_refined_estimates_are_unbiased_with_the_stated_variance(name, level):
     levels = MultiLevel(DIRECT.get(name, OneBit(5, SEED)), EPSILONS)
     mean, variance = moments(levels, level, SHARES)
     assert mean == pytest.approx(SHARES, abs=1e-12)
@@ -81,7 +81,7 @@ def test_estimates_are_unbiased_with_the_stated_variance(name, level):
 
 
 @pytest.mark.parametrize("name", ["one-bit", *DIRECT])
-def test_a_wrong_level_is_biased(name):
+def test_estimates_with_the_probabilities_of_a_wrong_level_are_biased(name):
     levels = MultiLevel(DIRECT.get(name, OneBit(5, SEED)), EPSILONS)
     wrong = MultiLevel(levels.design, (2.0, 0.7))
     mixed = Level(wrong.levels[1].heavy, wrong.levels[1].light)
@@ -108,7 +108,7 @@ def design_mean(design, law, believed, value):
     return total
 
 
-def test_as_printed_estimates_are_unbiased_with_the_stated_variance():
+def test_published_one_bit_estimates_are_unbiased_with_the_stated_variance():
     # Every column is asked of one client: exact over their independent answers.
     design = OneBit(4, SEED, "as-printed")
     law = MultiLevel(design, (1.0,)).levels[0]
@@ -126,7 +126,7 @@ def test_as_printed_estimates_are_unbiased_with_the_stated_variance():
     assert second - mean**2 == pytest.approx(design.variance(shares, 4, law), rel=1e-12)
 
 
-def test_as_printed_needs_an_answer_to_every_question():
+def test_the_published_one_bit_design_needs_an_answer_to_every_question():
     design = OneBit(4, SEED, "as-printed")
     law = MultiLevel(design, (1.0,)).levels[0]
     with pytest.raises(ParameterError, match="at least 4"):
@@ -134,7 +134,7 @@ def test_as_printed_needs_an_answer_to_every_question():
 
 
 @pytest.mark.parametrize("mechanism", ["one-bit", "k-ary", "hadamard", "projective"])
-def test_drawn_messages_have_the_distribution_of_their_level(mechanism):
+def test_refined_messages_have_the_distribution_of_their_level(mechanism):
     source = SimulationStreams(11).source("levels")
     levels = multi_level(4, EPSILONS, mechanism, source=source)
     clients = 40_000
@@ -157,7 +157,7 @@ def test_drawn_messages_have_the_distribution_of_their_level(mechanism):
         )
 
 
-def test_blocks_of_clients_merge():
+def test_totals_of_blocks_of_refined_messages_add_up():
     source = SimulationStreams(5).source("blocks")
     levels = multi_level(6, EPSILONS, "one-bit", source=source)
     values = np.arange(3000) % 6
@@ -169,7 +169,7 @@ def test_blocks_of_clients_merge():
     assert not np.array_equal(apart, levels.totals(first) + levels.totals(second))
 
 
-def test_a_million_clients_stay_far_below_a_gibibyte():
+def test_refining_a_million_clients_needs_far_less_than_a_gibibyte():
     values = np.arange(1_000_000) % 1000
     levels = multi_level(1000, (0.5, 1.0, 4.0), "hadamard")
     tracemalloc.start()
@@ -183,7 +183,7 @@ def test_a_million_clients_stay_far_below_a_gibibyte():
     assert peak < 2**27
 
 
-def test_projection_and_intervals():
+def test_projected_frequencies_and_intervals_contain_the_true_shares():
     source = SimulationStreams(3).source("estimate")
     levels = multi_level(5, EPSILONS, "k-ary", source=source)
     values = np.repeat(np.arange(5), [4000, 3000, 2000, 700, 300])
@@ -200,7 +200,7 @@ def test_projection_and_intervals():
         estimate(levels, 0 * levels.totals(messages), 1)
 
 
-def test_every_value_has_noise_of_its_own():
+def test_clients_with_equal_values_have_independent_noise():
     source = SimulationStreams(8).source("sequence")
     levels = multi_level(7, (math.inf, 1.0), "minimal")
     values = np.repeat(np.arange(7), 30)
@@ -209,7 +209,7 @@ def test_every_value_has_noise_of_its_own():
     assert all(np.ptp(keys[0][values == value]) for value in range(7))
 
 
-def test_the_default_mechanism_loses_little_on_every_level():
+def test_the_default_design_has_near_least_error_on_every_level():
     source = SimulationStreams(1).source("seed")
     for size, epsilons in ((2, (0.5, 1, 4)), (12, (0.5, 1, 4)), (1000, (0.5, 1)), (300, (1, 4))):
         uniform = np.full(size, 1 / size)
@@ -236,7 +236,7 @@ def test_the_default_mechanism_loses_little_on_every_level():
     assert multi_level(1000, (0.5, math.inf), source=source).design.family != "one-bit"
 
 
-def test_hadamard_fits_its_block_to_epsilon():
+def test_the_hadamard_block_size_has_near_least_error_for_its_epsilon():
     for size, epsilon in ((1000, 0.5), (1000, 3.0), (1000, 5.0), (40, 1.0)):
         chosen = hadamard(size, epsilon)
         uniform = np.full(size, 1 / size)
@@ -254,7 +254,7 @@ def test_hadamard_fits_its_block_to_epsilon():
     ("values", "match"),
     [([0, 5], "0 to 4"), ([-1], "0 to 4"), ([0.0], "whole numbers"), ([[0]], "whole numbers")],
 )
-def test_values_outside_are_refused(values, match):
+def test_values_outside_the_domain_of_a_refinement_are_refused(values, match):
     with pytest.raises(ParameterError, match=match):
         multi_level(5, EPSILONS, "k-ary").encode(values)
 
@@ -281,12 +281,12 @@ def test_values_outside_are_refused(values, match):
         (lambda: OneBit(2**25, SEED), "2\\*\\*24"),
     ],
 )
-def test_wrong_designs_are_refused(make, match):
+def test_invalid_refinement_designs_are_refused(make, match):
     with pytest.raises(ParameterError, match=match):
         make()
 
 
-def test_heavy_noise_that_hides_everything_is_refused():
+def test_a_design_without_unbiased_estimate_is_refused():
     # Two opposite elements of ℤ_4 have a spectrum with zeros, and so no unbiased estimate.
     blind = next(
         design
@@ -310,7 +310,7 @@ def test_heavy_noise_that_hides_everything_is_refused():
         spread(1000, 300),
     ],
 )
-def test_the_choice_of_a_design_follows_its_variance(design):
+def test_the_approximate_variance_that_selects_a_design_is_close_to_exact(design):
     levels = MultiLevel(design, (4.0, 1.0, 0.25))
     uniform = np.full(1000, 1e-3)
     for level in levels.levels:

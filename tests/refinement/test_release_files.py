@@ -53,7 +53,7 @@ def test_release_files_round_trip(mechanism, epsilons):
 
 
 @pytest.mark.parametrize("mechanism", ["one-bit", "k-ary", "hadamard"])
-def test_bits_are_as_stated(mechanism):
+def test_release_and_key_files_have_the_stated_number_of_bits(mechanism):
     release, keys = released(mechanism)
     payload = -(-50 * release.levels.message_bits // 8)
     assert len(keys[0].noise) == payload
@@ -63,7 +63,7 @@ def test_bits_are_as_stated(mechanism):
     assert len(release.data) == start + 8 + header + payload + 32
 
 
-def test_every_changed_byte_is_detected():
+def test_every_changed_byte_of_a_release_or_key_file_is_detected():
     release, keys = released()
     for kind, data in ((LayeredRelease, release.data), (Key, keys[0].data)):
         for place in range(len(data)):
@@ -73,7 +73,7 @@ def test_every_changed_byte_is_detected():
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
-def test_no_bytes_are_taken_for_a_file(noise, cut):
+def test_random_bytes_are_not_accepted_as_a_release_or_key_file(noise, cut):
     release, keys = released()
     for kind, data in ((LayeredRelease, release.data), (Key, keys[0].data)):
         for wrong in (noise, data[:cut], data + noise + b"x", data[: cut + 1] + noise):
@@ -92,13 +92,13 @@ def test_no_bytes_are_taken_for_a_file(noise, cut):
         (lambda data: b"", "not a release"),
     ],
 )
-def test_errors_name_file_and_cause(change, match):
+def test_errors_for_release_files_name_file_and_cause(change, match):
     release, _ = released()
     with pytest.raises(StorageError, match=match):
         LayeredRelease.from_bytes(change(release.data), "public")
 
 
-def test_a_sound_checksum_does_not_make_nonsense_sound():
+def test_an_invalid_release_with_a_valid_checksum_is_refused():
     release, keys = released()
     good = {
         "bits": 62,
@@ -139,7 +139,7 @@ def test_a_sound_checksum_does_not_make_nonsense_sound():
         Key.from_bytes(pack_release("key", {"level": 0}, keys[0].noise))
 
 
-def test_a_key_opens_its_own_release_only():
+def test_a_key_decodes_only_its_own_release():
     release, keys = released(epsilons=(2.0, 1.0, 0.5))
     other, other_keys = released(epsilons=(2.0, 1.0, 0.5), seed=2)
     assert np.array_equal(release.levels.epsilons, other.levels.epsilons)
@@ -157,7 +157,7 @@ def test_a_key_opens_its_own_release_only():
         release.recovered(keys[0])
 
 
-def test_an_altered_release_takes_no_key():
+def test_an_altered_release_refuses_its_key():
     release, keys = released()
     messages = release.messages.copy()
     messages[0] = (messages[0] + 1) % 7
@@ -165,19 +165,19 @@ def test_an_altered_release_takes_no_key():
         LayeredRelease(release.levels, messages).at(keys[0])
 
 
-def test_showing_a_key_does_not_show_its_secret():
+def test_the_repr_of_a_refinement_key_hides_its_secret():
     _, keys = released()
     assert keys[0].noise.hex()[:8] not in repr(keys[0])
     assert repr(keys[0].noise)[2:10] not in repr(keys[0])
 
 
-def test_keys_are_drawn_anew_for_every_release():
+def test_every_release_has_newly_drawn_keys():
     levels = multi_level(7, (1.0, 0.5), "k-ary")
     first, second = (refine(levels, VALUES)[1][0].noise for _ in range(2))
     assert first != second
 
 
-def test_a_folder_holds_a_public_file_and_secret_keys(tmp_path):
+def test_a_release_folder_contains_one_public_file_and_private_key_files(tmp_path):
     release, keys = released(epsilons=(4.0, 1.0, 0.5))
     old = os.umask(0)
     try:
@@ -194,7 +194,7 @@ def test_a_folder_holds_a_public_file_and_secret_keys(tmp_path):
         )
 
 
-def test_no_file_is_overwritten_and_no_partial_key_remains(tmp_path):
+def test_writing_a_release_overwrites_no_file_and_leaves_no_partial_key(tmp_path):
     release, keys = released(epsilons=(4.0, 1.0, 0.5))
     (tmp_path / "key-1").write_text("mine")
     with pytest.raises(StorageError, match="never overwritten"):
@@ -207,14 +207,14 @@ def test_no_file_is_overwritten_and_no_partial_key_remains(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["public.partial"]
 
 
-def test_missing_files_are_named(tmp_path):
+def test_errors_for_missing_release_files_name_the_file(tmp_path):
     with pytest.raises(StorageError, match="nowhere: No such file"):
         read_key(tmp_path / "nowhere")
     with pytest.raises(StorageError, match="public: No such file"):
         read_release(tmp_path)
 
 
-def test_key_names():
+def test_the_file_name_of_a_key_contains_its_epsilon():
     assert [key_name(e) for e in (4.0, 0.25, math.inf)] == ["key-4", "key-0.25", "key-inf"]
 
 
@@ -222,7 +222,7 @@ def test_key_names():
     ("values", "labels", "match"),
     [([], (), "at least one client"), ([1], ("a", "b"), "7 different labels")],
 )
-def test_releases_that_make_no_sense_are_refused(values, labels, match):
+def test_releases_with_invalid_values_or_labels_are_refused(values, labels, match):
     levels = multi_level(7, (1.0, 0.5), "k-ary")
     with pytest.raises(ParameterError, match=match):
         refine(levels, np.array(values, dtype=int), labels=labels)

@@ -33,7 +33,7 @@ def program(first, second, slack=0.0):
 
 
 @pytest.mark.parametrize(("first", "second"), [(1.0, 0.5), (3.0, 0.2), (0.4, 0.3)])
-def test_the_joint_distribution_of_two_levels_is_the_cascade(first, second):
+def test_the_only_joint_distribution_of_two_levels_is_the_cascade(first, second):
     cascade = Cascade((first, second))
     one, two = (step.light / step.total for step in cascade.steps)
     expected = [
@@ -52,7 +52,7 @@ def test_the_joint_distribution_of_two_levels_is_the_cascade(first, second):
     assert sum(given) == pytest.approx(cascade.randomness_bits, rel=1e-12)
 
 
-def test_with_a_weaker_first_level_there_is_room():
+def test_several_joint_distributions_exist_if_the_first_level_is_weaker():
     # The same program with a tenth more ε for keys leaves many laws: the test above can fail.
     cost = np.zeros(len(CELLS))
     cost[CELLS.index((1, 0, 1))] = 1

@@ -52,7 +52,7 @@ def setting(**changes) -> Setting:
 
 @pytest.mark.parametrize("windows", [1, 4])
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
-def test_exact_methods_equal_the_price_of_the_scheme(windows, relation):
+def test_exact_methods_in_a_comparison_equal_the_bounds_of_the_scheme(windows, relation):
     at = setting(windows=windows, relation=relation)
     laws = {
         "check-in": CheckIn(100, windows),
@@ -64,7 +64,7 @@ def test_exact_methods_equal_the_price_of_the_scheme(windows, relation):
         assert NAMED[name].quote(at) == Quote(bounds.upper, bounds.lower)
 
 
-def test_shuffling_counts_a_round_a_window():
+def test_the_shuffling_method_counts_one_round_per_window():
     assert NAMED["shuffling"].quote(setting(windows=2)).epsilon == shuffled_gaussian(
         3.0, 10_000, 1e-6, 2
     )
@@ -72,7 +72,7 @@ def test_shuffling_counts_a_round_a_window():
 
 @pytest.mark.parametrize("noise", [1.0, 4.0, 16.0])
 @pytest.mark.parametrize("windows", [1, 3])
-def test_papers_bounds_lie_above_the_truth_of_their_direction(noise, windows):
+def test_published_bounds_are_never_below_the_lower_bound_of_their_direction(noise, windows):
     at = setting(noise_multiplier=noise, windows=windows)
     law = CheckIn(100, windows)
     remove = price(Scheme(GaussianNoise(noise), law, at.relation), 1e-6).directions["remove"]
@@ -87,7 +87,7 @@ def test_papers_bounds_lie_above_the_truth_of_their_direction(noise, windows):
     assert found >= 1
 
 
-def test_the_check_in_papers_branch_for_gaussians_is_vacuous_until_noise_is_huge():
+def test_the_published_gaussian_check_in_bound_is_vacuous_unless_noise_is_huge():
     theorem = NAMED["check-ins 3.2"]
     with pytest.raises(UnsupportedError, match="vacuous"):
         theorem.quote(setting())
@@ -107,12 +107,12 @@ def test_the_check_in_papers_branch_for_gaussians_is_vacuous_until_noise_is_huge
         ("check-ins 3.2", {"windows": 2}, "is about one window"),
     ],
 )
-def test_a_method_refuses_schemes_outside_its_range(name, changes, reason):
+def test_a_comparison_method_refuses_schemes_outside_its_range(name, changes, reason):
     with pytest.raises(UnsupportedError, match=reason):
         NAMED[name].quote(setting(**changes))
 
 
-def test_a_record_has_every_number_with_its_relation(compared):
+def test_the_comparison_record_has_every_number_with_its_relation(compared):
     record = json.loads(json.dumps(comparison_record(compared), allow_nan=False))
     assert record["values"] == [2.0, 8.0, 32.0]
     assert (record["window"], record["windows"], record["delta"]) == (200, 1, 1e-6)
@@ -139,7 +139,7 @@ def test_a_record_has_every_number_with_its_relation(compared):
         assert high < other / 5
 
 
-def test_the_table_fits_a_terminal_and_explains_itself(compared, capsys, monkeypatch):
+def test_the_comparison_table_fits_80_columns_and_explains_its_notes(compared, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     show(compared, as_json=False)
     printed = capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_the_table_fits_a_terminal_and_explains_itself(compared, capsys, monkeyp
     assert first.split().count("–") == 1
 
 
-def test_printed_numbers_are_rounded_to_the_safe_side(compared, capsys):
+def test_printed_comparison_numbers_are_rounded_conservatively(compared, capsys):
     show(compared, as_json=False)
     row = next(
         line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("    8")
@@ -171,7 +171,7 @@ def test_printed_numbers_are_rounded_to_the_safe_side(compared, capsys):
     assert float(row[2]) <= quote.epsilon_lower
 
 
-def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
+def test_a_failing_method_does_not_stop_the_rest_of_a_comparison(monkeypatch):
     def broken(at):
         if at.noise_multiplier < 5:
             raise NumericalError(f"no digits left at {at.noise_multiplier:g}")
@@ -193,7 +193,7 @@ def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
     assert seen == [(i, 6) for i in range(6)]
 
 
-def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
+def test_refusal_reasons_that_differ_only_in_numbers_share_one_line(monkeypatch, capsys):
     def refuses(at):
         raise UnsupportedError(f"gamma = {at.noise_multiplier:.3e} is too large")
 
@@ -207,7 +207,9 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [("1", True), ("", False)])
-def test_a_terminal_sees_how_far_it_is(monkeypatch, mutate, capsys, terminal, shown):
+def test_a_terminal_shows_the_progress_of_a_comparison(
+    monkeypatch, mutate, capsys, terminal, shown
+):
     started = threading.Event()
     mutate(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", terminal)
@@ -226,7 +228,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, mutate, capsys, terminal, sh
     assert printed.out == ""
 
 
-def test_quick_answers_show_no_progress(monkeypatch, mutate, capsys):
+def test_quick_comparisons_show_no_progress_bar(monkeypatch, mutate, capsys):
     assert 0 < progress._PATIENCE_SECONDS < 60
     mutate(progress, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -235,7 +237,7 @@ def test_quick_answers_show_no_progress(monkeypatch, mutate, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_shows_progress_of_pricing(monkeypatch, mutate, capsys):
+def test_a_terminal_shows_the_progress_of_computing_epsilon(monkeypatch, mutate, capsys):
     started = threading.Event()
     mutate(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -248,7 +250,7 @@ def test_a_terminal_shows_progress_of_pricing(monkeypatch, mutate, capsys):
     assert printed.out == ""
 
 
-def test_a_mistake_of_ours_is_no_blank(monkeypatch):
+def test_an_internal_error_is_raised_instead_of_an_empty_cell(monkeypatch):
     def broken(at):
         raise ZeroDivisionError
 
@@ -257,7 +259,7 @@ def test_a_mistake_of_ours_is_no_blank(monkeypatch):
         Comparison.of(sweep(FLAGS))
 
 
-def test_the_picture_shows_methods_with_numbers_only(compared, tmp_path):
+def test_the_comparison_picture_shows_only_methods_with_numbers(compared, tmp_path):
     picture = comparison_picture(compared)
     svg = picture.svg()
     notes = {"check-in": "", "shuffling": ", replace-one", "RDP 4.6": ", remove only"}
@@ -273,7 +275,7 @@ def test_the_picture_shows_methods_with_numbers_only(compared, tmp_path):
         assert path.read_bytes().startswith(head)
 
 
-def test_a_picture_without_any_number_of_ours_is_still_one(monkeypatch):
+def test_a_comparison_picture_is_drawn_even_if_the_exact_method_refuses(monkeypatch):
     def refuses(_):
         raise UnsupportedError("no")
 

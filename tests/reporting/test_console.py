@@ -12,7 +12,7 @@ from turnout.simulation import Progress
 
 
 @pytest.mark.parametrize(("terminal", "asked"), [(True, [0, 1, 2]), (False, [])])
-def test_epsilon_of_steps_is_computed_only_for_a_shown_bar(terminal, asked):
+def test_epsilon_of_steps_is_computed_only_if_a_progress_bar_is_shown(terminal, asked):
     console, screen, priced = Console(), io.StringIO(), []
     console._status = rich.console.Console(file=screen, force_terminal=terminal, width=200)
 

@@ -50,7 +50,7 @@ def checked_in():
     return explained(CheckIn(100), prior=0.3)
 
 
-def test_every_number_of_gaussian_noise(gaussian):
+def test_explanation_numbers_enclose_the_exact_values_for_gaussian_noise(gaussian):
     record = explanation_record(gaussian)
     assert record["advantage_lower"] <= 2 * phi(0.5) - 1 <= record["advantage"]
     threshold = math.log(9) + 0.5
@@ -70,13 +70,13 @@ def test_every_number_of_gaussian_noise(gaussian):
     assert record["gaussian"]["delta"] <= 1e-5
 
 
-def test_the_record_is_json(checked_in):
+def test_the_explanation_record_is_json(checked_in):
     record = explanation_record(checked_in)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert [guess["prior"] for guess in record["guesses"]] == [0.5, 0.3]
 
 
-def test_directions_keep_their_names(checked_in):
+def test_explanations_report_remove_and_add_directions_separately(checked_in):
     """Remove finds more than add at few false positives, as its heavier tail says."""
     rate = explanation_record(checked_in)["true_positive_rates"][0]
     assert rate["remove"]["rate_lower"] > rate["add"]["rate"]
@@ -84,7 +84,7 @@ def test_directions_keep_their_names(checked_in):
     assert guess["most_certain_of_presence"] > guess["most_certain_of_absence"]
 
 
-def test_explanations_are_full_sentences(checked_in):
+def test_explanations_contain_full_sentences(checked_in):
     rows = explanation_rows(checked_in)
     assert list(rows) == [
         "membership inference",
@@ -101,7 +101,7 @@ def test_explanations_are_full_sentences(checked_in):
     assert "0.0" not in rows["Gaussian"].split("-GDP")[1].split("δ")[0]
 
 
-def test_percentages_are_rounded_outwards(checked_in):
+def test_percentages_of_upper_and_lower_bounds_are_rounded_outwards(checked_in):
     shown = re.search(
         r"at most ([\d.]+) % \(at least ([\d.]+) %\)", explanation_rows(checked_in)["advantage"]
     )
@@ -111,12 +111,12 @@ def test_percentages_are_rounded_outwards(checked_in):
     assert float(shown[2]) <= 100 * advantage.lower
 
 
-def test_a_tiny_gain_is_not_printed_as_zero():
+def test_a_tiny_gain_of_the_adversary_is_not_printed_as_zero():
     tiny = explained(CheckIn(1000), prior=0.01)
     assert "99 % of the time; looking adds at most" in explanation_rows(tiny)["prior 1 %"]
 
 
-def test_a_replaced_record_has_one_direction():
+def test_an_explanation_under_replace_one_has_one_direction():
     replaced = explained(EveryStep(3), relation=Relation.REPLACE_ONE, sigma=2.0)
     record = explanation_record(replaced)
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
@@ -125,7 +125,7 @@ def test_a_replaced_record_has_one_direction():
     assert "the client's data are these" in explanation_rows(replaced)["prior 50 %"]
 
 
-def test_a_missing_gaussian_bound_is_reported():
+def test_an_explanation_reports_a_missing_gaussian_bound():
     """Two hops at small σ prove no more than δ ≤ 1 at ε = 0."""
     one_client = {"relation": Relation.ZERO_OUT, "release": ReleaseRule.ONE_CLIENT}
     loose = explained(CheckIn(100), sigma=0.45, **one_client)
@@ -151,7 +151,7 @@ def test_every_kind_of_scheme_is_explained(law, relation, rest):
 
 
 @pytest.mark.parametrize("prior", [0.0, 1.0, math.nan])
-def test_a_prior_out_of_range_is_refused(prior):
+def test_a_prior_outside_its_domain_is_refused(prior):
     with pytest.raises(ParameterError, match="prior"):
         explained(EveryStep(1), prior=prior)
 
@@ -163,14 +163,14 @@ def test_a_prior_of_one_half_is_printed_once():
 @pytest.mark.parametrize(
     ("ending", "start"), [(".svg", b"<?xml"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF")]
 )
-def test_the_picture_in_every_format(checked_in, tmp_path, ending, start):
+def test_the_trade_off_picture_is_written_in_every_format(checked_in, tmp_path, ending, start):
     path = check_format(str(tmp_path / f"picture{ending}"))
     trade_off_picture(checked_in).write(path)
     assert path.read_bytes().startswith(start)
     assert len(path.read_bytes()) > 10_000
 
 
-def test_the_picture_has_a_title_and_labels(checked_in):
+def test_the_trade_off_picture_has_a_title_and_labels(checked_in):
     picture = trade_off_picture(checked_in)
     svg = picture.svg()
     assert svg == picture.svg()
@@ -187,7 +187,7 @@ def test_the_picture_has_a_title_and_labels(checked_in):
     assert "true minus false positives of at most" in picture.text
 
 
-def test_a_picture_that_cannot_be_drawn_or_kept_is_refused(checked_in, tmp_path):
+def test_a_picture_in_an_unknown_format_or_unwritable_place_is_refused(checked_in, tmp_path):
     for name in ("picture.jpg", "picture", ""):
         with pytest.raises(ParameterError, match="--picture"):
             check_format(name)

@@ -41,7 +41,7 @@ def figures(monkeypatch):
 
 
 @pytest.mark.parametrize("package", ["dp_accounting", "opacus", "pyarrow", "mabwiser"])
-def test_a_package_that_a_benchmark_misses_is_named_in_a_line(figures, monkeypatch, package):
+def test_a_missing_package_of_a_benchmark_is_reported_in_one_line(figures, monkeypatch, package):
     """Nothing else is missing: the other figures are drawn without it."""
     needs = {
         "dp_accounting": ("allocation", figures[2]),
@@ -83,7 +83,7 @@ def others():
     yield convex.picture([convex.Measured(name, steps, 1.0) for name in convex.DISTRIBUTIONS])
 
 
-def test_every_figure_follows_the_rules_and_matches_the_committed_one(figures, capsys):
+def test_every_figure_follows_the_style_rules_and_equals_the_committed_file(figures, capsys):
     for drawn in (*(draw() for draw in figures.values()), *others()):
         assert faults(drawn) == [], drawn.name
         committed = html.unescape((DRAWN / f"{drawn.name}.svg").read_text())

@@ -39,7 +39,7 @@ def guarantee(lower: float, upper: float, *, exact: bool) -> Guarantee:
         (0.0, False, None, "no lower bound"),
     ],
 )
-def test_a_wide_bracket_is_printed_with_its_reason(lower, exact, words, reason):
+def test_a_wide_bracket_on_epsilon_is_printed_with_its_reason(lower, exact, words, reason):
     found = guarantee(lower, 1.0, exact=exact)
     assert bracket_rows(found).get("bracket") == words
     said = guarantee_record(found).get("bracket")
@@ -50,7 +50,7 @@ def test_a_wide_bracket_is_printed_with_its_reason(lower, exact, words, reason):
         assert reason in said["reason"]
 
 
-def test_a_bound_cut_short_by_its_budget_is_marked():
+def test_a_bound_limited_by_its_work_budget_is_marked():
     found = replace(guarantee(0.0, 1.0, exact=True), cut_short=True)
     words = "100 % wide (0.1 % asked): the budget of work was spent, which is counted and the same"
     assert bracket_rows(found)["bracket"].startswith(words)
@@ -71,7 +71,7 @@ FLAGS = {
 }
 
 
-def test_the_table_has_one_line_more(capsys):
+def test_the_account_table_has_a_line_for_a_wide_bracket(capsys):
     wide = {**FLAGS, "window": 5, "relation": "replace-one"}
     show(answered(parse_query(wide)), as_json=False)
     out = " ".join(capsys.readouterr().out.split())

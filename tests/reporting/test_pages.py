@@ -17,7 +17,7 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-def test_the_page_names_everything_that_makes_it_a_guarantee(summary):
+def test_the_report_page_states_every_part_of_the_privacy_guarantee(summary):
     text = words(page(summary, pictures(summary), "[data]"))
     for phrase in (
         "ε at most 2.4356, at least 2.4321",
@@ -33,7 +33,7 @@ def test_the_page_names_everything_that_makes_it_a_guarantee(summary):
         assert phrase in text
 
 
-def test_the_page_of_a_trace(traced_summary):
+def test_the_report_page_of_a_run_with_a_trace_shows_availability(traced_summary):
     text = words(page(traced_summary, pictures(traced_summary), "[data]"))
     for phrase in (
         "worst client",
@@ -47,7 +47,7 @@ def test_the_page_of_a_trace(traced_summary):
         assert phrase in text
 
 
-def test_the_counts_page_names_their_source(traced_summary):
+def test_the_page_of_counts_says_that_epsilon_does_not_cover_the_counts(traced_summary):
     text = words(counts_page(traced_summary, count_pictures(traced_summary)))
     for phrase in (
         "Not for release.",
@@ -60,7 +60,7 @@ def test_the_counts_page_names_their_source(traced_summary):
         assert phrase in text.replace("&#39;", "'")
 
 
-def test_certainties_on_the_page_equal_the_profile(summary, traced_summary):
+def test_certainties_on_the_report_page_equal_the_privacy_profile(summary, traced_summary):
     for given in (summary, traced_summary):
         prepared = given.outcome.prepared
         found = scheme_certainty(prepared.scheme, prepared.guarantee.delta)
@@ -69,7 +69,7 @@ def test_certainties_on_the_page_equal_the_profile(summary, traced_summary):
         assert f"at most {sure(found.absence.upper)} sure that the client was never there" in text
 
 
-def test_uncertified_values_are_not_printed(summary, monkeypatch):
+def test_the_report_page_omits_uncertified_values(summary, monkeypatch):
     def refuses(*_given, **_named):
         raise NumericalError("nothing can be certified")
 
@@ -79,13 +79,13 @@ def test_uncertified_values_are_not_printed(summary, monkeypatch):
     assert "% sure" not in text
 
 
-def test_a_plan_cannot_smuggle_markup_into_the_page(summary):
+def test_markup_in_a_plan_is_escaped_on_the_report_page(summary):
     html = page(summary, [], "<script>alert(1)</script>")
     assert "<script" not in html
     assert "&lt;script&gt;" in html
 
 
-def test_an_inline_picture_takes_its_ink_from_the_page(summary):
+def test_an_inline_picture_uses_the_text_colour_of_the_page(summary):
     for picture in [*pictures(summary), *count_pictures(summary)]:
         drawn = picture.inline_svg()
         root = ET.fromstring(drawn)
@@ -100,18 +100,18 @@ def test_an_inline_picture_takes_its_ink_from_the_page(summary):
         assert used <= ids
 
 
-def test_pictures_repeat_exactly(summary):
+def test_drawing_a_picture_twice_gives_the_same_bytes(summary):
     def svgs() -> list[str]:
         return [picture.svg() for picture in pictures(summary)]
 
     assert svgs() == svgs()
 
 
-def test_a_label_may_hold_any_character():
+def test_a_picture_description_may_contain_any_character():
     picture = Picture("p", "t", 'a "b" & <c>', lambda axes, ink: None)
     assert ET.fromstring(picture.inline_svg()).attrib["aria-label"] == 'a "b" & <c>'
 
 
-def test_long_runs_are_drawn_as_points(summary, monkeypatch):
+def test_pictures_of_long_runs_are_drawn_as_points(summary, monkeypatch):
     monkeypatch.setattr("turnout.reporting.pictures.MOST_BARS", 2)
     assert all(picture.svg() for picture in count_pictures(summary))

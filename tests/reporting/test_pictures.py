@@ -50,7 +50,7 @@ def explained(law, relation) -> Picture:
 @pytest.mark.parametrize(
     ("flags", "methods"), [(CHECK_INS, METHODS), (SHUFFLES, SHUFFLE_METHODS)], ids=["came", "sent"]
 )
-def test_a_comparison_has_one_look_for_each_method(flags, methods):
+def test_a_comparison_picture_has_one_legend_entry_per_method(flags, methods):
     drawn = compared(flags, methods)
     assert faults(drawn) == []
     assert len(legends(drawn)) == len(methods)
@@ -60,11 +60,11 @@ def test_a_comparison_has_one_look_for_each_method(flags, methods):
     ("law", "relation"),
     [(CheckIn(20), Relation.ADD_REMOVE), (EveryStep(4), Relation.REPLACE_ONE)],
 )
-def test_an_explanation_is_drawn_by_the_rules(law, relation):
+def test_explanation_pictures_follow_the_style_rules(law, relation):
     assert faults(explained(law, relation)) == []
 
 
-def test_the_pictures_of_runs_are_drawn_by_the_rules(summary, traced_summary):
+def test_pictures_of_runs_follow_the_style_rules(summary, traced_summary):
     for each in (summary, traced_summary):
         for drawn in (*pictures(each), *count_pictures(each)):
             assert faults(drawn) == []
@@ -81,7 +81,7 @@ def estimates() -> tuple[Picture, Picture]:
 
 
 @pytest.mark.parametrize("drawn", estimates(), ids=["frequencies", "mean"])
-def test_the_pictures_of_estimates_are_drawn_by_the_rules(drawn):
+def test_pictures_of_estimates_follow_the_style_rules(drawn):
     assert faults(drawn) == []
     assert len(legends(drawn)) == 3
 
@@ -109,13 +109,13 @@ FIRST, OTHER = LOOKS["Poisson"], LOOKS["shuffling"]
         (two_lines(OTHER.line(), label="RDP 4.6"), "old word"),
     ],
 )
-def test_a_picture_against_the_rules_is_refused(drawn, fault):
+def test_a_picture_that_violates_a_style_rule_is_detected(drawn, fault):
     (found,) = faults(drawn)
     assert fault in found
     assert faults(two_lines(OTHER.line())) == []
 
 
-def test_one_meaning_in_two_colours_is_refused_across_panels():
+def test_one_meaning_in_two_colours_is_detected_across_panels():
     def draw(axes, ink):
         for axis, colour in zip(axes, (FIRST.colour, OTHER.colour), strict=True):
             axis.plot([1, 2], label="one meaning", color=colour)

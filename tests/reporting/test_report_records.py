@@ -25,7 +25,7 @@ def table(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_record_of_a_run(summary):
+def test_the_record_of_a_run_has_every_result_and_is_json(summary):
     record = summary.record()
     assert record["accuracy"] == 0.9
     assert record["loss"] == 0.5
@@ -42,13 +42,13 @@ def test_the_record_of_a_run(summary):
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
-def test_versions_are_of_packages_that_every_run_has():
+def test_tracked_package_versions_are_of_runtime_dependencies():
     lock = (Path(__file__).parents[2] / "requirements" / "runtime.lock").read_text()
     locked = {line.partition("==")[0] for line in lock.splitlines()}
     assert set(TRACKED) <= locked
 
 
-def test_the_machine_is_the_processor_and_the_instruction_sets_in_use(monkeypatch):
+def test_the_machine_record_has_the_processor_and_its_instruction_sets(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
@@ -62,7 +62,7 @@ def test_the_machine_is_the_processor_and_the_instruction_sets_in_use(monkeypatc
     assert {"torch", "blas"}.isdisjoint(machine())
 
 
-def test_the_counts_of_a_run(summary, traced_summary):
+def test_the_participation_counts_of_a_run_are_recorded(summary, traced_summary):
     counts = summary.counts()
     assert "not cover" in counts.pop("note")
     assert counts == {
@@ -76,21 +76,21 @@ def test_the_counts_of_a_run(summary, traced_summary):
     assert traced_summary.counts()["all_present"] == counts
 
 
-def test_a_baseline_is_the_simulator_s_view(summary):
+def test_the_baseline_without_noise_is_only_in_the_simulator_record(summary):
     free = replace(summary.outcome.history, metrics={"accuracy": np.array([0.1, 0.97])})
     counts = replace(summary, baseline=free).counts()
     assert counts["without_noise_and_clipping"] == {"accuracy": 0.97}
     assert "0.97" not in json.dumps(replace(summary, baseline=free).record())
 
 
-def test_a_record_has_the_margin_of_its_accuracy(summary):
+def test_the_record_of_a_run_has_a_wilson_interval_of_the_accuracy(summary):
     record = summary.record()
     assert (record["test_records"], record["chance_level"]) == (100, 0.25)
     found = binomtest(90, 100).proportion_ci(method="wilson")
     assert record["accuracy_interval"] == pytest.approx([found.low, found.high])
 
 
-def test_the_record_of_a_trace(traced_summary):
+def test_the_record_of_a_run_with_a_trace_has_epsilon_by_client_and_availability(traced_summary):
     record = traced_summary.record()
     assert record["clients_epsilon"]["worst"] == record["epsilon"]
     assert record["clients_epsilon"]["never_come"] == 1
@@ -104,12 +104,12 @@ def test_the_record_of_a_trace(traced_summary):
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
-def test_epsilon_so_far_is_never_too_small(summary):
+def test_the_reported_epsilon_so_far_is_never_too_small(summary):
     outcome = summary.outcome
     assert outcome.epsilon_at(np.arange(7)).tolist() == [0, 1.5, 1.5, 1.5, 2.4356, 2.4356, 2.4356]
 
 
-def test_the_folder_of_a_run(summary, tmp_path):
+def test_the_folder_of_a_run_has_every_report_file(summary, tmp_path):
     write_report(tmp_path / "run", summary, "# the plan")
     names = sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*.*"))
     assert names == [
@@ -133,7 +133,7 @@ def test_the_folder_of_a_run(summary, tmp_path):
     assert [row["step"] for row in came] == list("123456")
 
 
-def test_the_folder_of_a_trace(traced_summary, tmp_path):
+def test_the_folder_of_a_run_with_a_trace_has_its_tables_and_pictures(traced_summary, tmp_path):
     write_report(tmp_path, traced_summary, "# the plan")
     clients = table(tmp_path / "clients.csv")
     assert [row["epsilon"] for row in clients] == ["2.4356", "0.0"]
@@ -171,7 +171,7 @@ def test_public_report_parts_do_not_depend_on_participation(traced_summary, tmp_
     assert len(one) >= 10
 
 
-def test_a_file_is_whole_or_absent(tmp_path):
+def test_a_failed_write_leaves_the_previous_file_unchanged(tmp_path):
     write(tmp_path / "a" / "file.txt", "first")
     (tmp_path / "a" / "file.txt.new").mkdir()
     with pytest.raises(StorageError, match=r"file\.txt cannot be written"):

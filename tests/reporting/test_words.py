@@ -22,7 +22,7 @@ from turnout.schemes import PrivacyUnit, Relation, TrustModel
 
 
 @given(st.floats(1e-12, 1e6), st.integers(2, 7))
-def test_an_upper_bound_is_rounded_up_and_a_lower_one_down(value, digits):
+def test_an_upper_bound_is_rounded_up_and_a_lower_bound_down(value, digits):
     assert float(rounded_down(value, digits)) <= value <= float(rounded_up(value, digits))
     assert float(rounded_up(value, digits)) <= value * (1 + 10 ** (1 - digits)) * (1 + 1e-9)
 
@@ -38,11 +38,11 @@ def test_an_upper_bound_is_rounded_up_and_a_lower_one_down(value, digits):
         (math.inf, "inf", "inf"),
     ],
 )
-def test_rounding(value, up, down):
+def test_printed_numbers_are_rounded_up_or_down_as_expected(value, up, down):
     assert (rounded_up(value), rounded_down(value)) == (up, down)
 
 
-def test_every_word_of_a_guarantee_is_explained():
+def test_every_relation_unit_trust_model_and_direction_has_an_explanation():
     assert set(RELATIONS) == set(Relation)
     assert set(UNITS) == set(PrivacyUnit)
     assert set(TRUST) == set(TrustModel)
@@ -52,7 +52,7 @@ def test_every_word_of_a_guarantee_is_explained():
 @pytest.mark.parametrize(
     ("posterior", "percent"), [(0.5, "50 %"), (0.972201, "97.23 %"), (1.0, "100 %")]
 )
-def test_certainty_of_an_adversary_is_phrased_by_its_bound(posterior, percent):
+def test_the_certainty_of_an_adversary_is_printed_as_an_upper_bound(posterior, percent):
     assert sure(posterior) == percent
     words = certainty_in_words((posterior, 0.6), 1e-5, Relation.ZERO_OUT)
     assert f"{percent} sure that the client took part with its data" in words
@@ -62,7 +62,7 @@ def test_certainty_of_an_adversary_is_phrased_by_its_bound(posterior, percent):
     assert "An adversary who sees every released model and knows" in words
 
 
-def test_the_view_of_an_adversary_follows_the_trust_model():
+def test_the_described_view_of_an_adversary_follows_the_trust_model():
     said = {
         trust: certainty_in_words((0.9, 0.9), 1e-5, Relation.REPLACE_ONE, trust=trust)
         for trust in TrustModel

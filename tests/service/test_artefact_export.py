@@ -89,7 +89,7 @@ def by_torch(model, inputs, labels, parameters):
     return (gradient * min(1.0, bound / float(gradient.norm()))).numpy()
 
 
-def test_a_graph_equals_pytorch():
+def test_an_exported_onnx_graph_computes_the_same_update_as_pytorch():
     """A model and features of a user's own; several local steps are in test_artefact_task.py."""
     model, inputs = convolutional(), SOURCE.random((4, 12, 12)).astype(np.float32)
     labels = np.array([1, 0, 4, 4])
@@ -104,7 +104,7 @@ def test_a_graph_equals_pytorch():
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-def test_fixed_parameters_are_in_the_graph():
+def test_fixed_parameters_are_stored_in_the_exported_onnx_graph():
     """Of what is trained, fixed layers are below and above; test_artefact_labels.py has a head."""
     model = build_module(Base, adapters=Adapters(2, 8.0, ("middle",)), trainable=("body.1.*",))
     inputs = SOURCE.random((4, 5, 5)).astype(np.float32)
@@ -116,7 +116,7 @@ def test_fixed_parameters_are_in_the_graph():
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-def test_an_unsupported_layer_is_named():
+def test_exporting_an_unsupported_layer_is_refused_with_its_name():
     from turnout.service.graphs.exporting import update_graph
 
     grouped = ModuleModel(

@@ -35,7 +35,7 @@ def attribute(name, kind, filled, value):
     return field(1, name) + field(filled, value) + field(20, kind)
 
 
-def test_the_face_of_an_exported_graph():
+def test_an_exported_onnx_graph_has_the_documented_inputs_and_outputs():
     graph = read_graph(GRAPH)
     assert [port.name for port in graph.inputs] == [
         "parameters",
@@ -49,7 +49,7 @@ def test_the_face_of_an_exported_graph():
     assert require_update_signature(graph, DIMENSION).sides[1:] == SHAPE
 
 
-def test_a_graph_by_hand_is_read():
+def test_a_hand_written_onnx_graph_is_parsed():
     graph = read_graph(model([IDENTITY], tensors=[ONE]))
     assert graph.operators == ("Identity",)
 
@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_unsupported_graph_parts_are_refused(name):
+def test_unsupported_parts_of_an_onnx_graph_are_refused(name):
     data, reason = REFUSED[name]
     with pytest.raises(RemoteProtocolError, match=reason) as refusal:
         read_graph(data)
@@ -121,7 +121,7 @@ def test_unsupported_graph_parts_are_refused(name):
     "operator",
     ["If", "Loop", "Scan", "RandomNormal", "Bernoulli", "Dropout", "StringConcat", "SequenceAt"],
 )
-def test_operators_that_no_device_runs(operator):
+def test_onnx_operators_outside_the_allowed_list_are_refused(operator):
     with pytest.raises(RemoteProtocolError, match=operator):
         read_graph(model([node(operator, ["parameters"], ["update"])]))
 
@@ -130,7 +130,7 @@ SHAPING = sorted((name, place) for name, places in SHAPING_INPUTS.items() for pl
 
 
 @pytest.mark.parametrize(("operator", "place"), SHAPING)
-def test_no_shape_follows_from_values(operator, place):
+def test_an_onnx_graph_whose_shapes_depend_on_record_values_is_refused(operator, place):
     for source in ("shape", "initializer"):
         assert read_graph(shaped_by(operator, place, source=source)).operators[-2] == operator
     with pytest.raises(RemoteProtocolError, match=f"'n' of {operator} sets a shape") as refusal:
@@ -138,7 +138,7 @@ def test_no_shape_follows_from_values(operator, place):
     assert "\n" not in str(refusal.value)
 
 
-def test_the_shape_of_a_value_is_fixed_where_its_values_are_not():
+def test_an_onnx_graph_may_use_the_shape_of_its_inputs():
     nodes = [node("Neg", ["inputs"], ["of"]), node("Size", ["of"], ["n"])]
     read_graph(model([*nodes, node("ConstantOfShape", ["n"], ["made"]), IDENTITY]))
 
@@ -146,7 +146,7 @@ def test_the_shape_of_a_value_is_fixed_where_its_values_are_not():
 WHOLE = {"tensor(int64)", "tensor(int32)"}
 
 
-def test_every_whole_number_that_could_set_a_shape_is_listed():
+def test_every_integer_input_of_an_operator_that_sets_a_shape_is_listed():
     """By ONNX's own signatures: the others are positions of elements within a given shape."""
     defs = pytest.importorskip("onnx.defs")
     positions = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
@@ -174,13 +174,13 @@ def test_every_whole_number_that_could_set_a_shape_is_listed():
         model([IDENTITY], inputs=(*INPUTS[:1], port("inputs", 11, "records", 2), *INPUTS[2:])),
     ],
 )
-def test_a_graph_with_another_face_is_no_update(data):
+def test_an_onnx_graph_with_other_inputs_or_outputs_is_no_update_graph(data):
     graph = read_graph(data)
     with pytest.raises(RemoteProtocolError, match="graph"):
         require_update_signature(graph, DIMENSION)
 
 
-def test_features_are_a_function_of_one_record():
+def test_a_feature_graph_must_map_each_record_by_itself():
     def of(inputs, output):
         return read_graph(
             model([node("Identity", ["inputs"], ["features"])], inputs=inputs, outputs=(output,))
@@ -195,7 +195,7 @@ def test_features_are_a_function_of_one_record():
         require_features_signature(of([taken], given), (2, 3))
 
 
-def test_no_changed_byte_adds_an_unlisted_operator():
+def test_an_onnx_graph_with_a_changed_byte_never_contains_a_forbidden_operator():
     """Whatever one byte is changed to: refused, or still a flat graph of listed operators."""
     source = np.random.default_rng(5)
     read = 0

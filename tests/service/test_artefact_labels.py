@@ -119,7 +119,7 @@ def computed(made, records, parameters):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_device_matches_the_simulation(folder, case):
+def test_onnx_updates_with_other_labels_and_losses_equal_the_simulation(folder, case):
     pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     words, labels = CASES[case]
@@ -155,7 +155,7 @@ def test_a_device_matches_the_simulation(folder, case):
         (np.array([[1, -2]]), Labels("tokens", 2), "tokens 0 to 3, or −1"),
     ],
 )
-def test_labels_of_another_kind_are_refused(labels, form, said):
+def test_labels_of_a_wrong_kind_are_refused(labels, form, said):
     with pytest.raises(ParameterError, match=said), np.errstate(over="ignore"):
         checked_labels(labels, form, 4)
 
@@ -169,13 +169,13 @@ def test_labels_of_another_kind_are_refused(labels, form, said):
         (np.array([[3, -1]], np.int16), Labels("tokens", 2), np.int64),
     ],
 )
-def test_labels_are_given_in_the_type_of_the_graph(labels, form, dtype):
+def test_labels_are_converted_to_the_type_of_the_onnx_graph(labels, form, dtype):
     made = checked_labels(labels, form, 4)
     assert made.dtype == dtype
     assert np.array_equal(made, labels)
 
 
-def test_a_charter_describes_its_labels():
+def test_the_label_description_in_a_charter_round_trips():
     labels = Labels("tokens", 7)
     assert Labels.from_document(labels.document()) == labels
     for kind, count in (("class", 1), ("tokens", 0), ("tags", 1 << 21), ("tags", 1.5)):
@@ -185,7 +185,7 @@ def test_a_charter_describes_its_labels():
         Computation(labels=labels)
 
 
-def test_a_graph_and_vectors_of_classes_are_not_those_of_other_labels():
+def test_an_onnx_graph_for_class_labels_is_refused_for_other_labels():
     from graph_samples import COMPUTATION, DIMENSION, GRAPH, VECTORS
 
     from turnout.service.graphs import task_graphs

@@ -65,7 +65,9 @@ def records_of(workload, algorithm, client):
     return workload.data.train.inputs[held], workload.data.train.labels[held]
 
 
-def test_a_device_downloads_the_graph_and_matches_the_simulation(new, simulated, tmp_path):
+def test_a_device_downloads_the_onnx_graph_and_computes_the_simulated_update(
+    new, simulated, tmp_path
+):
     storage = open_storage(tmp_path / "task.sqlite", serving=True)
     new.create_task(storage)
     workload, algorithm = simulated
@@ -102,7 +104,7 @@ def test_a_device_downloads_the_graph_and_matches_the_simulation(new, simulated,
     asyncio.run(main())
 
 
-def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
+def test_a_plan_served_as_an_onnx_graph_also_runs_in_a_device_fleet(new, simulated):
     """The plan's own model computes the same task; features that are named must agree."""
     workload, _ = simulated
     assert task_of_charter(workload, new.charter).dimension == 650
@@ -113,7 +115,7 @@ def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
         )
 
 
-def test_custom_features_are_exported_as_a_graph(tmp_path, simulated):
+def test_custom_features_are_exported_as_an_onnx_graph(tmp_path, simulated):
     (tmp_path / "own_features.py").write_text(
         "def halves(inputs):\n    return 2 * inputs.flatten(1)[:, ::2] - 1\n"
     )
@@ -139,7 +141,7 @@ def test_custom_features_are_exported_as_a_graph(tmp_path, simulated):
     assert np.linalg.norm(found - expected) <= 1e-3 * np.linalg.norm(expected)
 
 
-def test_artefacts_are_never_changed(new, tmp_path):
+def test_stored_onnx_graphs_cannot_be_changed_or_deleted(new, tmp_path):
     storage = open_storage(tmp_path / "task.sqlite", serving=True)
     new.create_task(storage)
     with storage.snapshot() as view:
@@ -152,7 +154,7 @@ def test_artefacts_are_never_changed(new, tmp_path):
     storage.close()
 
 
-def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
+def test_exporting_an_onnx_graph_without_the_export_extra_is_refused(monkeypatch, tmp_path):
     def missing(*extras, what):
         raise MissingExtraError(what, "onnx", extras)
 
@@ -161,7 +163,7 @@ def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
         new_task(PLAN, tmp_path, TIMING, graph=True)
 
 
-def test_a_device_trains_on_a_file_of_records(new, tmp_path):
+def test_an_npz_file_with_a_class_out_of_range_is_refused_by_a_device(new, tmp_path):
     np.savez(tmp_path / "mine.npz", inputs=np.zeros((2, 8, 8), np.uint8), labels=np.array([1, 10]))
     with pytest.raises(ParameterError, match="classes 0 to 9"):
         trainer_on(npz_records(tmp_path / "mine.npz"), 7)(new.charter)
@@ -170,7 +172,7 @@ def test_a_device_trains_on_a_file_of_records(new, tmp_path):
     assert names["features"] == {"format": "standardized-1", "input_shape": [8, 8]}
 
 
-def test_a_graph_s_update_is_clipped_in_the_norm_of_its_message_alone(simulated, tmp_path):
+def test_an_update_of_an_onnx_graph_is_clipped_only_in_the_norm_of_its_message(simulated, tmp_path):
     """ℓ2 in the graph would make other messages of ℓ∞; the sandbox gives it as it is."""
     local = PLAN.replace('relation = "add-remove"', 'relation = "replace-one"\ntrust = "local"')
     local = local.replace("noise_multiplier = 1.0", '[randomizer]\nnorm = "linf"')

@@ -74,7 +74,7 @@ def ready(inputs=INPUTS_HELD, labels=LABELS, bounds=None, **contents):
     return updates
 
 
-def test_the_update_is_the_gradient_by_hand():
+def test_the_update_of_an_onnx_graph_equals_the_clipped_gradient_by_hand():
     updates = ready()
     try:
         by_hand = update_by_hand(AT, INPUTS_HELD, LABELS)
@@ -92,7 +92,7 @@ def test_the_update_is_the_gradient_by_hand():
 @pytest.mark.parametrize(
     "inputs", [np.full((1, *SHAPE), np.nan, np.float32), np.full((1, *SHAPE), 3e38, np.float32)]
 )
-def test_updates_that_are_not_finite_become_zero(inputs):
+def test_non_finite_updates_become_zero(inputs):
     updates = ready(inputs, np.array([1]))
     try:
         large = np.full(DIMENSION, 3e38, np.float32)
@@ -101,7 +101,7 @@ def test_updates_that_are_not_finite_become_zero(inputs):
         updates.close()
 
 
-def test_a_graph_that_does_not_clip_is_clipped():
+def test_an_update_of_an_onnx_graph_without_clipping_is_clipped():
     """The graph hands out the parameters; its vectors say so, and it still stays in the bound."""
     told = {
         "parameters": [0.25] * DIMENSION,
@@ -154,13 +154,13 @@ def other_vectors():
         ),
     ],
 )
-def test_a_graph_with_a_wrong_signature_is_refused(contents, reason):
+def test_an_onnx_graph_with_wrong_inputs_or_outputs_is_refused(contents, reason):
     with pytest.raises(RemoteProtocolError, match=reason) as refusal:
         ready(**contents)
     assert "\n" not in str(refusal.value)
 
 
-def test_a_graph_is_stopped_when_its_time_is_over():
+def test_an_onnx_graph_is_stopped_at_its_time_limit():
     hours = endless([1 << 12, 1 << 10], times=10_000)
     arrays = {
         "parameters": AT,
@@ -176,7 +176,7 @@ def test_a_graph_is_stopped_when_its_time_is_over():
         sandbox.run(arrays, 4 * DIMENSION)
 
 
-def test_a_failed_step_sends_zeros_and_the_next_step_works():
+def test_a_graph_process_that_dies_fails_one_update_and_computes_the_next():
     updates = ready()
     try:
         working = updates.update(AT, 3)
@@ -188,7 +188,7 @@ def test_a_failed_step_sends_zeros_and_the_next_step_works():
         updates.close()
 
 
-def test_the_graph_s_process_serves_one_forked_process_after_the_other():
+def test_one_graph_process_serves_several_forked_processes_in_turn():
     """Also after one of them was ended in the middle of a request."""
     updates = ready()
 
@@ -222,7 +222,7 @@ def table_features(size):
 
 
 @pytest.mark.parametrize("largest", [3, 4])
-def test_features_run_only_in_the_client_s_steps(largest):
+def test_features_are_computed_only_in_steps_of_the_client(largest):
     inputs = np.full((1, *SHAPE), 1, np.float32)
     inputs[0, 0, 0] = largest
     updates = ready(inputs, np.array([1]), feature_map=table_features(4))
@@ -239,7 +239,7 @@ def test_features_run_only_in_the_client_s_steps(largest):
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-def test_features_that_always_fail_are_refused():
+def test_feature_graphs_that_always_fail_are_refused():
     """Before anything is known of the records: a table without places."""
     with pytest.raises(RemoteProtocolError, match="failed"):
         ready(feature_map=table_features(0))
@@ -253,18 +253,18 @@ def test_features_that_always_fail_are_refused():
         (INPUTS_HELD, np.array([0, -1, 1]), "classes 0 to 3"),
     ],
 )
-def test_records_that_do_not_fit(inputs, labels, reason):
+def test_records_of_a_wrong_shape_or_type_are_refused_for_an_onnx_graph(inputs, labels, reason):
     with pytest.raises(ParameterError, match=reason):
         GraphUpdates(charter(), inputs, labels, 3)
 
 
-def test_a_graph_matches_its_digest():
+def test_an_onnx_graph_with_another_digest_is_refused():
     with pytest.raises(RemoteProtocolError, match="not the one"):
         Artefact.of(GRAPH).checked(GRAPH + b"\n")
     assert Artefact.of(GRAPH).checked(GRAPH) == GRAPH
 
 
-def test_the_charter_names_graph_and_vectors():
+def test_the_charter_contains_format_digest_and_size_of_its_onnx_graph():
     data = charter().canonical()
     fields = json.loads(data)["model"]["architecture"]
     assert fields["format"] == "onnx-update-1"
@@ -294,14 +294,14 @@ def take_part(tmp_path, change=lambda served: None):
     return tally, rows, posted
 
 
-def test_a_device_fetches_the_graph_and_takes_part(tmp_path):
+def test_a_device_downloads_the_onnx_graph_and_sends_an_update(tmp_path):
     tally, rows, _ = take_part(tmp_path)
     body = next(iter(rows.values()))
     assert tally == {"accepted": 1}
     assert np.frombuffer(body, "<i4").any()
 
 
-def test_a_device_with_another_graph_sends_nothing(tmp_path):
+def test_a_device_sends_nothing_if_the_onnx_graph_has_another_digest(tmp_path):
     def other(coordinator):
         digest = COMPUTATION.update.digest.hex()
         coordinator.artefacts[digest] = model([IDENTITY]).ljust(len(GRAPH), b"\0")
@@ -310,7 +310,7 @@ def test_a_device_with_another_graph_sends_nothing(tmp_path):
         take_part(tmp_path, other)
 
 
-def test_a_graph_that_is_too_long_is_not_read_to_its_end(tmp_path):
+def test_downloading_an_onnx_graph_stops_at_the_size_in_the_charter(tmp_path):
     def longer(coordinator):
         coordinator.artefacts[COMPUTATION.update.digest.hex()] = GRAPH + bytes(1 << 20)
 

@@ -31,12 +31,12 @@ def settled(found: Certainties, steps: int) -> tuple[float, float] | None:
     return found.after(steps)
 
 
-def test_certainties_of_the_whole_run_equal_explain():
+def test_certainties_after_the_last_step_equal_those_of_the_explain_option():
     scheme = Scheme(GaussianNoise(1.5), CheckIn(4, windows=3), Relation.ADD_REMOVE)
     assert settled(certainties(), 12) == membership.scheme_certainty(scheme, DELTA).sides
 
 
-def test_certainty_never_falls_with_more_releases():
+def test_certainty_of_an_observer_never_decreases_with_more_releases():
     found = certainties()
     assert found.after(0) == EVEN
     sides = [settled(found, steps) for steps in (1, 4, 5, 12)]
@@ -45,7 +45,7 @@ def test_certainty_never_falls_with_more_releases():
     assert 0.5 < presence[0] < presence[2] < presence[3] < 1
 
 
-def test_requests_do_not_wait_for_a_profile(monkeypatch):
+def test_dashboard_requests_do_not_wait_for_a_privacy_profile(monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
     true = membership.scheme_certainty
 
@@ -67,7 +67,7 @@ def test_requests_do_not_wait_for_a_profile(monkeypatch):
     assert part[0] < whole[0]
 
 
-def test_uncertified_profiles_count_as_certainty(monkeypatch):
+def test_an_uncertified_privacy_profile_counts_as_full_certainty(monkeypatch):
     def refuses(*_given, **_named):
         raise NumericalError("nothing can be certified")
 
@@ -75,7 +75,7 @@ def test_uncertified_profiles_count_as_certainty(monkeypatch):
     assert settled(certainties(), 12) == (1.0, 1.0)
 
 
-def test_certainties_are_those_of_the_worst_client():
+def test_certainties_are_those_of_the_client_with_the_largest_epsilon():
     law = AvailabilityCheckIn(np.array([[True] * 6, [True, False] * 3]), 6)
     found = certainties(law, (0, 6))
     part = settled(found, 1)

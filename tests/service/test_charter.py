@@ -34,14 +34,14 @@ CHARTER = charter_of(*SCENES[0])
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_a_charter_reads_back_as_it_was_written(scene):
+def test_a_charter_round_trips(scene):
     charter = charter_of(*scene)
     assert Charter.from_canonical(charter.canonical()) == charter
     assert len({charter_of(*s).task for s in SCENES}) == len(SCENES)
 
 
 @given(st.data())
-def test_a_changed_byte_is_refused_or_changes_the_task(data):
+def test_a_changed_byte_of_a_charter_is_refused_or_changes_its_task(data):
     text = CHARTER.canonical()
     place = data.draw(st.integers(0, len(text) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != text[place]))
@@ -54,13 +54,13 @@ def test_a_changed_byte_is_refused_or_changes_the_task(data):
     assert other.task != CHARTER.task
 
 
-def test_averaged_check_ins_are_not_served():
+def test_a_charter_with_the_averaged_release_rule_is_refused():
     scheme = replace(CHARTER.scheme, release=ReleaseRule.AVERAGED)
     with pytest.raises(UnsupportedError, match="how many clients participated"):
         replace(CHARTER, scheme=scheme)
 
 
-def test_spent_epsilon_is_that_of_the_next_priced_step():
+def test_epsilon_between_charged_steps_is_that_of_the_next_charged_step():
     charter = replace(CHARTER, charged_steps=(2, 4, 6), charged=(0.5, 1.0, 1.5))
     assert [charter.spent(s) for s in range(7)] == [0, 0.5, 0.5, 1.0, 1.0, 1.5, 1.5]
     with pytest.raises(ParameterError):
@@ -86,7 +86,7 @@ def test_spent_epsilon_is_that_of_the_next_priced_step():
         ("charged", (float("inf"),)),
     ],
 )
-def test_numbers_of_a_charter_are_checked(field, wrong):
+def test_charter_numbers_outside_their_domain_are_refused(field, wrong):
     changes = {field: wrong}
     if wrong == (float("inf"),):
         changes["charged_steps"] = (CHARTER.steps,)
@@ -109,7 +109,7 @@ def test_numbers_of_a_charter_are_checked(field, wrong):
         ('"format":', '"extra":1,"format":'),
     ],
 )
-def test_a_charter_with_other_bytes_is_refused(said, instead):
+def test_a_charter_in_non_canonical_bytes_is_refused(said, instead):
     text = CHARTER.canonical().decode()
     assert said in text
     changed = text.replace(said, instead).encode()
@@ -144,7 +144,7 @@ def test_a_charter_with_other_bytes_is_refused(said, instead):
         (("messages", "request"), "turnout-request-1"),
     ],
 )
-def test_unknown_formats_are_refused_by_name(place, known):
+def test_unknown_charter_formats_are_refused_by_name(place, known):
     document = json.loads(CHARTER.canonical())
     inner = document
     for key in place:
@@ -190,12 +190,12 @@ def test_unknown_charter_fields_are_refused():
         ("features", "|".join(["hog-1"] * 17)),
     ],
 )
-def test_parts_of_a_computation_are_checked(field, wrong):
+def test_invalid_parts_of_a_charter_computation_are_refused(field, wrong):
     with pytest.raises(ParameterError, match=field):
         replace(CHARTER.computation, **{field: wrong})
 
 
-def test_feature_expressions_become_formats():
+def test_feature_expressions_are_converted_to_charter_formats():
     assert features_format("deskewed | scattering + hog") == "deskewed-1|scattering-1+hog-1"
     assert features_expression("deskewed-1|scattering-1+hog-1") == "deskewed|scattering+hog"
     made = replace(CHARTER.computation, features="deskewed-1|hog-1")
@@ -207,7 +207,7 @@ def canonical(document):
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def test_a_step_has_room_for_its_phases():
+def test_step_durations_shorter_than_their_phases_are_refused():
     assert Timing.of(60.0).check_in_seconds == 45.0
     with pytest.raises(ParameterError, match="step_seconds"):
         Timing(10.0, 8.0, 3.0)
@@ -222,7 +222,7 @@ def test_a_step_has_room_for_its_phases():
         (ReleaseRule.ONE_CLIENT, "answer_seconds = 3"),
     ],
 )
-def test_the_phase_of_updates_holds_twice_the_time_of_computing(rule, phase):
+def test_the_time_for_computing_is_at_most_half_of_the_update_phase(rule, phase):
     longest = float(phase.split()[-1]) / 2
     charter = terms_of(rule=rule)
     held = replace(charter, timing=Timing(10.0, 6.0, 3.0, longest))
@@ -234,7 +234,7 @@ def test_the_phase_of_updates_holds_twice_the_time_of_computing(rule, phase):
         replace(charter, timing=Timing(10.0, 6.0, 3.0, 1.001 * longest))
 
 
-def test_a_charter_without_a_bound_on_computing_is_refused():
+def test_a_charter_without_a_time_limit_for_computing_is_refused():
     document = json.loads(terms_of().canonical())
     document["timing"]["compute_seconds"] = None
     with pytest.raises(StorageError, match="compute_seconds = None"):
@@ -258,7 +258,7 @@ def record(step=0, previous=GENESIS, **other):
     return Record(step=step, previous=previous, **(fields | other))
 
 
-def test_records_are_a_chain():
+def test_ledger_records_that_break_the_hash_chain_are_refused():
     before = Head(0, bytes.fromhex(CHARTER.task))
     head = require_chain(CHARTER.task, before, record())
     after = require_chain(CHARTER.task, head, record(1, head.digest))
@@ -269,26 +269,26 @@ def test_records_are_a_chain():
 
 
 @pytest.mark.parametrize("field", ["sum_digest", "model_digest", "epsilon", "delta", "previous"])
-def test_every_field_of_a_record_is_in_its_digest(field):
+def test_the_digest_of_a_ledger_record_covers_every_field(field):
     value = 0.5 if field in ("epsilon", "delta") else b"\x01" * 32
     assert replace(record(), **{field: value}).digest != record().digest
 
 
 @given(st.integers(0, 10**9), st.binary(min_size=32, max_size=32))
-def test_heads_read_back(steps, digest):
+def test_signed_ledger_heads_round_trip(steps, digest):
     signed = SignedHead(Head(steps, digest), bytes(64))
     assert SignedHead.parsed(str(signed)) == signed
 
 
 @pytest.mark.parametrize("text", ["", "1", "1:zz", "-1:" + "00" * 32, "01:" + "00" * 32, "1:00"])
-def test_other_texts_are_not_parsed_as_heads(text):
+def test_malformed_ledger_heads_are_not_parsed(text):
     with pytest.raises(ValueError, match=r"head|hex|int"):
         Head.parsed(text)
     with pytest.raises(ValueError, match=r"head|hex|int"):
         SignedHead.parsed(text + ":" + "00" * 64)
 
 
-def test_an_invitation_reads_back_and_hides_its_secret():
+def test_an_invitation_round_trips_and_its_repr_hides_the_secret():
     invitation = Invitation(CHARTER.task, bytes(32), 3, 6, {"is": "CheckIn"}, b"s" * 32)
     token = invitation.encoded()
     assert Invitation.decoded(token + "\n") == invitation
@@ -304,18 +304,18 @@ def test_an_invitation_reads_back_and_hides_its_secret():
     st.one_of(st.none(), st.binary(min_size=32, max_size=32)),
     st.one_of(st.none(), st.booleans()),
 )
-def test_receipts_read_back(answer, step, digest, asked):
+def test_receipts_round_trip(answer, step, digest, asked):
     receipt = WireReceipt(answer, CHARTER.task, 1, step, digest, "", asked)
     assert WireReceipt.decoded(receipt.encoded()) == receipt
 
 
-def test_unauthenticated_requests_reveal_nothing():
+def test_answers_to_unauthenticated_requests_are_identical():
     one = WireReceipt(WireAnswer.UNKNOWN, CHARTER.task, 1, 2, bytes(32), "why")
     assert one.encoded() == WireReceipt(WireAnswer.UNKNOWN).encoded()
     assert json.loads(one.encoded()) == {"answer": "unknown"}
 
 
-def test_paths_of_dummy_traffic_and_updates_have_one_length():
+def test_paths_of_dummy_traffic_and_updates_have_equal_length():
     for step in (0, 9, 10, 12345):
         assert len(dummy_traffic_path(step)) == len(updates_path(step))
 
@@ -344,7 +344,7 @@ def test_a_signature_covers_every_part_of_a_request(field):
     assert not verified(SigningKey.new().public, signature, request.canonical())
 
 
-def test_the_repr_of_a_key_hides_it():
+def test_the_repr_of_a_signing_key_hides_the_key():
     key = SigningKey.new()
     assert key.private.hex() not in repr(key)
     assert str(list(key.private)) not in repr(key)

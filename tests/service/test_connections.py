@@ -40,7 +40,7 @@ class World:
         return [name for _, name in self.log]
 
 
-def test_the_longest_idle_connection_makes_room():
+def test_a_full_table_closes_the_connection_that_was_idle_longest():
     w = World()
     for name in "abcdefg":
         assert w.came(name) is not None
@@ -48,7 +48,7 @@ def test_the_longest_idle_connection_makes_room():
     assert len(w.table) == 4
 
 
-def test_unauthenticated_connections_make_room_first():
+def test_a_full_table_closes_unauthenticated_connections_first():
     w = World()
     w.came("known", awaits=Awaits.NEXT, signed=True)
     for name in "abc":
@@ -61,7 +61,7 @@ def test_unauthenticated_connections_make_room_first():
     assert w.log[-1] == ("aborted", "known")  # only those who signed are left
 
 
-def test_answered_and_signed_connections_are_never_closed_for_room():
+def test_a_full_table_closes_no_connection_with_an_open_answer_or_signed_body():
     w = World()
     for name in "ab":
         w.came(name, awaits=Awaits.ANSWER)
@@ -72,14 +72,14 @@ def test_answered_and_signed_connections_are_never_closed_for_room():
     assert not w.log
 
 
-def test_an_unsigned_body_makes_room():
+def test_a_full_table_closes_a_connection_with_an_unsigned_body():
     w = World(most=1)
     w.came("slow", awaits=Awaits.BODY)
     assert w.came("new") is not None
     assert w.log == [("aborted", "slow")]
 
 
-def test_an_address_makes_room_for_its_own_connections():
+def test_an_address_at_its_limit_loses_its_own_idle_connections():
     w = World(most=6, most_of_peer=3)
     w.came("other", peer="10.0.0.2")
     for name in "abcde":
@@ -90,7 +90,7 @@ def test_an_address_makes_room_for_its_own_connections():
     assert len(w.log) == 2
 
 
-def test_proxied_connections_share_no_address_limit():
+def test_connections_through_a_proxy_have_no_address_limit():
     w = World(most=8, most_of_peer=2, exempt=proxies("10.0.0.0/24"))
     for name in "abcdefgh":
         w.came(name)
@@ -99,7 +99,7 @@ def test_proxied_connections_share_no_address_limit():
     assert w.log == [("aborted", "a")]
 
 
-def test_progress_moves_a_connection_to_the_end_of_the_queue():
+def test_a_connection_with_progress_is_closed_last():
     w = World(most=2)
     first = w.came("first")
     w.came("second")
@@ -108,7 +108,7 @@ def test_progress_moves_a_connection_to_the_end_of_the_queue():
     assert w.log == [("aborted", "second")]
 
 
-def test_each_wait_has_its_deadline():
+def test_each_state_of_a_connection_has_its_own_deadline():
     w = World(most=9, most_of_peer=9)
     for awaits in Awaits:
         w.came(awaits.text, awaits=awaits)
@@ -127,7 +127,7 @@ def test_received_bytes_extend_the_deadline_of_a_body():
     assert w.swept(2.0) == ["body"]
 
 
-def test_a_slowly_read_answer_is_not_cut_off():
+def test_a_slowly_read_answer_is_not_aborted():
     w = World()
     entry = w.came("reader", awaits=Awaits.NEXT, unsent=1000)
     assert w.swept(31.0) == []
@@ -136,7 +136,7 @@ def test_a_slowly_read_answer_is_not_cut_off():
     assert w.swept(31.0) == ["reader"]  # it took nothing meanwhile
 
 
-def test_closed_connections_free_their_place():
+def test_closed_connections_free_their_table_entry():
     w = World(most=1)
     entry = w.came("a", awaits=Awaits.ANSWER)
     assert w.came("b") is None

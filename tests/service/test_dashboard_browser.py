@@ -183,7 +183,9 @@ def released(page: Any) -> int:
     return int(page.inner_text(".big").split()[0])
 
 
-def test_the_public_page_is_drawn_and_quiet(chromium: Any, tmp_path: Path) -> None:
+def test_the_public_page_draws_its_charts_without_browser_errors(
+    chromium: Any, tmp_path: Path
+) -> None:
     views = sample.FakeViews()
     with served(application(views)) as address, looking(chromium) as seen:
         seen.page.goto(address)
@@ -202,7 +204,7 @@ def test_the_public_page_is_drawn_and_quiet(chromium: Any, tmp_path: Path) -> No
     assert views.asked_for_operator == 0
 
 
-def test_the_page_refreshes_and_keeps_open_sections(chromium: Any) -> None:
+def test_a_refresh_of_the_page_keeps_open_sections(chromium: Any) -> None:
     views = sample.FakeViews(
         sample.operator_view(40, public=sample.public_view(40, step_seconds=4))
     )
@@ -226,7 +228,7 @@ def test_the_page_refreshes_and_keeps_open_sections(chromium: Any) -> None:
         seen.require_quiet(address)
 
 
-def test_the_operator_logs_in_looks_and_logs_out(chromium: Any, tmp_path: Path) -> None:
+def test_the_operator_can_log_in_view_the_page_and_log_out(chromium: Any, tmp_path: Path) -> None:
     views = sample.FakeViews()
     with served(application(views)) as address, looking(chromium) as seen:
         page = seen.page
@@ -250,7 +252,7 @@ def test_the_operator_logs_in_looks_and_logs_out(chromium: Any, tmp_path: Path) 
         seen.require_quiet(address)
 
 
-def test_a_session_that_ended_leads_to_the_login(chromium: Any) -> None:
+def test_an_expired_session_leads_to_the_login_page(chromium: Any) -> None:
     public = sample.public_view(step_seconds=4)
     views = sample.FakeViews(sample.operator_view(public=public))
     with served(application(views)) as address, looking(chromium) as seen:
@@ -261,7 +263,7 @@ def test_a_session_that_ended_leads_to_the_login(chromium: Any) -> None:
         assert seen.page.locator("figure").count() == 0
 
 
-def test_an_unreachable_coordinator_is_shown(chromium: Any) -> None:
+def test_the_page_reports_an_unreachable_coordinator(chromium: Any) -> None:
     public = sample.public_view(step_seconds=4)
     views = sample.FakeViews(sample.operator_view(public=public))
     with looking(chromium) as seen:
@@ -277,7 +279,7 @@ def test_an_unreachable_coordinator_is_shown(chromium: Any) -> None:
         assert "187" in seen.page.inner_text("#live")
 
 
-def test_it_fits_a_phone_and_follows_its_colours(chromium: Any) -> None:
+def test_the_page_fits_a_phone_and_follows_its_colour_scheme(chromium: Any) -> None:
     small = {"viewport": {"width": 360, "height": 700}}
     with served(application(sample.FakeViews())) as address, looking(chromium, **small) as seen:
         page = seen.page
@@ -296,7 +298,7 @@ def test_it_fits_a_phone_and_follows_its_colours(chromium: Any) -> None:
         seen.require_quiet(address)
 
 
-def test_texts_have_the_contrast_that_readers_need(chromium: Any) -> None:
+def test_page_texts_have_sufficient_contrast(chromium: Any) -> None:
     """At least 4.5 to 1, as WCAG 2.1 asks of texts."""
     luminance = """(name) => {
       const probe = document.body.appendChild(document.createElement("i"));
@@ -321,7 +323,7 @@ def test_texts_have_the_contrast_that_readers_need(chromium: Any) -> None:
                 assert (bright + 0.05) / (dark + 0.05) >= 4.5, (scheme, pair)
 
 
-def test_without_scripts_all_numbers_are_there(chromium: Any) -> None:
+def test_the_page_shows_all_numbers_without_scripts(chromium: Any) -> None:
     app = application(sample.FakeViews())
     with served(app) as address, looking(chromium, java_script_enabled=False) as seen:
         seen.page.goto(address)
@@ -333,7 +335,9 @@ def test_without_scripts_all_numbers_are_there(chromium: Any) -> None:
         assert seen.page.locator("canvas").count() == 0
 
 
-def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
+def test_the_dashboard_of_a_running_service_works_in_a_browser(
+    chromium: Any, tmp_path: Path
+) -> None:
     """All of it: steps go on under the visitor's eyes, and the operator logs in and out."""
     real = importlib.import_module("dashboard_real")
     allowed = real.Allowed()
@@ -360,7 +364,7 @@ def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
         seen.require_quiet(address)
 
 
-def test_an_inline_script_is_detected(chromium: Any) -> None:
+def test_an_inline_script_is_blocked_and_detected(chromium: Any) -> None:
     """The listener for violations hears one, so its silence elsewhere means something."""
     with served(application(sample.FakeViews())) as address, looking(chromium) as seen:
         seen.page.goto(address)

@@ -94,7 +94,7 @@ def test_under_local_trust_no_coordinator_noise_is_shown() -> None:
     assert "noisy sum" in pages.public_page(sample.public_view())  # negative control
 
 
-def test_every_epsilon_stands_beside_its_relation_unit_and_trust_model() -> None:
+def test_pages_show_epsilon_with_relation_unit_and_trust_model() -> None:
     for page in all_pages(sample.operator_view())[:4]:
         text = Seen(page).text
         after = text[text.index("ε ≤") :][:200]
@@ -109,7 +109,9 @@ def test_every_epsilon_stands_beside_its_relation_unit_and_trust_model() -> None
         (sample.public_view(phase="failed"), "stopped", "Stopped: it reports “failed”."),
     ],
 )
-def test_each_state_has_its_own_text(view: object, state: str, said: str) -> None:
+def test_the_public_page_describes_each_state_of_a_task(
+    view: object, state: str, said: str
+) -> None:
     page = Seen(pages.public_page(view))  # type: ignore[arg-type]
     assert ("span", {"class": f"pill {state}", "id": "state"}) in page.elements
     assert said in page.text
@@ -118,7 +120,7 @@ def test_each_state_has_its_own_text(view: object, state: str, said: str) -> Non
     )
 
 
-def test_a_task_that_just_began_has_no_model_yet() -> None:
+def test_the_pages_of_a_new_task_show_no_model() -> None:
     view = sample.operator_view(0, counts=(), events=())
     view = replace(view, public=sample.public_view(0, curve=(), charged=()))
     for page in all_pages(view):
@@ -129,7 +131,7 @@ def test_a_task_that_just_began_has_no_model_yet() -> None:
     assert "No data yet" in text
 
 
-def test_missing_values_are_stated_and_not_drawn() -> None:
+def test_values_that_are_not_numbers_are_listed_and_not_drawn() -> None:
     view = sample.public_view()
     broken = replace(view.curve[-1], accuracy=None, loss=None)
     view = replace(view, curve=(*view.curve[:-1], broken))
@@ -142,7 +144,9 @@ def test_missing_values_are_stated_and_not_drawn() -> None:
 
 @settings(max_examples=300)
 @given(spent=st.floats(0, 3), target=st.floats(1e-3, 1e3), delta=st.floats(1e-12, 0.4))
-def test_numbers_are_rounded_to_the_safe_side(spent: float, target: float, delta: float) -> None:
+def test_dashboard_numbers_are_rounded_conservatively(
+    spent: float, target: float, delta: float
+) -> None:
     spent = min(spent, target)
     view = sample.public_view(epsilon_spent=spent, epsilon_target=target, delta=delta)
     facts = public_facts(view)
@@ -183,7 +187,7 @@ def with_sentinels() -> tuple[OperatorView, list[str]]:
     ]
 
 
-def test_the_public_page_and_json_have_no_counts() -> None:
+def test_the_public_page_and_json_contain_no_counts() -> None:
     view, sentinels = with_sentinels()
     client = Visitor(sample.FakeViews(view))
     answers = [
@@ -199,13 +203,13 @@ def test_the_public_page_and_json_have_no_counts() -> None:
     assert sum(s in operators for s in sentinels) >= 8
 
 
-def test_the_public_page_is_the_same_whatever_the_operator_sees() -> None:
+def test_the_public_page_does_not_depend_on_data_for_the_operator() -> None:
     ordinary, strange = sample.operator_view(), with_sentinels()[0]
     pages_of = [Visitor(sample.FakeViews(v)).get("/").content for v in (ordinary, strange)]
     assert pages_of[0] == pages_of[1]
 
 
-def test_many_visitors_cost_one_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_public_page_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     views, rendered = sample.FakeViews(), []
     render = pages.public_page
     monkeypatch.setattr(pages, "public_page", lambda *a, **k: rendered.append(k) or render(*a, **k))
@@ -219,7 +223,7 @@ def test_many_visitors_cost_one_rendering(monkeypatch: pytest.MonkeyPatch) -> No
     assert len({*old, *parts}) == 2
 
 
-def test_only_the_operator_gets_the_operators_page() -> None:
+def test_the_operator_page_is_served_only_to_a_logged_in_operator() -> None:
     views = sample.FakeViews()
     client = Visitor(views)
     whole = client.get("/operator")
@@ -234,7 +238,7 @@ def test_only_the_operator_gets_the_operators_page() -> None:
     assert client.get("/operator/login", session="yes").status_code == 303
 
 
-def test_forms_bring_their_token() -> None:
+def test_forms_contain_their_csrf_token() -> None:
     for page in (pages.login_page("x<y"), pages.operator_page(sample.operator_view(), "x<y")):
         seen = Seen(page)
         forms = [a for tag, a in seen.elements if tag == "form"]
@@ -247,7 +251,7 @@ def test_forms_bring_their_token() -> None:
 # -- what browsers are told ----------------------------------------------------------------------
 
 
-def test_every_answer_has_the_security_headers() -> None:
+def test_every_dashboard_answer_has_the_security_headers() -> None:
     client = Visitor(sample.FakeViews())
     answers = [
         client.get("/"),
@@ -266,7 +270,7 @@ def test_every_answer_has_the_security_headers() -> None:
     assert "cookie" in answers[0].headers["vary"].lower()
 
 
-def test_the_content_policy_forbids_inline_and_remote_code() -> None:
+def test_the_content_security_policy_forbids_inline_and_remote_code() -> None:
     rules = dict(rule.split(" ", 1) for rule in mounting.POLICY.split("; "))
     assert rules["default-src"] == rules["base-uri"] == rules["frame-ancestors"] == "'none'"
     assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
@@ -275,7 +279,7 @@ def test_the_content_policy_forbids_inline_and_remote_code() -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_pages_keep_to_the_policy(number: int) -> None:
+def test_pages_satisfy_the_content_security_policy(number: int) -> None:
     page = Seen(all_pages(sample.operator_view())[number])
     for tag, attributes in page.elements:
         assert tag not in {"style", "iframe", "object", "embed", "base"}
@@ -290,7 +294,7 @@ def test_pages_keep_to_the_policy(number: int) -> None:
             assert not address.startswith("//"), address
 
 
-def test_hostile_texts_stay_texts() -> None:
+def test_markup_in_texts_is_escaped() -> None:
     plain = sample.operator_view()
     public = sample.public_view(title=HOSTILE, plan=HOSTILE, phase=HOSTILE, head=f"1:{HOSTILE}")
     events = (LogEvent(0.0, HOSTILE, HOSTILE),)
@@ -307,7 +311,7 @@ def test_hostile_texts_stay_texts() -> None:
 # -- charts and band -----------------------------------------------------------------------------
 
 
-def test_charts_are_tables_of_the_views_numbers() -> None:
+def test_dashboard_charts_contain_the_numbers_of_the_view() -> None:
     view = sample.operator_view()
     accuracy, loss = charts.quality_charts(view.public)
     points = view.public.curve
@@ -332,7 +336,7 @@ def test_charts_are_tables_of_the_views_numbers() -> None:
     assert float(epsilon.rows[-1][2].value) == view.public.charged[-1][1]
 
 
-def test_long_runs_keep_their_ends() -> None:
+def test_thinned_charts_keep_their_first_and_last_point() -> None:
     assert charts.thinned(list(range(401)))[:2] == [0, 1]
     for length in (1, 2, 399, 400, 401, 100_000):
         kept = charts.thinned(list(range(length)))
@@ -346,7 +350,7 @@ def test_long_runs_keep_their_ends() -> None:
     assert "The last 400 steps; 600 earlier ones are not shown." in chart.text
 
 
-def test_the_script_handles_every_kind_of_column() -> None:
+def test_the_dashboard_script_draws_every_kind_of_column() -> None:
     script = (STATIC / "dashboard.js").read_text()
     known = set(re.findall(r"^    (\w+): \{ width", script, re.M)) | {"x", "hidden"}
     view = sample.operator_view()
@@ -356,7 +360,7 @@ def test_the_script_handles_every_kind_of_column() -> None:
     assert len({chart.name for chart in every}) == len(every)
 
 
-def test_the_files_of_others_are_the_ones_that_are_named() -> None:
+def test_third_party_files_match_their_listed_digests_and_licences() -> None:
     folder = STATIC / "vendor"
     rows = re.findall(
         r"^\| (\S+) \| (\S+) \| (\S+) \| .*, (\S+) \| ([0-9a-f]{64}) \|$",
@@ -373,13 +377,13 @@ def test_the_files_of_others_are_the_ones_that_are_named() -> None:
     assert {path.name for path in folder.iterdir()} == named
 
 
-def test_pages_load_no_remote_files() -> None:
+def test_dashboard_pages_load_no_remote_files() -> None:
     for name in ("dashboard.js", "dashboard.css"):
         text = (STATIC / name).read_text()
         assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|\beval\b|innerHTML", text), name
 
 
-def test_all_files_are_packaged() -> None:
+def test_all_dashboard_files_are_in_the_package() -> None:
     root = Path(__file__).parents[2]
     package = root / "src/turnout/service/dashboard"
     settings = tomllib.loads((root / "pyproject.toml").read_text())

@@ -39,7 +39,7 @@ def log_in(client: httpx.Client) -> None:
     assert client.post("/operator/login", data=form).status_code == 303
 
 
-def test_the_public_answers_have_these_fields_and_no_counts(address: str) -> None:
+def test_the_public_summary_has_the_documented_fields_and_no_counts(address: str) -> None:
     document = httpx.get(f"{address}/public/summary.json").json()
     assert (
         set(document)
@@ -70,7 +70,7 @@ def test_the_public_answers_have_these_fields_and_no_counts(address: str) -> Non
         assert word not in page
 
 
-def test_the_page_shows_published_values(address: str) -> None:
+def test_the_public_page_shows_published_values(address: str) -> None:
     page = httpx.get(f"{address}/")
     digest = re.search(r'id="head">([0-9a-f]{64})<', page.text)
     released = re.search(r'class="big">(\d+) ', page.text)
@@ -84,7 +84,7 @@ def test_the_page_shows_published_values(address: str) -> None:
         assert page.headers[name] == value
 
 
-def test_links_lead_somewhere(address: str) -> None:
+def test_links_of_the_public_page_are_served(address: str) -> None:
     page = httpx.get(f"{address}/").text
     links = set(re.findall(r'(?:href|src)="(/[^"]*)"', page))
     assert {"/v1/charter", "/v1/records", "/operator"} <= links
@@ -93,7 +93,7 @@ def test_links_lead_somewhere(address: str) -> None:
         assert answer.status_code == 200, link
 
 
-def test_a_form_needs_its_token_and_the_password(address: str) -> None:
+def test_the_login_form_needs_its_csrf_token_and_the_password(address: str) -> None:
     with httpx.Client(base_url=address) as client:
         token = token_of(client.get("/operator/login").text)
         for form in ({"password": PASSWORD}, {"password": PASSWORD, "token": "x"}):
@@ -106,7 +106,7 @@ def test_a_form_needs_its_token_and_the_password(address: str) -> None:
         assert client.get("/operator/summary.json").status_code == 401
 
 
-def test_the_operator_sees_participants_until_logout(address: str) -> None:
+def test_the_operator_page_shows_participation_counts_until_logout(address: str) -> None:
     with httpx.Client(base_url=address) as client:
         log_in(client)
         (cookie,) = client.cookies.jar

@@ -20,7 +20,7 @@ from turnout.service.storage.interface import LogEvent
 from turnout.service.web.views import OperatorView, StepCount
 
 
-def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:
+def test_the_warning_band_equals_the_binomial_band_for_equal_probabilities() -> None:
     law = CheckIn(window=10, windows=3, probability=0.8)
     mean = float(expected_check_ins(law, 500)[0])
     deviation = math.sqrt(500 * 0.08 * 0.92)
@@ -30,7 +30,7 @@ def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:
     assert band(500.0, 500).high == 500.0  # everybody, always
 
 
-def test_the_band_is_at_least_as_wide_as_the_participations() -> None:
+def test_the_warning_band_is_at_least_as_wide_as_that_of_each_participation() -> None:
     sliding = SlidingWindow(window=8, slots=30, clients_per_slot=3)
     mean = float(expected_check_ins(sliding, 90)[0])
     assert band(mean, 90).high - mean >= DEVIATIONS * math.sqrt(24 * (1 / 8) * (7 / 8))
@@ -46,7 +46,7 @@ def test_the_band_is_at_least_as_wide_as_the_participations() -> None:
 
 
 @pytest.mark.parametrize("expected", [-1.0, math.nan, 11.0, math.inf])
-def test_impossible_counts_have_no_band(expected: float) -> None:
+def test_a_warning_band_for_an_impossible_expected_count_is_refused(expected: float) -> None:
     with pytest.raises(ParameterError, match="expected"):
         band(expected, 10)
 
@@ -54,7 +54,7 @@ def test_impossible_counts_have_no_band(expected: float) -> None:
 # -- the operator's warnings ---------------------------------------------------------------------
 
 
-def test_an_ordinary_task_has_no_warnings() -> None:
+def test_a_task_as_expected_causes_no_warnings() -> None:
     view = sample.operator_view(enrolled=sample.POPULATION)
     assert operator_facts(view).warnings == ()
     page = Seen(pages.operator_page(view, ""))
@@ -84,20 +84,22 @@ def counted(*last: tuple[int, int]) -> OperatorView:
         ),
     ],
 )
-def test_events_out_of_order_are_reported(view: OperatorView, said: str) -> None:
+def test_unusual_events_of_a_task_are_reported_to_the_operator(
+    view: OperatorView, said: str
+) -> None:
     warnings = operator_facts(view).warnings
     assert said in " ".join(warnings)
     assert said in Seen(pages.operator_page(view, "")).text
 
 
-def test_unanswered_requests_are_reported_under_one_client_only() -> None:
+def test_unanswered_requests_are_reported_only_under_the_one_client_rule() -> None:
     view = counted((144, 0))
     assert operator_facts(view).warnings == ()
     asks_one = replace(view, public=replace(view.public, release="one-client"))
     assert "did not send its update" in " ".join(operator_facts(asks_one).warnings)
 
 
-def test_counts_just_inside_the_band_are_ordinary() -> None:
+def test_counts_within_the_warning_band_cause_no_warning() -> None:
     assert operator_facts(counted((110, 110), (177, 177))).warnings == ()
 
 
@@ -116,7 +118,7 @@ def test_participation_far_below_expectation_is_reported(came: int, warned: bool
     assert said not in pages.public_page(view.public)
 
 
-def test_old_strays_are_forgotten() -> None:
+def test_old_counts_outside_the_warning_band_cause_no_warning() -> None:
     assert operator_facts(counted((300, 300), *[(144, 144)] * 20)).warnings == ()
 
 

@@ -183,7 +183,7 @@ def database(request, tmp_path) -> str:
     return request.getfixturevalue("postgres_url")
 
 
-def test_devices_train_as_a_simulation_does(tmp_path, database):
+def test_devices_in_separate_processes_train_to_the_simulated_accuracy(tmp_path, database):
     trial = Trial(tmp_path, AGGREGATED, database, 2 if database.endswith(".sqlite") else 1)
     trial.run(trial.invitations(90))
     outcome = trial.outcome()
@@ -207,7 +207,7 @@ def require_verified(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("text", [ONE_CLIENT, SLIDING], ids=["one-client", "sliding"])
-def test_other_participations_are_served(tmp_path, text):
+def test_devices_in_separate_processes_follow_other_participations(tmp_path, text):
     trial = Trial(tmp_path, text, str(tmp_path / "task.sqlite"))
     trial.run(trial.invitations(90))
     outcome = trial.outcome()

@@ -56,7 +56,7 @@ def tokens(tmp_path):
     return path
 
 
-def test_join_takes_part_and_leaves(tmp_path, capsys, records, monkeypatch):
+def test_join_sends_all_updates_of_one_device_and_exits(tmp_path, capsys, records, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("TURNOUT_TOKEN", invitation(CHARTER).encoded())
     with ServedFake(CHARTER, 1, tmp_path / "turnout") as served:
@@ -69,7 +69,7 @@ def test_join_takes_part_and_leaves(tmp_path, capsys, records, monkeypatch):
     assert set(served.coordinator.rows) == served.drawn()
 
 
-def test_join_refuses_in_one_line(tmp_path, capsys, records):
+def test_join_prints_each_error_on_one_line(tmp_path, capsys, records):
     token, state = invitation(CHARTER).encoded(), tmp_path / "state.json"
     with ServedFake(CHARTER, 1, tmp_path / "turnout") as served:
         cases = [
@@ -91,7 +91,7 @@ def test_join_refuses_in_one_line(tmp_path, capsys, records):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_fleet_takes_part(tmp_path, capsys, tokens, processes):
+def test_fleet_sends_the_updates_of_all_its_devices(tmp_path, capsys, tokens, processes):
     folder = tmp_path / "states"
     arguments = ("--tokens", tokens, "--devices", 4, "--processes", processes, "--folder", folder)
     with ServedFake(CHARTER, 4, folder) as served:
@@ -101,7 +101,7 @@ def test_a_fleet_takes_part(tmp_path, capsys, tokens, processes):
     assert len(served.drawn()) == 4
 
 
-def test_a_fleet_reports_failed_devices_with_reasons(tmp_path, capsys, tokens):
+def test_fleet_reports_failed_devices_with_reasons(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 3, tmp_path / "states", {1}) as served:
         served.coordinator.keys[1] = bytes(32)
         arguments = ("--tokens", tokens, "--devices", 3, "--folder", tmp_path / "states")
@@ -129,7 +129,7 @@ class Ending(ServedFake):
 
 
 @pytest.mark.parametrize("path", ["/v1/charter", "/v1/enrolments", "/v1/status"])
-def test_a_fleet_ends_after_the_coordinator_ended(tmp_path, capsys, tokens, path):
+def test_fleet_exits_with_an_error_after_the_coordinator_stopped(tmp_path, capsys, tokens, path):
     folder = tmp_path / "states"
     arguments = ["--tokens", tokens, "--folder", folder]
     with Ending(CHARTER, 6, folder, ends=lambda asked: asked == path) as served:
@@ -142,7 +142,7 @@ def test_a_fleet_ends_after_the_coordinator_ended(tmp_path, capsys, tokens, path
     )
 
 
-def test_a_fleet_that_missed_the_end_reports_it(tmp_path, capsys, tokens):
+def test_fleet_reports_steps_that_it_missed_before_the_run_ended(tmp_path, capsys, tokens):
     folder = tmp_path / "states"
     slow = charter_of(
         CheckIn(2),
@@ -168,7 +168,7 @@ def test_a_fleet_that_missed_the_end_reports_it(tmp_path, capsys, tokens):
     assert err.startswith("turnout: warning: 0 of 6 expected turns were taken; ")
 
 
-def test_a_fleet_is_warned_of_late_steps(tmp_path, capsys, tokens):
+def test_fleet_warns_about_late_updates(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 6, tmp_path / "states") as served:
         served.coordinator._wrong_time = lambda client, step, phase: WireReceipt(
             WireAnswer.LATE, CHARTER.task, client, step
@@ -184,12 +184,12 @@ def test_a_fleet_is_warned_of_late_steps(tmp_path, capsys, tokens):
 
 
 @pytest.mark.parametrize("patience", ["0", "-1", "x", "nan"])
-def test_patience_is_a_number_of_seconds(capsys, tokens, patience):
+def test_fleet_refuses_a_patience_that_is_not_a_number_of_seconds(capsys, tokens, patience):
     arguments = ("fleet", "http://127.0.0.1:1", "--tokens", tokens, "--patience", patience)
     assert ran(capsys, *arguments)[0] == 2
 
 
-def test_a_fleet_on_other_data_is_refused(tmp_path, capsys, tokens):
+def test_fleet_refuses_a_data_set_other_than_that_of_the_plan(tmp_path, capsys, tokens):
     with ServedFake(CHARTER, 3, tmp_path / "states", {1}) as served:
         arguments = ("--tokens", tokens, "--data", "mnist", "--folder", tmp_path / "states")
         code, _, err = ran(capsys, "fleet", served.url, *arguments)
@@ -198,7 +198,7 @@ def test_a_fleet_on_other_data_is_refused(tmp_path, capsys, tokens):
         assert served.coordinator.keys == {}
 
 
-def test_tokens_are_counted(tmp_path, tokens):
+def test_the_number_of_devices_is_limited_by_the_number_of_invitations(tmp_path, tokens):
     assert len(tokens_from(tokens, None)) == 6
     assert len(tokens_from(tokens, 2)) == 2
     for devices in (0, 7):
@@ -208,7 +208,9 @@ def test_tokens_are_counted(tmp_path, tokens):
         tokens_from(tmp_path / "none", 1)
 
 
-def test_a_missing_package_error_names_the_install_command(capsys, monkeypatch, records, tmp_path):
+def test_the_error_for_a_missing_package_contains_the_install_command(
+    capsys, monkeypatch, records, tmp_path
+):
     import sys
 
     monkeypatch.setitem(sys.modules, "httpx", None)
@@ -236,7 +238,7 @@ LOCAL = replace(
 )
 
 
-def test_join_sends_messages_under_local_trust(tmp_path, capsys, records):
+def test_join_sends_randomized_messages_under_local_trust(tmp_path, capsys, records):
     state, token = tmp_path / "state.json", invitation(LOCAL).encoded()
     with ServedFake(LOCAL, 1, tmp_path) as served:
         how = ("--token", token, "--data", records, "--state", state)
@@ -247,7 +249,7 @@ def test_join_sends_messages_under_local_trust(tmp_path, capsys, records):
     assert LOCAL.encoding.decode(body) < MESSAGES.radices
 
 
-def test_join_refuses_messages_above_the_charters_epsilon(tmp_path, capsys, records):
+def test_join_refuses_a_charter_whose_messages_exceed_its_epsilon(tmp_path, capsys, records):
     liar = replace(LOCAL, charged=(2.0,))
     state, token = tmp_path / "state.json", invitation(liar).encoded()
     with ServedFake(liar, 1, tmp_path) as served:

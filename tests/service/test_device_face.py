@@ -39,7 +39,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
 
 
-def test_a_function_of_the_user_s_own_takes_part_within_the_bound(tmp_path):
+def test_a_custom_update_function_sends_updates_within_the_clip_norm(tmp_path):
     folder = tmp_path / "devices"
     with ServedFake(CHARTER, 1, folder) as served:
         arguments = [served.url, TOKEN, str(folder / "state.json"), "1e9", HERE]
@@ -60,12 +60,12 @@ def test_a_function_of_the_user_s_own_takes_part_within_the_bound(tmp_path):
     "given",
     [{}, {"update": lambda *_: 0, "records": (np.zeros((1, 2)), np.zeros(1, int))}],
 )
-def test_one_of_function_and_records(given):
+def test_a_device_takes_either_an_update_function_or_records(given):
     with pytest.raises(ParameterError, match="a function, or None with records"):
         Device("https://coordinator.example", TOKEN, **given)
 
 
-def test_records_are_checked_before_contact():
+def test_records_are_validated_before_a_device_sends_a_request():
     with pytest.raises(ParameterError, match="one for each of 2 inputs"):
         Device("https://nowhere.example", TOKEN, records=(np.zeros((2, 3)), np.zeros(1, int)))
 
@@ -83,13 +83,13 @@ def test_records_are_checked_before_contact():
         (np.array([1e29, 0, 0]), 2.0),
     ],
 )
-def test_an_update_is_clipped(update, norm):
+def test_an_update_of_a_device_is_clipped_to_the_clip_norm(update, norm):
     made = clip_update(update, 3, 2.0)
     assert np.linalg.norm(made) == pytest.approx(norm, rel=2e-6)
     assert np.linalg.norm(made) <= 2.0
 
 
 @pytest.mark.parametrize("update", [np.zeros(4), np.zeros((3, 1)), np.array(["a"] * 3), None, 1j])
-def test_malformed_updates_are_refused(update):
+def test_updates_of_a_wrong_shape_or_type_are_refused_by_a_device(update):
     with pytest.raises(ParameterError, match="3 real numbers"):
         clip_update(update, 3, 2.0)

@@ -33,7 +33,7 @@ def frequencies(cells):
     return keeps_law
 
 
-def test_a_slot_of_each_window_uniform_and_independent():
+def test_check_in_draws_of_a_device_are_uniform_and_independent():
     keeps_law = frequencies([(i, 4 + j) for i in range(4) for j in range(4)])
     keeps_law(drawn(charter_of(CheckIn(4, 2))))
     below = SOURCE.below
@@ -53,7 +53,7 @@ def test_a_slot_of_each_window_uniform_and_independent():
     )
 
 
-def test_a_device_that_abstains_draws_no_slot():
+def test_a_device_abstains_with_the_probability_of_its_participation():
     def keeps_law(slots):
         counts = Counter(slots)
         cells = [(), (0,), (1,), (2,)]
@@ -71,7 +71,7 @@ def test_a_device_that_abstains_draws_no_slot():
         (SlidingWindow(4, 20), 8, [(i,) for i in range(5, 9)]),
     ],
 )
-def test_other_participations_of_one_device(law, client, cells):
+def test_other_participations_are_drawn_by_a_device_with_their_distribution(law, client, cells):
     keeps_law = frequencies(cells)
     slots = drawn(charter_of(law), client=client)
     keeps_law(slots)
@@ -79,7 +79,7 @@ def test_other_participations_of_one_device(law, client, cells):
     assert_rejects(keeps_law, {"the first one a sixth too often": skewed})
 
 
-def test_stored_slots_equal_the_draw():
+def test_the_stored_steps_of_a_device_equal_its_draw():
     invited = invitation(charter_of(CheckIn(3)))
     stored = []
     for _ in range(1500):
@@ -90,7 +90,7 @@ def test_stored_slots_equal_the_draw():
     frequencies([(0,), (1,), (2,)])(stored)
 
 
-def test_steps_of_devices_follow_the_participation(tmp_path):
+def test_the_steps_at_which_devices_participate_follow_the_participation(tmp_path):
     """Whole devices against a coordinator: what arrives, not what was meant to."""
 
     def arrived(name, source):

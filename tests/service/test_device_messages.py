@@ -27,7 +27,7 @@ def of(messages=WIDE, law=None):
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_device_sends_one_message_of_the_task_a_slot(tmp_path, name):
+def test_a_device_sends_one_randomized_message_at_each_of_its_steps(tmp_path, name):
     charter = of(MESSAGES[name], EveryStep(4))
     assert charter.update_format == name
     world = World(tmp_path, charter)
@@ -100,7 +100,7 @@ class _Nothing:
     link = diary = None
 
 
-def test_a_message_is_forgotten_once_it_is_answered(tmp_path):
+def test_a_stored_message_is_deleted_after_its_receipt(tmp_path):
     world = World(tmp_path, of())
     killed_once_stored(world, arrives=False)
     kept = world.memory()
@@ -112,7 +112,7 @@ def test_a_message_is_forgotten_once_it_is_answered(tmp_path):
     assert "message" not in world.path().read_text()
 
 
-def test_two_devices_with_one_update_send_messages_of_their_own(tmp_path):
+def test_two_devices_with_equal_updates_send_independent_messages(tmp_path):
     """Their randomness is their own: equal updates do not make equal messages."""
     charter = of(law=EveryStep(3))
     bodies = set()
@@ -126,7 +126,7 @@ def test_two_devices_with_one_update_send_messages_of_their_own(tmp_path):
     assert set(again.coordinator.rows.values()) <= bodies  # negative control: the same draws
 
 
-def test_cover_is_as_long_as_a_message(tmp_path):
+def test_dummy_traffic_is_as_long_as_a_message(tmp_path):
     charter = of(law=CheckIn(4))
     world = World(tmp_path, charter)
     assert world.start(cover=True) == {"accepted": 1}
@@ -134,7 +134,7 @@ def test_cover_is_as_long_as_a_message(tmp_path):
     assert covered == [charter.encoding.encoded_size] * 3
 
 
-def test_an_invitation_is_independent_of_messages(tmp_path):
+def test_an_invitation_does_not_depend_on_the_message_format(tmp_path):
     drawn = Memory.drawn(invitation(of()), Repeatable(World(tmp_path).dice))
     assert drawn.messages == {}
     assert drawn.task == of().task != charter_of(dimension=DIMENSION).task

@@ -131,7 +131,7 @@ def the_moment_is_stored_before_records_are_opened(tmp_path):
         assert all(phase / 8 <= before <= phase - 9.0 for before in drawn.values())
 
 
-def test_an_update_that_cannot_be_computed_is_zero_and_leaves_as_any_other(tmp_path):
+def test_a_failed_update_is_sent_as_zeros_at_the_same_time(tmp_path):
     for name, workshop in WORKSHOPS.items():
         _, world = seen(tmp_path / name, workshop)
         zero = bytes(world.charter.encoding.encoded_size)
@@ -140,7 +140,7 @@ def test_an_update_that_cannot_be_computed_is_zero_and_leaves_as_any_other(tmp_p
         assert all((body != zero) is computed for body in world.coordinator.rows.values()), name
 
 
-def test_under_local_trust_a_message_is_made_of_zeros(tmp_path):
+def test_a_failed_update_is_sent_as_a_randomized_zero_under_local_trust(tmp_path):
     charter = message_charter(law=CheckIn(4))
     due, _ = seen(tmp_path / "fast", at_once, charter=charter)
     for name in ("killed", "too slow"):
@@ -150,7 +150,7 @@ def test_under_local_trust_a_message_is_made_of_zeros(tmp_path):
         charter.encoding.decode(body)
 
 
-def test_a_slow_device_does_not_delay_others_of_its_process(tmp_path):
+def test_a_slow_device_does_not_delay_other_devices_of_its_process(tmp_path):
     async def slow_for_one(work, seconds):
         return await (failing(1.0) if work.args[1] == 1 else at_once)(work, seconds)
 
@@ -159,7 +159,7 @@ def test_a_slow_device_does_not_delay_others_of_its_process(tmp_path):
     assert seen(tmp_path / "slow", slow_for_one, clients=clients)[0] == due
 
 
-def test_sending_moments_are_uniform_over_the_rest_of_the_phase():
+def test_sending_times_are_uniform_over_the_rest_of_the_phase():
     pace, charter = Pace(), replace(charter_of(), timing=TIMING)
     pace.follow(charter)
 
@@ -214,7 +214,7 @@ def test_a_device_killed_while_computing_sends_zeros_after_restart(tmp_path, dow
         assert 30 / 8 <= left[0] < stored
 
 
-def test_preparing_records_does_not_change_sending_moments(tmp_path):
+def test_preparing_records_does_not_change_sending_times(tmp_path):
     def enrolled_at(name, seconds):
         world = World(tmp_path / name, replace(charter_of(CheckIn(2)), timing=TIMING))
 
@@ -233,7 +233,7 @@ def test_preparing_records_does_not_change_sending_moments(tmp_path):
     assert enrolled_at("slower", 8.1) == 2 * TIMING.compute_seconds
 
 
-def test_an_update_that_always_fails_is_found_before_a_device_enrols(tmp_path):
+def test_an_update_function_that_always_fails_is_refused_before_enrolment(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2)))
     world.workshop = failing(0.1)
     with pytest.raises(ParameterError, match="'it failed': expected a function without error"):
@@ -275,7 +275,7 @@ def test_every_failed_computation_is_reported(work, reason):
     assert not failure.value.late
 
 
-def test_a_computation_that_is_too_long_is_ended_with_all_that_it_started(tmp_path):
+def test_a_computation_past_its_deadline_is_killed_with_its_child_processes(tmp_path):
     def work():
         if os.fork() == 0:
             (tmp_path / "started").write_text(str(os.getpid()))

@@ -94,13 +94,13 @@ def a_set_back_coordinator_hears_nothing_more(tmp_path):
 
 def a_kill_while_storing_leaves_it_whole(tmp_path, monkeypatch):
     for after in (False, True):
-        states.test_a_kill_while_the_first_draw_is_stored_leaves_it_whole_or_not_at_all(
+        states.test_a_kill_during_the_first_write_leaves_a_whole_state_file_or_none(
             tmp_path, monkeypatch, after
         )
 
 
 def only_the_model_of_the_ledger_counts(tmp_path):
-    refusals.test_a_model_with_another_digest_is_refused(tmp_path, ReleaseRule.AGGREGATED, 2)
+    refusals.test_a_device_refuses_a_model_with_another_digest(tmp_path, ReleaseRule.AGGREGATED, 2)
 
 
 def draws_come_from_the_system(tmp_path):
@@ -152,13 +152,13 @@ MUTANTS = {
         slots_survive_a_restart, (memory.Diary, "__init__", "if data is None:", "if True:"),
     ),
     "draws again where the file is damaged": (
-        states.test_a_damaged_file_is_refused_and_never_drawn_anew,
+        states.test_a_damaged_state_file_is_refused_and_no_step_is_drawn_again,
         (memory.Diary, "__init__", DECODE,
          f"try:\n            {DECODE}\n        except StorageError:"
          "\n            self.memory = Memory.drawn(invitation, source)"),
     ),
     "takes another task's state": (
-        states.test_a_file_of_another_task_client_or_participation_is_refused,
+        states.test_a_state_file_of_another_task_client_or_participation_is_refused,
         (memory.Memory, "require", "if _BEGUN(self)", "if not _BEGUN(self) and _BEGUN(self)"),
     ),
     "draws from a seed": (
@@ -169,15 +169,15 @@ MUTANTS = {
         (memory.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
     ),
     "syncs nothing": (
-        states.test_contents_are_synced_before_the_rename_and_the_folder_after_it,
+        states.test_a_state_file_is_synced_before_its_rename_and_its_folder_afterwards,
         (memory, "_write", "os.fsync(file.fileno())", "pass"),
     ),
     "does not lock": (
-        states.test_one_process_at_a_time,
+        states.test_a_state_file_is_used_by_one_process_at_a_time,
         (memory.StateFile, "__enter__", "lock_file(lock_path, wait=False)", UNLOCKED),
     ),
     "lets others read": (
-        states.test_only_the_owner_reads_it,
+        states.test_a_state_file_is_readable_only_by_its_owner,
         (memory, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
     ),
     "sends before it is stored": (
@@ -187,15 +187,15 @@ MUTANTS = {
         she_counts_as_having_answered_before_a_byte_leaves, (StepActions, "_move", KEEP, "pass"),
     ),
     "comes late all the same": (
-        turning.test_a_device_after_its_slot_has_missed_it,
+        turning.test_a_device_that_returns_after_its_step_has_missed_the_step,
         (StepActions, "_move", "on_step(StepOpened(step))", "on_step(StepOpened(min(before)))"),
     ),
     "sleeps by an old status": (
-        turning.test_an_update_that_arrives_late_is_lost_and_that_is_all,
+        turning.test_a_late_update_is_lost_and_later_steps_continue,
         (device.TaskDevice, "_step", "elif after is After.DONE:", "else:"),
     ),
     "covers its own step as well": (
-        turning.test_with_cover_every_step_looks_alike,
+        turning.test_dummy_traffic_makes_all_steps_look_alike,
         (StepActions, "_needs_dummy", " and step not in self._diary.memory.participant.slots", ""),
     ),
     "follows a shorter ledger": (
@@ -203,26 +203,26 @@ MUTANTS = {
         (remote, "require_newer", SET_BACK, "forked"), FOLLOW,
     ),
     "follows another ledger": (
-        refusals.test_another_ledger_of_the_same_length_is_refused,
+        refusals.test_a_device_refuses_another_ledger_of_the_same_length,
         (remote, "require_newer", SET_BACK, "False"), FOLLOW,
     ),
     "does not follow the chain": (
-        refusals.test_a_ledger_that_grew_again_after_it_was_set_back_is_refused, FOLLOW,
+        refusals.test_a_device_refuses_a_ledger_that_was_restored_and_grew_again, FOLLOW,
     ),
     "forgets the head": (
         the_head_is_durable_before_anything_else_happens,
         (remote.Remote, "_status", "self.diary.keep()", "pass"),
     ),
     "tells nobody": (
-        refusals.test_a_shorter_ledger_is_refused_and_nothing_is_sent,
+        refusals.test_a_device_refuses_a_shortened_ledger_and_sends_nothing,
         (remote.Remote, "status", "await self.tell()", "pass"),
     ),
     "tells its own client id": (
-        refusals.test_a_shorter_ledger_is_refused_and_nothing_is_sent,
+        refusals.test_a_device_refuses_a_shortened_ledger_and_sends_nothing,
         (link.Link, "tell", '{"Content-Type": "text/plain"}', '{"Turnout-Client": "3"}'),
     ),
     "believes any head": (
-        refusals.test_a_head_that_the_coordinator_did_not_sign_is_refused,
+        refusals.test_a_device_refuses_a_ledger_head_with_a_wrong_signature,
         (remote, "require_newer", "if not verified(", "if False and not verified("),
     ),
     "believes any model": (
@@ -230,11 +230,11 @@ MUTANTS = {
         (remote.Remote, "model", "hashlib.sha256(data).digest() != digest", "False"),
     ),
     "believes any charter": (
-        refusals.test_a_charter_of_another_task_is_refused_before_contact,
+        refusals.test_a_device_refuses_a_charter_of_another_task_before_enrolment,
         (remote, "charter_of", "hashlib.sha256(data).hexdigest() != memory.task", "False"),
     ),
     "uses a nonce again": (
-        turning.test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce,
+        turning.test_a_retry_sends_the_same_bytes_with_a_new_nonce,
         (link.Link, "post", "self._random_bytes(NONCE_BYTES)", "bytes(NONCE_BYTES)"),
     ),
     "makes another message after a restart": (
@@ -287,12 +287,12 @@ def checked(guarantee, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(n for n in GUARANTEES if not n.startswith("test_")))
-def test_a_device_keeps_its_guarantee(tmp_path, monkeypatch, name):
+def test_the_unmutated_device_keeps_each_guarantee(tmp_path, monkeypatch, name):
     checked(GUARANTEES[name], tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_device_is_detected(tmp_path, monkeypatch, mutate, mutant):
+def test_a_mutated_device_is_detected(tmp_path, monkeypatch, mutate, mutant):
     guarantee, *changes = MUTANTS[mutant]
     for owner, name, old, new in changes:
         broken = mutated(getattr(owner, name), old, new)

@@ -41,7 +41,7 @@ def halted_at(world, step, *positions):
 # -- set back --------------------------------------------------------------------------------
 
 
-def test_a_shorter_ledger_is_refused_and_nothing_is_sent(tmp_path):
+def test_a_device_refuses_a_shortened_ledger_and_sends_nothing(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
@@ -86,14 +86,14 @@ def unreachable():
         (unreachable, 4),
     ],
 )
-def test_the_reason_survives_a_failed_message(tmp_path, answer, messages):
+def test_a_device_reports_a_restored_ledger_even_if_telling_it_fails(tmp_path, answer, messages):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     world._elapsed = 1.2 * STEP
     assert telling(world, answer) == messages
 
 
-def test_another_ledger_of_the_same_length_is_refused(tmp_path):
+def test_a_device_refuses_another_ledger_of_the_same_length(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
@@ -105,7 +105,7 @@ def test_another_ledger_of_the_same_length_is_refused(tmp_path):
     assert set(world.coordinator.told) == {newer}
 
 
-def test_a_ledger_that_grew_again_after_it_was_set_back_is_refused(tmp_path):
+def test_a_device_refuses_a_ledger_that_was_restored_and_grew_again(tmp_path):
     """Longer than what it saw, and yet another one."""
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
@@ -120,7 +120,7 @@ def test_a_ledger_that_grew_again_after_it_was_set_back_is_refused(tmp_path):
     assert world.memory().head.head.steps == 3
 
 
-def test_a_coordinator_that_opens_an_earlier_step_is_refused(tmp_path):
+def test_a_device_refuses_a_coordinator_that_reopens_an_earlier_step(tmp_path):
     """With a head that does not move; the client's state table notices."""
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     world.start(source=Chosen(0, 5))
@@ -131,7 +131,7 @@ def test_a_coordinator_that_opens_an_earlier_step_is_refused(tmp_path):
         world.start()
 
 
-def test_a_growing_ledger_is_read_over_many_pages(tmp_path):
+def test_a_device_reads_a_long_ledger_in_several_requests(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(30, 2)))
     world.start(source=Chosen(2, 29))
     pages = sum(path == "/v1/records" for _, path, _, _ in world.coordinator.requests)
@@ -139,7 +139,7 @@ def test_a_growing_ledger_is_read_over_many_pages(tmp_path):
     assert world.memory().head.head.steps == 59
 
 
-def test_a_head_that_the_coordinator_did_not_sign_is_refused(tmp_path):
+def test_a_device_refuses_a_ledger_head_with_a_wrong_signature(tmp_path):
     for step in (0, 3):
         world = World(tmp_path / str(step), charter_of(CheckIn(6)))
         world._elapsed = step * STEP
@@ -159,7 +159,7 @@ def test_a_head_that_the_coordinator_did_not_sign_is_refused(tmp_path):
         assert world.coordinator.posts == {}
 
 
-def test_a_ledger_that_does_not_begin_with_the_charter_is_refused(tmp_path):
+def test_a_device_refuses_a_ledger_that_does_not_start_at_the_charter(tmp_path):
     world = World(tmp_path)
     head = Head(0, bytes(32))
     signed = SignedHead(head, KEY.sign(head_bytes(world.charter.task, head)))
@@ -168,7 +168,7 @@ def test_a_ledger_that_does_not_begin_with_the_charter_is_refused(tmp_path):
         world.start()
 
 
-def test_a_status_between_two_steps_is_requested_again(tmp_path):
+def test_a_device_retries_a_status_whose_step_contradicts_its_ledger(tmp_path):
     """Step and ledger that do not fit each other: it waits until they do."""
     world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     asked = []
@@ -185,7 +185,7 @@ def test_a_status_between_two_steps_is_requested_again(tmp_path):
 # -- charter, model, records -----------------------------------------------------------------
 
 
-def test_a_charter_of_another_task_is_refused_before_contact(tmp_path):
+def test_a_device_refuses_a_charter_of_another_task_before_enrolment(tmp_path):
     world = World(tmp_path)
     other = charter_of(CheckIn(3, 3))
     world.coordinator.charter_bytes = other.canonical()
@@ -202,7 +202,7 @@ def test_a_charter_of_another_task_is_refused_before_contact(tmp_path):
         ({"coordinator_key": SigningKey.new().public}, "another coordinator key"),
     ],
 )
-def test_an_invitation_that_contradicts_its_charter_is_refused(tmp_path, change, why):
+def test_a_device_refuses_an_invitation_that_contradicts_the_charter(tmp_path, change, why):
     world = World(tmp_path)
     with pytest.raises(RemoteProtocolError, match=why):
         world.start(token=replace(invitation(world.charter), **change))
@@ -211,7 +211,7 @@ def test_an_invitation_that_contradicts_its_charter_is_refused(tmp_path, change,
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
 @pytest.mark.parametrize("step", [0, 2])
-def test_a_model_with_another_digest_is_refused(tmp_path, rule, step):
+def test_a_device_refuses_a_model_with_another_digest(tmp_path, rule, step):
     world = World(tmp_path, charter_of(CheckIn(3), rule))
     world.coordinator.wrong_model = True
     with pytest.raises(RemoteProtocolError, match="not the one in the ledger"):
@@ -221,7 +221,7 @@ def test_a_model_with_another_digest_is_refused(tmp_path, rule, step):
     assert world.states() == [ClientState.CHECKED_IN]
 
 
-def test_records_that_do_not_lead_to_the_head_are_refused(tmp_path):
+def test_a_device_refuses_ledger_records_that_do_not_match_the_head(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6)))
     world._elapsed = 3 * STEP
     signed = str(world.coordinator.head(3))
@@ -236,7 +236,7 @@ def test_records_that_do_not_lead_to_the_head_are_refused(tmp_path):
     assert world.coordinator.posts == {}
 
 
-def test_a_coordinator_that_hides_its_records_is_refused(tmp_path):
+def test_a_device_refuses_a_coordinator_that_withholds_ledger_records(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     world.coordinator._page = 0
@@ -245,7 +245,7 @@ def test_a_coordinator_that_hides_its_records_is_refused(tmp_path):
         world.start()
 
 
-def test_a_receipt_about_something_else_is_refused(tmp_path):
+def test_a_device_refuses_a_receipt_with_a_wrong_client_step_task_or_digest(tmp_path):
     for field, value in {"client": 4, "step": 7, "task": "x", "digest": bytes(32)}.items():
         world = World(tmp_path / field)
         plain = world.coordinator._updates
@@ -280,14 +280,14 @@ GOOD = {
 
 
 @given(st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_malformed_status_and_records_are_refused(data):
+def test_a_device_refuses_malformed_status_and_ledger_records(data):
     for read in (lambda: CoordinatorStatus.parsed(data, "ab", 5), lambda: records_of(data)):
         with suppress(RemoteProtocolError):
             assert read() == []
 
 
 @given(st.sampled_from(FIELDS), JSON | st.just(10**400) | st.sampled_from([-1, 6, True, "1"]))
-def test_a_status_with_one_wrong_field_is_refused_or_consistent(field, value):
+def test_a_status_with_one_changed_field_is_refused_or_still_consistent(field, value):
     data = json.dumps(GOOD | {field: value}).encode()
     try:
         status = CoordinatorStatus.parsed(data, "ab", 5)
@@ -315,12 +315,12 @@ def test_a_status_without_a_field_is_refused():
     ["", "coordinator", "ftp://host", "https://", "http://example.org", "http://10.0.0.1:1",
      "https://host?x=1", "https://host#x", "http://localhost.example.org"],
 )  # fmt: skip
-def test_an_address_without_encryption_or_sense_is_refused(url):
+def test_unencrypted_or_malformed_coordinator_addresses_are_refused(url):
     with pytest.raises(ParameterError, match="https://"):
         Link(None, url)
 
 
-def test_addresses_that_are_taken():
+def test_https_and_local_coordinator_addresses_are_accepted():
     for url in (
         "https://host:1/prefix/",
         "http://127.0.0.1:8",
@@ -340,7 +340,7 @@ def asked(answer, world):
 @pytest.mark.parametrize(
     ("status", "why"), [(404, "has no /v1/charter"), (301, "HTTP 301"), (403, "HTTP 403")]
 )
-def test_a_malformed_answer_ends_the_device(tmp_path, status, why):
+def test_a_malformed_answer_stops_the_device(tmp_path, status, why):
     async def answer(request):
         return httpx.Response(status, request=request)
 
@@ -348,7 +348,7 @@ def test_a_malformed_answer_ends_the_device(tmp_path, status, why):
         asked(answer, World(tmp_path))
 
 
-def test_a_body_without_end_is_cut_off(tmp_path):
+def test_an_endless_answer_body_is_cut_off(tmp_path):
     class Endless(httpx.AsyncByteStream):
         given = 0
 
@@ -365,7 +365,7 @@ def test_a_body_without_end_is_cut_off(tmp_path):
     assert Endless.given <= 65
 
 
-def test_a_rejected_certificate_ends_the_device_at_once(tmp_path):
+def test_a_rejected_tls_certificate_stops_the_device_immediately(tmp_path):
     async def answer(request):
         raise httpx.ConnectError("no") from ssl.SSLCertVerificationError("self-signed")
 
@@ -374,7 +374,7 @@ def test_a_rejected_certificate_ends_the_device_at_once(tmp_path):
     assert not isinstance(caught.value, UnreachableError)
 
 
-def test_a_compressed_answer_is_refused(tmp_path):
+def test_a_device_refuses_a_compressed_answer(tmp_path):
     async def answer(request):
         return httpx.Response(200, headers={"Content-Encoding": "br"}, request=request)
 
@@ -382,7 +382,7 @@ def test_a_compressed_answer_is_refused(tmp_path):
         asked(answer, World(tmp_path))
 
 
-def test_malformed_certificates_are_refused(tmp_path):
+def test_malformed_tls_certificates_are_refused(tmp_path):
     for content in (None, "nothing"):
         path = tmp_path / "ca.pem"
         if content is not None:
@@ -391,7 +391,7 @@ def test_malformed_certificates_are_refused(tmp_path):
             connection(path)
 
 
-def test_no_log_joins_a_device_with_a_slot(tmp_path, caplog):
+def test_device_logs_do_not_link_a_device_to_its_steps(tmp_path, caplog):
     """Nor does what it tells its owner, unless that is asked for."""
     caplog.set_level("DEBUG")
     connection()

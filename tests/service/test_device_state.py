@@ -73,7 +73,7 @@ def killed_at(monkeypatch, at, after, action):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_kill_while_the_first_draw_is_stored_leaves_it_whole_or_not_at_all(
+def test_a_kill_during_the_first_write_leaves_a_whole_state_file_or_none(
     tmp_path, monkeypatch, after
 ):
     invited, survived = invitation(WIDE), 0
@@ -92,7 +92,7 @@ def test_a_kill_while_the_first_draw_is_stored_leaves_it_whole_or_not_at_all(
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_kill_at_any_write_never_leads_to_another_slot(tmp_path, monkeypatch, rule, after):
+def test_a_kill_at_any_write_never_leads_to_a_second_draw(tmp_path, monkeypatch, rule, after):
     """Every call of every write of a whole run, and a restart after each."""
     for at in range(1, 200):
         world = World(tmp_path / f"{at}", charter_of(CheckIn(4), rule))
@@ -109,7 +109,7 @@ def test_a_kill_at_any_write_never_leads_to_another_slot(tmp_path, monkeypatch, 
     assert at > 20
 
 
-def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
+def test_a_state_file_is_synced_before_its_rename_and_its_folder_afterwards(tmp_path, monkeypatch):
     calls = []
 
     class Noted:
@@ -129,7 +129,7 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
     assert calls[3:] == ["replace"]
 
 
-def test_half_written_files_are_ignored(tmp_path):
+def test_partially_written_state_files_are_ignored(tmp_path):
     world = World(tmp_path, WIDE)
     memory = opened(world.path(), invitation(WIDE))
     partial = world.path().with_name(world.path().name + ".partial")
@@ -139,7 +139,7 @@ def test_half_written_files_are_ignored(tmp_path):
         assert again.participant.slots == memory.participant.slots
 
 
-def test_a_damaged_file_is_refused_and_never_drawn_anew(tmp_path):
+def test_a_damaged_state_file_is_refused_and_no_step_is_drawn_again(tmp_path):
     invited, path = invitation(WIDE), tmp_path / "state.json"
     opened(path, invited)
     whole = path.read_bytes()
@@ -164,7 +164,7 @@ def test_a_damaged_file_is_refused_and_never_drawn_anew(tmp_path):
     opened(path, invited)
 
 
-def test_a_device_with_a_damaged_file_sends_nothing(tmp_path):
+def test_a_device_with_a_damaged_state_file_sends_nothing(tmp_path):
     world = World(tmp_path)
     world.path().write_text("{")
     with pytest.raises(StorageError, match="damaged"):
@@ -172,7 +172,7 @@ def test_a_device_with_a_damaged_file_sends_nothing(tmp_path):
     assert world.coordinator.requests == []
 
 
-def test_a_file_of_another_task_client_or_participation_is_refused(tmp_path):
+def test_a_state_file_of_another_task_client_or_participation_is_refused(tmp_path):
     path = tmp_path / "state.json"
     opened(path, invitation(WIDE))
     others = [
@@ -185,7 +185,7 @@ def test_a_file_of_another_task_client_or_participation_is_refused(tmp_path):
             opened(path, other)
 
 
-def test_one_process_at_a_time(tmp_path):
+def test_a_state_file_is_used_by_one_process_at_a_time(tmp_path):
     path, invited = tmp_path / "state.json", invitation(WIDE)
     with StateFile(path) as file:
         Diary(file, invited)
@@ -196,7 +196,7 @@ def test_one_process_at_a_time(tmp_path):
         file.store(b"")
 
 
-def test_only_the_owner_reads_it(tmp_path):
+def test_a_state_file_is_readable_only_by_its_owner(tmp_path):
     path = tmp_path / "folder" / "state.json"
     old = os.umask(0)
     try:
@@ -209,7 +209,7 @@ def test_only_the_owner_reads_it(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_an_unwritable_file_ends_the_device_before_contact(tmp_path, monkeypatch):
+def test_an_unwritable_state_file_stops_the_device_before_its_first_request(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
@@ -221,7 +221,7 @@ def test_an_unwritable_file_ends_the_device_before_contact(tmp_path, monkeypatch
     assert world.coordinator.requests == []
 
 
-def test_an_unreadable_place_is_one_line(tmp_path):
+def test_an_unreadable_state_file_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="state file"), StateFile(tmp_path / "file" / "state"):
         pass
@@ -230,7 +230,7 @@ def test_an_unreadable_place_is_one_line(tmp_path):
         file.load()
 
 
-def test_a_memory_reads_back_with_every_state():
+def test_a_device_state_round_trips_in_every_client_state():
     invited = invitation(charter_of(EveryStep(6), rule=ReleaseRule.ONE_CLIENT))
     memory = Memory.drawn(invited)
     assert list(memory.participant.slots) == list(range(6))
@@ -247,13 +247,13 @@ def test_a_memory_reads_back_with_every_state():
     assert "private" not in repr(again.key)
 
 
-def test_predictable_randomness_is_refused():
+def test_a_predictable_random_source_is_refused_for_participation():
     with pytest.raises(ParameterError, match="an unpredictable source"):
         drawn_slots(invitation(WIDE), SimulationStreams(1).source("x"))
     assert drawn_slots(invitation(charter_of(CheckIn(5, 2))), Chosen(3, 1)) == [3, 6]
 
 
-def test_an_invitation_that_no_draw_fits_is_refused(tmp_path):
+def test_an_invitation_whose_participation_one_client_cannot_draw_is_refused(tmp_path):
     cases = [
         (invitation(charter_of(FixedSize(2, 20, 4))), "under FixedSize no client"),
         (invitation(WIDE, client=20), "below the population"),
@@ -264,7 +264,7 @@ def test_an_invitation_that_no_draw_fits_is_refused(tmp_path):
         assert not (tmp_path / "state.json").exists()
 
 
-def test_a_restored_old_state_does_not_participate_twice(tmp_path):
+def test_a_device_with_a_restored_old_state_does_not_participate_twice(tmp_path):
     world = World(tmp_path, charter_of(KSubset(4, 2)))
     opened(world.path(), invitation(world.charter))
     old = world.path().read_bytes()
@@ -277,7 +277,7 @@ def test_a_restored_old_state_does_not_participate_twice(tmp_path):
     assert world.coordinator.rows == rows
 
 
-def test_a_lost_state_cannot_draw_again(tmp_path):
+def test_a_device_that_lost_its_state_cannot_enrol_again(tmp_path):
     world = World(tmp_path)
     world.start()
     rows = dict(world.coordinator.rows)
@@ -287,7 +287,7 @@ def test_a_lost_state_cannot_draw_again(tmp_path):
     assert world.coordinator.rows == rows
 
 
-def test_one_place_for_each_task_and_client(monkeypatch, tmp_path):
+def test_each_task_and_client_has_its_own_default_state_file(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     places = {default_place(invitation(c, i)) for c in (WIDE, charter_of()) for i in (1, 2)}
     assert len(places) == 4

@@ -76,7 +76,7 @@ def records(simulated, client):
 
 
 @pytest.mark.parametrize("client", [0, 7, 39])
-def test_a_fleet_and_a_device_match_the_simulation(simulated, client):
+def test_updates_of_a_fleet_and_of_a_device_equal_the_simulation(simulated, client):
     expected = simulated.clipped_sum(PARAMETERS, np.array([client])).total
     dealt = trainer_on_dealt("digits")(charter())
     assert np.array_equal(dealt.update(PARAMETERS, client), expected)
@@ -85,7 +85,7 @@ def test_a_fleet_and_a_device_match_the_simulation(simulated, client):
     assert np.linalg.norm(expected) > 0.1
 
 
-def test_computed_updates_are_valid_messages(simulated):
+def test_computed_updates_are_valid_on_the_lattice(simulated):
     lattice = Lattice.for_noise(1.0, 0.5, DIMENSION)
     trainer = trainer_on_dealt()(charter())
     for client in range(10):
@@ -94,18 +94,18 @@ def test_computed_updates_are_valid_messages(simulated):
             lattice.check(lattice.decode(lattice.encode(update)))
 
 
-def test_one_trainer_serves_a_whole_process():
+def test_all_devices_of_one_process_share_one_trainer():
     trainer_of = trainer_on_dealt()
     assert trainer_of(charter()) is trainer_of(charter())
 
 
-def test_a_device_has_one_client_s_records(simulated):
+def test_a_device_refuses_to_compute_the_update_of_another_client(simulated):
     trainer = trainer_on(records(simulated, 3), 3)(charter())
     with pytest.raises(ParameterError, match="the client with these records"):
         trainer.update(PARAMETERS, 4)
 
 
-def test_records_that_do_not_fit_are_refused(simulated):
+def test_records_that_contradict_the_charter_are_refused(simulated):
     inputs, labels = records(simulated, 3)
     cases = [
         ((inputs[:, :7], labels), charter(), "records for a model of 650 parameters, not"),
@@ -121,14 +121,14 @@ def test_records_that_do_not_fit_are_refused(simulated):
             trainer_on(split, 3)(terms)
 
 
-def test_a_fleet_of_another_data_set_or_size_is_refused():
+def test_a_device_fleet_with_another_data_set_or_size_is_refused():
     with pytest.raises(ParameterError, match="as in the task's plan"):
         trainer_on_dealt("mnist")(charter())
     with pytest.raises(ParameterError, match="at most the 1437 records"):
         trainer_on_dealt()(charter(population=1438))
 
 
-def test_a_file_of_records_reads_back(tmp_path):
+def test_records_in_an_npz_file_are_read_unchanged(tmp_path):
     path = tmp_path / "mine.npz"
     inputs, labels = np.ones((3, 8, 8), np.uint8), np.array([1, 2, 3], np.int32)
     np.savez(path, inputs=inputs, labels=labels)
@@ -137,7 +137,7 @@ def test_a_file_of_records_reads_back(tmp_path):
     assert classes.tolist() == [1, 2, 3]
 
 
-def test_a_file_that_holds_something_else_is_refused(tmp_path):
+def test_a_records_file_that_is_missing_damaged_or_malformed_is_refused(tmp_path):
     path = tmp_path / "mine.npz"
     with pytest.raises(ParameterError, match="that exists"):
         npz_records(path)
@@ -195,7 +195,7 @@ def test_a_charter_that_contradicts_its_plan_is_refused(said, instead, name):
         ("features", "hog + named_by_a_stranger:features"),
     ],
 )
-def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeypatch, key, name):
+def test_a_device_runs_no_code_named_in_a_charter(simulated, tmp_path, monkeypatch, key, name):
     (tmp_path / "named_by_a_stranger.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -211,7 +211,7 @@ def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeyp
         build_algorithm(gather(Plan.from_toml(text), tmp_path))
 
 
-def test_a_table_is_read_by_the_plans_columns(tmp_path):
+def test_a_table_of_records_is_read_by_the_columns_of_the_plan(tmp_path):
     own = tmp_path / "mine.csv"
     own.write_text("who,x,y\nme,1,0\nme,3,1\n")
     table = '[data]\npath = "all.csv"\nclient = "who"\ninputs = ["x"]\nlabel = "y"\n'
@@ -234,7 +234,7 @@ def test_a_table_is_read_by_the_plans_columns(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_records_with_numbers_that_are_not_finite_are_refused_with_their_row(tmp_path, wrong):
+def test_non_finite_records_are_refused_with_their_row(tmp_path, wrong):
     inputs, labels = np.zeros((3, 2, 2), np.float32), np.zeros((3, 1))
     inputs[1, 0, 1] = wrong
     np.savez(tmp_path / "mine.npz", inputs=inputs, labels=labels)
@@ -245,7 +245,7 @@ def test_records_with_numbers_that_are_not_finite_are_refused_with_their_row(tmp
         checked_records(np.zeros((3, 2)), labels)
 
 
-def test_a_device_computes_on_the_processor_whatever_the_plan_runs_on(simulated):
+def test_a_device_computes_on_the_cpu_even_if_the_plan_names_a_gpu(simulated):
     """A process that is forked for each turn cannot use a GPU that its parent opened."""
     plan = PLAN + '[run]\ndevice = "cuda"\n'
     made = trainer_on(records(simulated, 7), 7)(charter(plan)).update(PARAMETERS, 7)

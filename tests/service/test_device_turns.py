@@ -25,7 +25,7 @@ ONE = ReleaseRule.ONE_CLIENT
 STEP = 8.0
 
 
-def test_a_device_participates_in_its_slots_and_ends(tmp_path):
+def test_a_device_participates_in_its_drawn_steps_and_exits(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     tally = world.start(source=Chosen(2, 1))
     assert tally == {"accepted": 2}
@@ -37,7 +37,7 @@ def test_a_device_participates_in_its_slots_and_ends(tmp_path):
     ]
 
 
-def test_a_device_sleeps_until_its_slot_with_rare_polls(tmp_path):
+def test_a_device_polls_rarely_until_its_step(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(400), step_seconds=60.0))
     world.start(source=Chosen(399))
     asked = sum(path == "/v1/status" for _, path, _, _ in world.coordinator.requests)
@@ -46,7 +46,7 @@ def test_a_device_sleeps_until_its_slot_with_rare_polls(tmp_path):
     assert (3, 399) in world.coordinator.rows
 
 
-def test_devices_of_one_slot_spread_their_requests(tmp_path):
+def test_devices_of_one_step_spread_their_requests_over_time(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2)))
     times = []
     world.coordinator.on_request = lambda method, path, headers, body: (
@@ -60,7 +60,7 @@ def test_devices_of_one_slot_spread_their_requests(tmp_path):
     assert max(times) - min(times) > 0.2 * STEP * 0.75 / 2
 
 
-def test_every_update_is_one_that_a_client_may_send(tmp_path):
+def test_every_update_of_a_device_is_within_the_clip_norm(tmp_path):
     world = World(tmp_path, charter_of(EveryStep(4)))
     world.start(1, 2)
     lattice = world.charter.encoding
@@ -72,7 +72,7 @@ def test_every_update_is_one_that_a_client_may_send(tmp_path):
 
 
 @pytest.mark.parametrize("law", [CheckIn(4, 2, 0.5), SlidingWindow(2, 20), EveryStep(3)])
-def test_every_participation_is_served(tmp_path, law):
+def test_devices_follow_every_participation(tmp_path, law):
     world = World(tmp_path, charter_of(law))
     world.start(*range(5))
     for client in range(5):
@@ -80,7 +80,7 @@ def test_every_participation_is_served(tmp_path, law):
         assert {row for row in world.coordinator.rows if row[0] == client} == expected
 
 
-def test_one_client_is_selected_and_the_others_are_released(tmp_path):
+def test_one_client_is_selected_and_the_others_need_not_answer(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2), ONE))
     tallies = world.start(*range(6))
     for step, came in world.coordinator.checked_in.items():
@@ -92,7 +92,7 @@ def test_one_client_is_selected_and_the_others_are_released(tmp_path):
 # -- late, early, off line -------------------------------------------------------------------
 
 
-def test_a_device_after_its_slot_has_missed_it(tmp_path):
+def test_a_device_that_returns_after_its_step_has_missed_the_step(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4)))
     world._elapsed = 2 * STEP + 0.1
     tally = world.start(source=Chosen(1))
@@ -102,7 +102,7 @@ def test_a_device_after_its_slot_has_missed_it(tmp_path):
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
 @pytest.mark.parametrize("phase", [StepPhase.ANSWERS, StepPhase.CLOSED])
-def test_a_device_in_a_closed_slot_has_missed_it(tmp_path, rule, phase):
+def test_a_device_that_returns_in_a_closed_phase_has_missed_the_step(tmp_path, rule, phase):
     world = World(tmp_path, charter_of(CheckIn(4), rule))
     world._elapsed = STEP + (0.75 * STEP if phase is StepPhase.ANSWERS else 0.95 * STEP)
     assert world.start(source=Chosen(1)) == {"missed": 1}
@@ -110,13 +110,13 @@ def test_a_device_in_a_closed_slot_has_missed_it(tmp_path, rule, phase):
     assert not world.coordinator.checked_in
 
 
-def test_a_device_after_the_run_has_missed_all_slots(tmp_path):
+def test_a_device_that_returns_after_the_run_has_missed_all_steps(tmp_path):
     world = World(tmp_path)
     world._elapsed = 100 * STEP
     assert world.start() == {"missed": 2}
 
 
-def test_an_update_that_arrives_late_is_lost_and_that_is_all(tmp_path):
+def test_a_late_update_is_lost_and_later_steps_continue(tmp_path):
     def slow(request):
         return 3 * STEP if request.url.path.endswith("/1/updates") else None
 
@@ -126,7 +126,7 @@ def test_an_update_that_arrives_late_is_lost_and_that_is_all(tmp_path):
     assert world.memory().answers == {1: "late", 5: "accepted"}
 
 
-def test_an_early_device_polls_again(tmp_path):
+def test_a_device_retries_an_update_that_arrived_too_early(tmp_path):
     """A coordinator whose status runs ahead of its step."""
     world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     early = []
@@ -144,7 +144,7 @@ def test_an_early_device_polls_again(tmp_path):
     assert len(set(early)) == 1
 
 
-def test_off_line_for_a_while_costs_a_turn(tmp_path):
+def test_a_device_that_is_offline_for_a_while_misses_only_those_steps(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     world.wire.fault = lambda request: (
         "unheard" if STEP <= world._now() < 5 * STEP and world.coordinator.keys else None
@@ -153,7 +153,7 @@ def test_off_line_for_a_while_costs_a_turn(tmp_path):
     assert set(world.coordinator.rows) == {(3, 7)}
 
 
-def test_off_line_for_good_is_given_up(tmp_path):
+def test_a_device_that_stays_offline_gives_up_after_its_patience(tmp_path):
     world = World(tmp_path, fault=lambda request: "unheard")
     with pytest.raises(
         RemoteProtocolError, match="no answer within the patience: the coordinator does not answer"
@@ -162,7 +162,7 @@ def test_off_line_for_good_is_given_up(tmp_path):
     assert world.states() == [ClientState.WAITING] * 2
 
 
-def test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce(tmp_path):
+def test_a_retry_sends_the_same_bytes_with_a_new_nonce(tmp_path):
     tries = []
 
     def busy(request):
@@ -178,7 +178,7 @@ def test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce(tmp_path):
     assert len({body for _, body in tries}) == 1
 
 
-def test_pauses_grow_and_keep_to_retry_after(tmp_path):
+def test_pauses_between_retries_grow_and_respect_retry_after(tmp_path):
     times = []
 
     def busy(request):
@@ -241,7 +241,7 @@ def test_a_device_killed_while_sending_resends_the_same_bytes(tmp_path, rule, he
     assert list(world.coordinator.rows.values()) == [killed[0]]
 
 
-def test_a_restarted_device_sends_its_stored_message(tmp_path):
+def test_a_restarted_device_resends_its_stored_message(tmp_path):
     """The update may have arrived; another one for the same slot would be a second answer."""
     world, tried = World(tmp_path, charter_of(CheckIn(2))), []
 
@@ -274,7 +274,7 @@ def draw_only(world):
     world.wire.fault = lambda request: None
 
 
-def test_a_clone_with_the_same_records_sends_identical_bytes(tmp_path):
+def test_a_cloned_device_with_the_same_records_sends_identical_bytes(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(3, 2)))
     draw_only(world)
     copied(world)
@@ -289,7 +289,7 @@ def test_a_clone_with_the_same_records_sends_identical_bytes(tmp_path):
     assert world.memory(name="-copy").tally() == {"accepted": 2}
 
 
-def test_a_clone_with_other_records_is_refused(tmp_path):
+def test_a_cloned_device_with_other_records_is_refused(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(3)))
     draw_only(world)
     copied(world)
@@ -300,7 +300,7 @@ def test_a_clone_with_other_records_is_refused(tmp_path):
     assert world.coordinator.rows == rows
 
 
-def test_a_cloned_device_one_step_later_has_missed_it(tmp_path):
+def test_a_cloned_device_one_step_later_has_missed_the_step(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(3)))
     world.start(source=Chosen(0))
     shutil.copy(world.path(), world.path(name="-copy"))
@@ -312,7 +312,7 @@ def test_a_cloned_device_one_step_later_has_missed_it(tmp_path):
 # -- refusals --------------------------------------------------------------------------------
 
 
-def test_an_answer_in_between_costs_the_turn_only(tmp_path):
+def test_an_unauthenticated_answer_costs_a_device_only_that_step(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2, 2)))
     world.coordinator.on_request = lambda method, path, headers, body: (
         world.coordinator.keys.clear() if path.endswith("updates") and body not in seen else None
@@ -323,7 +323,7 @@ def test_an_answer_in_between_costs_the_turn_only(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["check_ins", "requests", "updates"])
-def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what, mutate):
+def test_a_refusal_at_any_phase_costs_a_device_only_that_step(tmp_path, what, mutate):
     world = World(tmp_path, charter_of(CheckIn(2, 2), ONE))
 
     def refuse(client, step, body):
@@ -354,7 +354,7 @@ def shapes(coordinator, steps):
     return list(found.values())
 
 
-def test_with_cover_every_step_looks_alike(tmp_path):
+def test_dummy_traffic_makes_all_steps_look_alike(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     assert world.start(cover=True) == {"accepted": 2}
     seen = shapes(world.coordinator, 8)
@@ -367,14 +367,14 @@ def test_with_cover_every_step_looks_alike(tmp_path):
     assert sum(map(bool, shapes(plain.coordinator, 8))) == 2
 
 
-def test_useless_dummy_traffic_is_refused(tmp_path):
+def test_dummy_traffic_that_cannot_hide_participation_is_refused(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4), ONE))
     with pytest.raises(UnsupportedError, match="would still reveal"):
         world.start(cover=True)
     assert [path for _, path, _, _ in world.coordinator.requests] == ["/v1/charter"]
 
 
-def test_signed_requests_hold_the_last_seen_ledger_head(tmp_path):
+def test_signed_requests_contain_the_last_known_ledger_head(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     world.start(source=Chosen(1, 3))
     heads = [SignedHead.parsed(text).head.steps for text in world.coordinator.heads[1:]]

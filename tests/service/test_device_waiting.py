@@ -12,7 +12,7 @@ from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
 
 
-def test_a_wait_is_reported_once_with_its_end(tmp_path):
+def test_waiting_for_the_coordinator_is_reported_once_and_its_end_once(tmp_path):
     asked = []
 
     def away(request):
@@ -29,7 +29,7 @@ def test_a_wait_is_reported_once_with_its_end(tmp_path):
     assert len(world.told) == 3
 
 
-def test_an_unreachable_coordinator_is_reported(tmp_path):
+def test_a_slow_coordinator_is_reported_within_five_seconds(tmp_path):
     """Long before a request is given up: within five seconds."""
     world, times = World(tmp_path), []
     world.wire.fault = lambda request: 19.0 if not world.coordinator.requests else None
@@ -58,7 +58,7 @@ class SaidAt:
         ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "TLS to this address failed"),
     ],
 )
-def test_an_address_without_a_coordinator_is_reported(scheme, answer, reason):
+def test_an_address_that_serves_no_coordinator_is_reported_with_the_reason(scheme, answer, reason):
     def speak(server):
         connection, _ = server.accept()
         with connection:

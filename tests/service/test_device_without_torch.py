@@ -55,7 +55,7 @@ with StateFile(Path(state)) as file:
 """
 
 
-def test_a_device_needs_no_pytorch(tmp_path):
+def test_a_device_with_a_custom_update_function_runs_without_pytorch(tmp_path):
     folder = tmp_path / "devices"
     with ServedFake(CHARTER, 1, folder) as served:
         done = subprocess.run(

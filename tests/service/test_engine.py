@@ -85,7 +85,7 @@ def test_stored_rows_do_not_link_clients_to_released_steps(storage):
     assert storage.committed.bodies == {}
 
 
-def test_another_update_in_the_same_window_is_a_conflict(storage):
+def test_a_second_update_in_the_same_window_is_a_conflict(storage):
     engine = opened(storage)
     update(engine, storage, 1, 0)
     assert update(engine, storage, 1, 0, (0, 0)).answer is WireAnswer.CONFLICT
@@ -94,7 +94,7 @@ def test_another_update_in_the_same_window_is_a_conflict(storage):
     assert update(opened(storage), storage, 1, 1).answer is WireAnswer.CONFLICT
 
 
-def test_the_step_counter_decides_early_and_late(storage):
+def test_the_step_counter_decides_which_updates_are_early_or_late(storage):
     engine = opened(storage)
     assert update(engine, storage, 1, 1).answer is WireAnswer.EARLY
     assert update(engine, storage, 1, 10**9).answer is WireAnswer.EARLY
@@ -106,7 +106,7 @@ def test_the_step_counter_decides_early_and_late(storage):
     assert update(engine, storage, 2, 1).answer is WireAnswer.LATE
 
 
-def test_a_restart_within_a_step_keeps_its_state(storage):
+def test_a_restart_within_a_step_keeps_the_updates_of_the_step(storage):
     engine = opened(storage)
     update(engine, storage, 1, 0, (5, 5))
     again = opened(storage)
@@ -118,7 +118,7 @@ def test_a_restart_within_a_step_keeps_its_state(storage):
     assert (release.checked_in, release.served) == (2, 2)
 
 
-def test_each_release_is_charged_and_chained(storage):
+def test_each_release_is_charged_and_appended_to_the_ledger(storage):
     engine = opened(storage)
     head = engine.published.head
     for step in range(LAW.steps):
@@ -133,7 +133,7 @@ def test_each_release_is_charged_and_chained(storage):
     assert opened(storage).published.head == head
 
 
-def test_no_release_exceeds_the_target():
+def test_no_release_exceeds_the_target_epsilon():
     draws = []
 
     def noise(deviation, size):
@@ -151,7 +151,7 @@ def test_no_release_exceeds_the_target():
     assert opened(storage).published.head.steps == 2
 
 
-def test_an_empty_step_has_noise(storage):
+def test_a_step_without_updates_releases_noise(storage):
     ones = lambda deviation, size: np.ones(size, np.int64)  # noqa: E731
     close(opened(storage, ones), storage)
     with storage.snapshot(whole=True) as view:
@@ -166,7 +166,7 @@ def test_invalid_updates_are_refused_without_a_lookup(storage, body):
         opened(storage).inspect(body)
 
 
-def test_an_invitation_enrols_one_key(storage):
+def test_an_invitation_enrols_exactly_one_key(storage):
     engine, secret = opened(storage), b"s" * 32
     with storage.transaction() as tx:
         tx.invite([hashlib.sha256(secret).digest()])
@@ -180,7 +180,7 @@ def test_an_invitation_enrols_one_key(storage):
         assert tx.invitation(0).public_key == b"k" * 32
 
 
-def test_an_old_copy_is_detected_by_the_first_device(storage):
+def test_a_restored_old_database_is_detected_by_a_newer_head_of_a_device(storage):
     engine = opened(storage)
     old = storage.committed
     head = close(engine, storage).head
@@ -199,7 +199,7 @@ def test_an_old_copy_is_detected_by_the_first_device(storage):
     assert forked.has_head(SignedHead(Head(0, bytes.fromhex(forked.task)), b""), lambda: False)
 
 
-def test_a_damaged_ledger_is_refused(storage):
+def test_an_engine_refuses_a_damaged_ledger(storage):
     engine = opened(storage)
     close(engine, storage)
     close(engine, storage)
@@ -212,7 +212,7 @@ def test_a_damaged_ledger_is_refused(storage):
         opened(storage)
 
 
-def test_a_changed_model_is_refused(storage):
+def test_an_engine_refuses_a_changed_model(storage):
     close(opened(storage), storage)
     releases = storage.committed.releases
     releases[0] = replace(releases[0], parameters=bytes(8) + b"")
@@ -277,7 +277,7 @@ class TestOneClient:
         assert statistic(chosen) < 41.4  # chi-square with two degrees of freedom
         assert statistic([4] * len(chosen)) > 41.4
 
-    def test_one_client_refuses_check_ins_with_an_update(self, storage):
+    def test_the_one_client_rule_refuses_check_ins_with_an_update(self, storage):
         engine = opened(storage)
         assert update(engine, storage, 0, 0).answer is WireAnswer.EARLY
         with storage.transaction() as tx:

@@ -35,7 +35,7 @@ def metric(running):
     [ParameterError("data.name", "digits", "TURNOUT_DATA"), ImportError("no torch"), OSError()],
     ids=["no data", "no PyTorch", "no descriptor"],
 )
-def test_the_operator_sees_that_models_are_not_evaluated(tmp_path, error):
+def test_the_operator_page_reports_that_models_are_not_evaluated(tmp_path, error):
     def prepare():
         raise error
 

@@ -137,7 +137,7 @@ def test_a_signed_body_is_refused_after_its_deadline(tmp_path):
     run(main)
 
 
-def test_a_newer_body_replaces_the_client_s_older_one(tmp_path):
+def test_a_newer_body_replaces_an_older_body_of_the_same_client(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
@@ -177,7 +177,7 @@ def test_slow_bodies_do_not_block_updates(tmp_path):
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/steps/0/updates HTTP/1.1\r\nHo"])
-def test_silent_connections_are_closed_when_the_table_is_full(tmp_path, said):
+def test_silent_connections_are_closed_if_the_table_is_full(tmp_path, said):
     async def main():
         async with served(tmp_path, most=8) as s:
             silent = [await s.opened(said) for _ in range(40)]
@@ -232,7 +232,7 @@ def test_waiting_connections_are_accepted_quickly(tmp_path):
     run(main)
 
 
-def test_an_endless_head_is_refused(tmp_path):
+def test_an_endless_request_head_is_refused(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             reader, _ = await s.opened(b"GET / HTTP/1.1\r\n" + b"X: " + b"x" * 20_000)
@@ -241,7 +241,7 @@ def test_an_endless_head_is_refused(tmp_path):
     run(main)
 
 
-def test_connections_are_reused_and_pipelined(tmp_path):
+def test_http_connections_are_reused_and_pipelined(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
@@ -323,7 +323,7 @@ async def assert_little_is_logged(server, port, app, caplog, later):
     assert not any(record.exc_info for record in caplog.records)
 
 
-def test_unauthenticated_requests_log_one_line_a_minute(tmp_path, caplog):
+def test_unauthenticated_requests_are_logged_once_a_minute(tmp_path, caplog):
     async def main():
         async with served(tmp_path) as s:
             await assert_little_is_logged(
@@ -333,7 +333,7 @@ def test_unauthenticated_requests_log_one_line_a_minute(tmp_path, caplog):
     run(main)
 
 
-def test_a_witness_logs_one_line_a_minute(tmp_path, caplog):
+def test_refused_requests_to_a_witness_are_logged_once_a_minute(tmp_path, caplog):
     async def main():
         now = [0.0]
         table = Connections(64, 64, proxies(None), lambda: now[0])
@@ -353,7 +353,7 @@ def test_a_witness_logs_one_line_a_minute(tmp_path, caplog):
     run(main)
 
 
-def test_a_fault_of_the_application_is_logged_once_a_minute(tmp_path, caplog, monkeypatch):
+def test_a_repeated_internal_error_is_logged_once_a_minute(tmp_path, caplog, monkeypatch):
     async def main():
         async with served(tmp_path) as s:
             monkeypatch.setattr(s.world.running, "progress", None)
@@ -394,13 +394,13 @@ def test_the_limit_of_open_files_is_raised_as_far_as_needed(limits, hard, wanted
     assert limits == [soft, hard]
 
 
-def test_a_sufficient_file_limit_is_kept(limits):
+def test_a_sufficient_limit_of_open_files_is_kept(limits):
     limits[:] = [5000, 10_000]
     assert descriptors.room(500) == 500
     assert limits == [5000, 10_000]
 
 
-def test_too_few_connections_are_refused(limits):
+def test_a_limit_of_too_few_connections_is_refused(limits):
     limits[1] = descriptors.KEPT + descriptors.FEWEST - 1
     with pytest.raises(ParameterError, match="64 or more besides 256 other files"):
         descriptors.room(500)
@@ -414,7 +414,7 @@ def _some_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
 
 
-def test_a_too_low_file_limit_prevents_the_start(tmp_path):
+def test_a_file_limit_that_is_too_low_prevents_the_start(tmp_path):
     (tmp_path / "plan.toml").write_text(charter_of().plan)
     task_storage(tmp_path / "db", charter_of()).close()
     arguments = ("serve", "plan.toml", "--db", "db", "--port", 0)
@@ -423,7 +423,7 @@ def test_a_too_low_file_limit_prevents_the_start(tmp_path):
     assert "ulimit -n" in (tmp_path / "log").read_text()
 
 
-def test_a_low_file_limit_is_reported(tmp_path):
+def test_a_low_limit_of_open_files_is_reported(tmp_path):
     (tmp_path / "plan.toml").write_text(charter_of().plan)
     task_storage(tmp_path / "db", charter_of()).close()
     arguments = ("serve", "plan.toml", "--db", "db", "--port", 0)

@@ -174,7 +174,7 @@ asked = st.one_of(
     st.lists(asked, min_size=1, max_size=6),
     st.lists(st.floats(0, 1) | st.integers(1, 40), max_size=8),
 )
-def test_requests_are_answered_in_order_for_any_chunks(several, cuts):
+def test_requests_are_answered_in_order_however_their_bytes_are_split(several, cuts):
     stream = b"".join(sent for sent, *_ in several)
     places = sorted(int(cut * len(stream)) if isinstance(cut, float) else cut for cut in cuts)
     edges = [0, *(min(place, len(stream)) for place in places), len(stream)]
@@ -196,7 +196,7 @@ def test_requests_are_answered_in_order_for_any_chunks(several, cuts):
     assert not any(last for _, _, last in answers[:-1])
 
 
-def test_few_bytes_after_a_current_request_are_read():
+def test_few_bytes_are_read_ahead_of_an_unanswered_request():
     async def main():
         peer = Peer()
         peer.application.go_on.clear()
@@ -212,7 +212,7 @@ def test_few_bytes_after_a_current_request_are_read():
     asyncio.run(main())
 
 
-def test_few_bytes_of_an_unread_body_are_read():
+def test_few_bytes_of_a_body_are_read_before_the_application_reads_the_body():
     async def main():
         peer = Peer()
         peer.application.go_on.clear()
@@ -236,7 +236,7 @@ def test_the_next_request_waits_until_the_answer_is_read():
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES - 1, HEAD_BYTES, HEAD_BYTES + 1])
-def test_the_limit_of_a_head_holds_within_one_read(size):
+def test_the_limit_of_a_request_head_holds_within_one_read(size):
     async def main():
         peer = Peer()
         head = b"GET / HTTP/1.1\r\nX: \r\n\r\n"
@@ -246,7 +246,7 @@ def test_the_limit_of_a_head_holds_within_one_read(size):
     assert asyncio.run(main()) == (200 if size <= HEAD_BYTES else 431)
 
 
-def test_a_client_that_reads_no_answer_keeps_the_reader_s_deadline():
+def test_a_client_that_does_not_read_its_answer_keeps_its_deadline():
     async def parts(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one, ", "more_body": True})
@@ -284,7 +284,7 @@ def test_an_answer_without_a_length_ends_with_the_connection():
     asyncio.run(main())
 
 
-def test_a_waiting_sender_gets_100_continue():
+def test_a_client_that_expects_100_continue_receives_it():
     async def main():
         peer = Peer()
         head = request("/read", b"12345", b"Expect: 100-continue")
@@ -319,7 +319,7 @@ def test_a_waiting_sender_gets_100_continue():
         [b"GET / HTTP/1.1", b"X: \0"],
     ],
 )
-def test_malformed_heads_and_missing_lengths_are_refused(lines):
+def test_malformed_request_heads_and_missing_lengths_are_refused(lines):
     with pytest.raises(MalformedError):
         request_of(b"\r\n".join(lines) + b"\r\n\r\n")
 
@@ -331,7 +331,7 @@ def test_an_upgrade_header_is_ignored():
     assert found.keep_alive
 
 
-def test_a_body_in_tiny_parts_takes_the_memory_of_its_bytes():
+def test_a_body_in_tiny_parts_needs_little_more_memory_than_its_bytes():
     parts = 20_000
     arrived, held = iter(range(parts)), []
 

@@ -87,7 +87,7 @@ async def sent(w, route, step, client, body):
     return answer.status_code
 
 
-def test_signed_bodies_cause_no_server_error_and_no_invalid_model(tmp_path):
+def test_malformed_signed_bodies_cause_no_server_error_and_no_invalid_model(tmp_path):
     seen = set()
     with asyncio.Runner() as runner:
         context = world(tmp_path)

@@ -18,7 +18,7 @@ from turnout.service.coordinator.engine import Engine
 from turnout.service.coordinator.releases import pack_mechanism_state, unpack_mechanism_state
 
 
-def test_a_state_is_read_back_as_it_was_written():
+def test_mechanism_state_round_trips():
     state = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, -2], np.int32)}
     initial = {name: np.zeros_like(array) for name, array in state.items()}
     read = unpack_mechanism_state(initial, pack_mechanism_state(state))
@@ -36,7 +36,7 @@ def test_a_state_is_read_back_as_it_was_written():
         ({}, bytes(8)),
     ],
 )
-def test_a_state_of_another_length_is_refused(initial, data):
+def test_mechanism_state_of_a_wrong_length_is_refused(initial, data):
     with pytest.raises(StorageError, match="state is damaged"):
         unpack_mechanism_state(initial, data)
 
@@ -53,7 +53,7 @@ class Differences:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_mechanism_with_state_survives_restarts(monkeypatch, restarts):
+def test_a_stateful_mechanism_releases_the_same_sums_after_restarts(monkeypatch, restarts):
     """The engine serves a mechanism with state; a restart in every step changes nothing."""
     charter = charter_of(CheckIn(3, 2), ReleaseRule.AGGREGATED, 1)
     plain = charter.mechanism

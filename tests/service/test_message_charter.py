@@ -34,7 +34,7 @@ def canonical(document):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_charter_of_messages_reads_back_as_it_was_written(name):
+def test_a_charter_under_local_trust_round_trips(name):
     charter = of(name)
     read = Charter.from_canonical(charter.canonical())
     assert read == charter
@@ -47,7 +47,7 @@ def test_a_charter_of_messages_reads_back_as_it_was_written(name):
     assert (terms.dimension, terms.scheme.trust) == (DIMENSION, TrustModel.LOCAL)
 
 
-def test_the_charter_states_the_exact_probability_of_a_draw():
+def test_the_charter_contains_exact_probabilities_of_random_draws():
     """No client needs an exponential function with the same rounding."""
     code = KINDS["seeded-code-1"]
     update = json.loads(of().canonical())["messages"]["update"]
@@ -63,7 +63,7 @@ DERIVED = {"preference", "flip", "epsilon", "message_bits", "directions", "seed_
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_inconsistent_derived_numbers_are_refused(name):
+def test_a_charter_with_inconsistent_derived_numbers_is_refused(name):
     document = json.loads(of(name).canonical())
     update = document["messages"]["update"]
     for key in DERIVED & set(update):
@@ -83,7 +83,7 @@ TEXT = of().canonical()
 
 
 @given(st.data())
-def test_a_changed_byte_of_a_message_charter_is_refused_or_changes_it(data):
+def test_a_changed_byte_of_a_local_trust_charter_is_refused_or_changes_its_task(data):
     place = data.draw(st.integers(0, len(TEXT) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != TEXT[place]))
     changed = TEXT[:place] + bytes([byte]) + TEXT[place + 1 :]
@@ -104,12 +104,12 @@ def test_a_changed_byte_of_a_message_charter_is_refused_or_changes_it(data):
         ({"scheme": charter_of().scheme}, "under central trust"),
     ],
 )
-def test_contradicting_terms_are_refused(changes, why):
+def test_a_charter_with_contradicting_terms_is_refused(changes, why):
     with pytest.raises(ParameterError, match=why):
         of(**changes)
 
 
-def test_shuffled_trust_and_other_releases_are_not_served():
+def test_charters_with_shuffled_trust_or_other_release_rules_are_refused():
     scheme = of().scheme
     with pytest.raises(UnsupportedError, match="shuffler"):
         of(scheme=replace(scheme, trust=TrustModel.SHUFFLED))
@@ -117,7 +117,7 @@ def test_shuffled_trust_and_other_releases_are_not_served():
         of(scheme=replace(scheme, release=ReleaseRule.ONE_CLIENT))
 
 
-def test_a_randomizer_without_a_format_is_refused():
+def test_a_randomizer_without_a_message_format_is_refused():
     printed = LInfRandomizer(DIMENSION, 2.3, 0.5, variant="as-printed")
     with pytest.raises(UnsupportedError, match="as printed"):
         charter_of(CheckIn(3, 2), dimension=DIMENSION, messages=printed).canonical()
@@ -127,7 +127,7 @@ def test_a_randomizer_without_a_format_is_refused():
     ("said", "instead"),
     [('"value":"local"', '"value":"central"'), ('"seeded-code-1"', '"int32-lattice-1"')],
 )
-def test_the_verifier_refuses_messages_under_another_trust(said, instead):
+def test_the_verifier_refuses_messages_under_another_trust_model(said, instead):
     text = of().canonical().decode()
     assert text.count(said) == 1
     with pytest.raises(DamagedError, match="not sent under"):

@@ -37,6 +37,6 @@ def _noise_on_messages(right):
         (Randomized, "release", _noise_on_messages),
     ],
 )
-def test_mutant_messages(mutate, owner, name, wrong):
+def test_a_coordinator_that_mishandles_messages_is_detected(mutate, owner, name, wrong):
     mutate(owner, name, wrong(getattr(owner, name)))
     assert noticed()

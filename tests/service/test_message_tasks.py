@@ -179,7 +179,7 @@ class Served:
 
 
 @pytest.mark.parametrize("norm", KINDS)
-def test_same_draws_same_bits_simulated_or_served(norm, monkeypatch):
+def test_equal_draws_give_identical_models_simulated_and_served(norm, monkeypatch):
     parameters, sent = simulated(norm)
     served = Served(norm)
     assert served.run() == parameters
@@ -189,7 +189,7 @@ def test_same_draws_same_bits_simulated_or_served(norm, monkeypatch):
     assert parameters != task(norm).parameters
 
 
-def test_a_device_clipping_in_another_norm_is_detected(monkeypatch):
+def test_a_device_that_clips_in_another_norm_is_detected(monkeypatch):
     """A negative control of the test above."""
     _, sent = simulated("linf")
     right = trainer_on_dealt()(task("linf").charter)
@@ -198,7 +198,7 @@ def test_a_device_clipping_in_another_norm_is_detected(monkeypatch):
     assert served.sent != sent
 
 
-def test_messages_are_refused_or_counted_once():
+def test_malformed_messages_are_refused_and_valid_ones_counted_once():
     served = Served("linf")
     randomizer = served.charter.encoding.randomizer
     body = served.message(1, 0)
@@ -224,7 +224,7 @@ def test_messages_are_refused_or_counted_once():
     assert (release.checked_in, release.served) == (1, 1)
 
 
-def test_an_empty_step_is_released_and_survives_a_restart():
+def test_a_step_without_messages_is_released_and_survives_a_restart():
     """Nobody's messages are zero; who comes after a restart is added to who came before."""
     apart, whole = Served("l2"), Served("l2")
     for served in (apart, whole):
@@ -242,7 +242,7 @@ def test_an_empty_step_is_released_and_survives_a_restart():
     assert empty.served == 0
 
 
-def test_the_charter_states_epsilon_of_observed_messages():
+def test_the_charter_contains_epsilon_of_observed_messages():
     charter = task("l2").charter
     prepared = prepare(Plan.from_toml(text("l2")), 40)
     assert charter.scheme == prepared.scheme
@@ -264,7 +264,7 @@ def test_the_charter_states_epsilon_of_observed_messages():
         ),
     ],
 )
-def test_unsupported_message_tasks_are_refused_in_one_line(said, instead, why):
+def test_unsupported_tasks_under_local_trust_are_refused_in_one_line(said, instead, why):
     changed = text("l2").replace(said, instead)
     assert changed != text("l2")
     with pytest.raises((UnsupportedError, ParameterError), match=why) as refused:
@@ -285,7 +285,7 @@ def test_a_device_refuses_a_charter_with_another_randomizer():
             trainer_on_dealt()(replace(charter, plan=plan))
 
 
-def test_a_device_computes_its_epsilon_itself():
+def test_a_device_refuses_a_charter_that_charges_too_little_epsilon():
     """A charter that is whole, and charges too little for its messages."""
     charter = task("linf").charter
     require_price(charter)
@@ -301,7 +301,7 @@ def test_a_device_computes_its_epsilon_itself():
 
 
 @pytest.mark.parametrize("norm", KINDS)
-def test_a_correct_epsilon_is_never_refused(norm):
+def test_a_device_never_refuses_a_charter_with_a_correct_epsilon(norm):
     """Two proved bounds: no tolerance is needed, however long the run is."""
     charter = task(norm).charter
     message = replace(charter.encoding.randomizer, epsilon=0.3).priced_as

@@ -13,12 +13,12 @@ from turnout.schemes import CheckIn
 VECTORS = {v["name"]: v for v in json.loads(PLACE.read_text()).get("messages", [])}
 
 
-def test_every_case_has_its_vector():
+def test_the_message_vectors_cover_every_randomizer():
     assert list(VECTORS) == [name for name, *_ in CASES]
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in CASES])
-def test_messages_are_those_of_the_page(name):
+def test_messages_computed_as_documented_equal_the_message_vectors(name):
     vector = VECTORS[name]
     assert len(vector["messages"]) == DRAWN
     for told in vector["messages"]:
@@ -28,7 +28,7 @@ def test_messages_are_those_of_the_page(name):
 
 
 @pytest.mark.parametrize(("name", "randomizer"), [case[:2] for case in CASES])
-def test_bodies_that_the_vectors_refuse_are_refused(name, randomizer):
+def test_invalid_bodies_in_the_message_vectors_are_refused(name, randomizer):
     encoding = charter_of(CheckIn(2), dimension=randomizer.dimension, messages=randomizer).encoding
     vector = VECTORS[name]
     for told in vector["messages"]:
@@ -48,7 +48,7 @@ def without_flips(vector, drawn):
     return message_of(vector, changed)[1]
 
 
-def test_messages_with_another_encoding_are_detected():
+def test_messages_with_a_wrong_encoding_norm_or_seed_differ_from_the_vectors():
     """Negative controls: nothing turned over, another norm, another public seed."""
     turned = clipped = seeded = False
     for vector in VECTORS.values():
@@ -74,7 +74,7 @@ def test_messages_with_another_encoding_are_detected():
     assert seeded
 
 
-def test_the_page_names_every_format_of_a_message():
+def test_the_device_protocol_page_documents_every_message_format():
     page = PAGE.read_text()
     for vector in VECTORS.values():
         for field in vector["update_format"]:

@@ -88,7 +88,7 @@ def forgeries(w, path, other_path, client, body):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_unauthenticated_clients_get_the_same_bytes(tmp_path, route):
+def test_all_unauthenticated_requests_get_identical_answers(tmp_path, route):
     """Missing, wrong, stale, replayed and foreign signatures get the same answer."""
 
     async def main():
@@ -109,7 +109,7 @@ def test_unauthenticated_clients_get_the_same_bytes(tmp_path, route):
     asyncio.run(main())
 
 
-def test_the_oracle_test_detects_a_revealing_answer(tmp_path, mutate):
+def test_an_answer_that_reveals_an_enrolled_client_is_detected(tmp_path, mutate):
     """Negative control: a receipt before the signature check is detected."""
     from turnout.service.web.signed import SignedRoute
 
@@ -118,10 +118,10 @@ def test_the_oracle_test_detects_a_revealing_answer(tmp_path, mutate):
 
     mutate(SignedRoute, "_known", trusting)
     with pytest.raises(AssertionError):
-        test_unauthenticated_clients_get_the_same_bytes(tmp_path, "updates")
+        test_all_unauthenticated_requests_get_identical_answers(tmp_path, "updates")
 
 
-def test_repeated_headers_authenticate_no_client(tmp_path):
+def test_a_request_with_a_repeated_header_is_not_authenticated(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             path = updates_path(0)
@@ -133,7 +133,7 @@ def test_repeated_headers_authenticate_no_client(tmp_path):
     asyncio.run(main())
 
 
-def test_unknown_clients_cost_the_same_work(monkeypatch):
+def test_signatures_of_unknown_clients_are_verified_as_well(monkeypatch):
     """A signature is verified for every claimed client."""
     from turnout.service.contract import ledger
 
@@ -143,7 +143,7 @@ def test_unknown_clients_cost_the_same_work(monkeypatch):
     assert not ledger.verified(None, bytes(64), b"")
 
 
-def test_sybils_need_invitations(tmp_path):
+def test_a_client_without_an_invitation_cannot_enrol(tmp_path):
     """One-time secrets of the operator, one key for each device, a limit on their number."""
     from turnout.core.errors import ParameterError
     from turnout.service.coordinator.new_task import invite
@@ -164,7 +164,7 @@ def test_sybils_need_invitations(tmp_path):
     asyncio.run(main())
 
 
-def test_a_replay_gets_the_same_receipt_and_another_body_a_conflict(tmp_path):
+def test_a_replayed_update_gets_the_same_receipt_and_a_changed_one_a_conflict(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             path, body = updates_path(0), w.body()
@@ -179,7 +179,7 @@ def test_a_replay_gets_the_same_receipt_and_another_body_a_conflict(tmp_path):
     asyncio.run(main())
 
 
-def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
+def test_a_device_that_lost_its_state_cannot_participate_twice_in_a_window(tmp_path):
     """Second defence: a client is stored once in a window, whatever it draws again."""
 
     async def main():
@@ -194,7 +194,7 @@ def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
     asyncio.run(main())
 
 
-def test_early_and_late_are_decided_by_the_coordinator(tmp_path):
+def test_updates_before_or_after_their_step_are_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             assert (await w.update(1, 1)).status_code == 425
@@ -218,7 +218,7 @@ def test_early_and_late_are_decided_by_the_coordinator(tmp_path):
     ],
     ids=["empty", "short", "huge", "nan", "infinite", "least"],
 )
-def test_malformed_updates_are_refused_and_not_repaired(tmp_path, body):
+def test_malformed_updates_are_refused_instead_of_repaired(tmp_path, body):
     async def main():
         async with world(tmp_path) as w:
             answer = await w.post(updates_path(0), 1, body)
@@ -238,7 +238,7 @@ def test_a_zero_update_is_accepted(tmp_path):
     asyncio.run(main())
 
 
-def test_an_empty_step_releases_noise(tmp_path):
+def test_a_step_without_participants_releases_noise(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             before = (await w.http.get(model_path(0))).content
@@ -272,7 +272,7 @@ def test_public_answers_have_no_counts(tmp_path):
 
 
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
-def test_a_model_is_published_on_the_schedule_and_not_before(tmp_path, rule):
+def test_a_model_is_published_at_its_scheduled_time(tmp_path, rule):
     async def main():
         async with world(tmp_path, rule=rule) as w:
             step = asyncio.create_task(w.conductor._step())
@@ -299,7 +299,7 @@ def test_a_model_is_published_on_the_schedule_and_not_before(tmp_path, rule):
     asyncio.run(main())
 
 
-def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
+def test_a_newer_ledger_head_of_a_device_stops_a_restored_coordinator(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             later = str(heads.signed_head(w.task, Head(3, bytes(range(32))), KEY))
@@ -318,7 +318,7 @@ def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
     asyncio.run(main())
 
 
-def test_an_old_copy_is_refused_at_start_by_its_head_file(tmp_path):
+def test_a_restored_old_database_is_refused_by_the_newer_head_file(tmp_path):
     head_file, path = tmp_path / "head", tmp_path / "turnout.sqlite"
     storage = task_storage(path, charter_of())
     storage.close()

@@ -58,7 +58,7 @@ learning_rate = 0.5
 """
 
 
-def test_it_passes_the_vectors():
+def test_the_javascript_device_passes_the_test_vectors():
     ran = subprocess.run(
         [node(), "--test", "--test-reporter=tap"],
         cwd=FOLDER,
@@ -130,7 +130,7 @@ class Task:
             return Charter.from_canonical(view.charter()), list(view.counts())
 
 
-def test_it_takes_part_in_a_task_beside_devices_in_python(tmp_path):
+def test_javascript_and_python_devices_send_equal_updates_in_one_task(tmp_path):
     """Each update is Python's on the same records, but for one unit of the lattice at most."""
     task = Task(tmp_path, PLAN.format(windows=2, release="aggregated"))
     recorder, ends = task.run(in_javascript=3)
@@ -150,7 +150,7 @@ def test_it_takes_part_in_a_task_beside_devices_in_python(tmp_path):
     assert len({bodies[0] for bodies in recorder.updates.values()}) == 12
 
 
-def test_under_one_client_it_answers_when_selected(tmp_path):
+def test_the_javascript_device_answers_only_if_it_is_selected(tmp_path):
     task = Task(tmp_path, PLAN.format(windows=1, release="one-client"))
     recorder, ends = task.run(in_javascript=6)
     _, counts = task.stored()
@@ -182,7 +182,7 @@ def started(fake, folder, **environment):
     return device(fake.url, token, records, state, **environment)
 
 
-def test_killed_at_any_write_it_keeps_its_draw_and_message(tmp_path):
+def test_the_javascript_device_keeps_its_draw_and_message_if_killed(tmp_path):
     at, killed, charter = 0, True, charter_of(CheckIn(2), dimension=4, step_seconds=3600)
     while killed:
         at += 1
@@ -225,7 +225,7 @@ class SetBack(Fake):
         return self._answer(method, path, query, headers, body)
 
 
-def test_it_detects_a_restored_coordinator(tmp_path):
+def test_the_javascript_device_detects_a_restored_coordinator(tmp_path):
     charter = charter_of(CheckIn(1, 3), dimension=4, step_seconds=3600)
     with SetBack(charter, 1, tmp_path) as fake:
         code, _, error = ended(started(fake, tmp_path))
@@ -235,7 +235,7 @@ def test_it_detects_a_restored_coordinator(tmp_path):
     assert {step for _, step in fake.coordinator.posts} == {0, 1}
 
 
-def test_it_refuses_unknown_terms_before_enrolment(tmp_path):
+def test_the_javascript_device_refuses_unknown_formats_before_enrolment(tmp_path):
     computation = Computation(features="scattering-1", input_shape=(8, 8))
     with Fake(charter_of(dimension=4, computation=computation), 1, tmp_path) as fake:
         code, _, error = ended(started(fake, tmp_path))
@@ -244,7 +244,7 @@ def test_it_refuses_unknown_terms_before_enrolment(tmp_path):
     assert {method for method, *_ in fake.coordinator.requests} == {"GET"}
 
 
-def test_a_memory_is_one_process_s_and_whole(tmp_path):
+def test_the_javascript_device_refuses_a_locked_or_damaged_state_file(tmp_path):
     with Fake(CHARTER, 1, tmp_path) as fake:
         fake.coordinator.on_request = lambda *_: entered.wait(HANGS_SECONDS)
         entered = threading.Event()
@@ -264,7 +264,7 @@ def test_a_memory_is_one_process_s_and_whole(tmp_path):
         assert ended(started(fake, tmp_path))[:2] == (0, "turns: 2 accepted\n")
 
 
-def test_a_late_computation_sends_zeros_at_its_moment(tmp_path):
+def test_the_javascript_device_sends_zeros_if_its_computation_is_late(tmp_path):
     charter = replace(CHARTER, timing=Timing(8.0, 6.0, 1.0, 0.001))
     with Fake(charter, 1, tmp_path) as fake:
         noted = MomentsNoted(fake.coordinator, tmp_path / "state.json")

@@ -87,7 +87,7 @@ def ended(fake, folder, records=(INPUTS, LABELS), *, in_time=False):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_it_takes_part_with_the_charter_s_graph(tmp_path):
+def test_the_example_onnx_device_sends_updates_of_the_charters_graph(tmp_path):
     terms = charter()
     with Fake(terms, 1, tmp_path) as fake:
         fake.coordinator.artefacts = named()[1]
@@ -121,7 +121,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_refuses_a_graph_and_sends_nothing(tmp_path, name):
+def test_the_example_onnx_device_refuses_invalid_graphs_and_sends_nothing(tmp_path, name):
     contents, reason = REFUSED[name]
     computation, held = named(**contents)
     with Fake(charter(computation), 1, tmp_path) as fake:
@@ -132,7 +132,7 @@ def test_it_refuses_a_graph_and_sends_nothing(tmp_path, name):
     assert {method for method, *_ in fake.coordinator.requests} == {"GET"}
 
 
-def test_it_never_draws_again(tmp_path):
+def test_the_example_onnx_device_refuses_a_changed_state_file(tmp_path):
     with Fake(charter(), 1, tmp_path) as fake:
         fake.coordinator.artefacts = named()[1]
         assert ended(fake, tmp_path)[0] == 0
@@ -144,7 +144,7 @@ def test_it_never_draws_again(tmp_path):
     assert len(before["slots"]) == len(before["answers"]) == 2
 
 
-def test_a_late_computation_sends_zeros_at_its_moment(tmp_path):
+def test_the_example_onnx_device_sends_zeros_if_its_computation_is_late(tmp_path):
     terms = replace(charter(), timing=Timing(8.0, 6.0, 1.0, 0.001))
     with Fake(terms, 1, tmp_path) as fake:
         fake.coordinator.artefacts = named()[1]
@@ -155,7 +155,7 @@ def test_a_late_computation_sends_zeros_at_its_moment(tmp_path):
     assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be
 
 
-def test_records_with_numbers_that_are_not_finite_are_refused_before_contact(tmp_path):
+def test_the_example_onnx_device_refuses_non_finite_records_before_any_request(tmp_path):
     with Fake(charter(), 1, tmp_path) as fake:
         wrong = np.where(INPUTS > 0.5, np.nan, INPUTS)
         code, _, error = ended(fake, tmp_path, (wrong, LABELS))

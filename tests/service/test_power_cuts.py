@@ -41,13 +41,13 @@ def test_power_cuts_lose_no_acknowledged_update(block):
     ],
     ids=["synchronous is NORMAL", "synchronous is OFF", "acknowledged too early", "piecemeal"],
 )
-def test_a_coordinator_without_syncs_is_detected(wrongs, fault):
+def test_a_coordinator_that_does_not_sync_its_files_is_detected(wrongs, fault):
     _, faults = cut(range(2), wrongs)
     assert len(faults) == 2
     assert all(any(fault in text for text in found) for found in faults.values())
 
 
-def test_a_seed_repeats_its_power_cuts():
+def test_a_seed_reproduces_its_power_cuts():
     first, second = (suffer(5, 8, wrongs=Wrongs(synchronous="NORMAL")) for _ in range(2))
     assert first == second
     assert first != Outcome()

@@ -14,7 +14,7 @@ def in_a_thread(job):
     thread.join()
 
 
-def test_answers_of_one_commit_wake_the_loop_once():
+def test_all_answers_of_one_commit_wake_the_event_loop_once():
     async def main():
         settled, calls = AnswerQueue(), []
         loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ def test_answers_of_one_commit_wake_the_loop_once():
     asyncio.run(main())
 
 
-def test_a_cancelled_job_does_not_run():
+def test_a_cancelled_write_does_not_run():
     async def main():
         early, late = JobFuture(AnswerQueue()), JobFuture(AnswerQueue())
         early.answer.cancel()

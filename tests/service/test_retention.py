@@ -103,7 +103,7 @@ def test_files_of_a_finished_task_identify_no_client(tmp_path):
     database.close()
 
 
-def test_a_storage_with_kept_rows_identifies_clients(tmp_path, mutate):
+def test_rows_kept_after_a_release_would_identify_clients(tmp_path, mutate):
     """Negative control: kept rows of step, client and digest."""
     forget = Transaction._delete_participants
 
@@ -122,7 +122,7 @@ def test_a_storage_with_kept_rows_identifies_clients(tmp_path, mutate):
         assert finding.traces == {(records, step) for _, step, records in task.truth()}
 
 
-def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(
+def test_rows_deleted_without_overwriting_remain_in_the_database_file(
     tmp_path, monkeypatch, mutate
 ):
     """Negative control: SQLite's plain DELETE."""
@@ -138,7 +138,7 @@ def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(
     assert not running.named
 
 
-def test_only_the_open_step_links_clients_and_steps(tmp_path):
+def test_only_rows_of_the_open_step_link_clients_to_steps(tmp_path):
     with folder_of(tmp_path) as folder:
         task = Task(folder)
 
@@ -163,7 +163,7 @@ def bytes_of(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("clients", [1, 40, 800])  # one page, and a tree that was split
-def test_no_byte_of_a_released_step_is_left_in_any_file(tmp_path, clients):
+def test_no_file_contains_updates_of_a_released_step(tmp_path, clients):
     storage, dice = served(tmp_path / "task.sqlite"), random.Random(clients)
     came = dice.sample(range(clients), clients)
     digests = [digest(b"%d of %d" % (client, clients)) for client in range(clients)]

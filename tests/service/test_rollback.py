@@ -90,7 +90,7 @@ async def outcomes(folder, *, witnessed):
 
 
 @pytest.mark.parametrize("witnessed", [True, False])
-def test_no_subset_of_restored_files_releases_twice(tmp_path, witnessed):
+def test_restoring_any_subset_of_files_releases_no_step_twice(tmp_path, witnessed):
     cells = asyncio.run(outcomes(tmp_path, witnessed=witnessed))
     table = {
         names: [" or ".join(sorted(cells[names, when])) for when in WHEN] for names, _ in cells
@@ -140,7 +140,7 @@ async def exports(folder, *, witnessed):
 
 
 @pytest.mark.parametrize("witnessed", [True, False])
-def test_a_release_is_exported_once_it_is_published_and_never_drawn_again(tmp_path, witnessed):
+def test_an_exported_release_is_never_drawn_again_after_a_restart(tmp_path, witnessed):
     rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
     text = PAGE.read_text()
     for stage, (exported, again) in rows.items():
@@ -150,7 +150,9 @@ def test_a_release_is_exported_once_it_is_published_and_never_drawn_again(tmp_pa
 
 
 @pytest.mark.parametrize("witnessed", [True, False])
-def test_an_export_of_unpublished_releases_shows_two_draws(tmp_path, witnessed, mutate):
+def test_exporting_unpublished_releases_would_reveal_two_draws_of_a_step(
+    tmp_path, witnessed, mutate
+):
     """Negative control of the rule that published releases alone are exported."""
     mutate(reads, "_PUBLISHED", reads._COMMITTED)
     rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
@@ -159,7 +161,7 @@ def test_an_export_of_unpublished_releases_shows_two_draws(tmp_path, witnessed, 
     assert twice == list(STAGES[1 : 3 + witnessed])
 
 
-def test_a_coordinator_without_the_checks_releases_twice(tmp_path):
+def test_a_restored_coordinator_without_checks_releases_steps_twice(tmp_path):
     """Negative control of the checks."""
 
     async def main():
@@ -174,7 +176,7 @@ def test_a_coordinator_without_the_checks_releases_twice(tmp_path):
     asyncio.run(main())
 
 
-def test_a_full_restore_is_detected_only_by_later_readers(tmp_path):
+def test_restoring_all_files_is_detected_only_by_devices_with_a_newer_head(tmp_path):
     """Limit of the guarantee: a full restore continues unless a device has a newer head."""
 
     async def main():
@@ -239,7 +241,7 @@ def test_concurrent_exports_to_one_head_file_are_serialized(tmp_path):
         ended.clear()
 
 
-def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
+def test_of_two_coordinators_on_copies_of_one_database_one_is_stopped(tmp_path):
     """Two coordinators on copies of one database share the head file."""
 
     async def main():
@@ -256,7 +258,7 @@ def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
     asyncio.run(main())
 
 
-def test_a_missing_head_file_needs_an_option(tmp_path):
+def test_a_missing_head_file_is_refused_without_an_option(tmp_path):
     async def main():
         task = Task(Files(tmp_path / "task"), witnessed=False)
         task.create_task()
@@ -294,7 +296,7 @@ def test_a_missing_head_file_needs_an_option(tmp_path):
         opened()
 
 
-def test_an_emptied_database_is_detected_by_its_address(tmp_path):
+def test_an_emptied_database_is_detected_by_the_address_in_its_head_file(tmp_path):
     folder, database = heads.default_folder(), str(tmp_path / "db")
     heads.require_no_exported_head(None, database)
     task = charter_of().task
@@ -309,7 +311,7 @@ def test_an_emptied_database_is_detected_by_its_address(tmp_path):
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"\xff", b"0:" + b"0" * 64, b"1" * 257])
-def test_a_device_without_a_head_stops_no_coordinator(tmp_path, body):
+def test_a_forged_or_malformed_ledger_head_does_not_stop_a_coordinator(tmp_path, body):
     async def main():
         async with world(tmp_path) as w:
             forged = heads.signed_head(w.task, Head(9, bytes(32)), SigningKey.new())
@@ -324,7 +326,7 @@ def test_a_device_without_a_head_stops_no_coordinator(tmp_path, body):
     asyncio.run(main())
 
 
-def test_a_newer_head_from_any_source_exits_with_71(tmp_path):
+def test_a_newer_signed_ledger_head_from_anyone_stops_the_coordinator(tmp_path):
     """No client is enrolled here, so no signed request reaches the check of its head."""
     (tmp_path / "plan.toml").write_text(PLAN)
     task_storage(tmp_path / "db", charter_of(), enrolled=0).close()

@@ -82,7 +82,7 @@ def test_a_signal_ends_the_server_without_losing_updates(folder):
     assert "/updates" not in log.read_text()  # no access log
 
 
-def test_ready_does_not_wait_for_pytorch(folder):
+def test_serve_accepts_requests_before_pytorch_is_imported(folder):
     """Modules that are loaded once requests are accepted."""
     script = (
         "import sys\n"
@@ -103,7 +103,7 @@ def test_ready_does_not_wait_for_pytorch(folder):
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_it_serves_https_with_certificate_files(folder):
+def test_serve_uses_https_with_certificate_files(folder):
     made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
     made += "-addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
     command = [program("openssl"), *made.split()]
@@ -118,7 +118,7 @@ def test_it_serves_https_with_certificate_files(folder):
             assert answer.read() == charter_of().canonical()
 
 
-def test_enrol_works_beside_a_coordinator_and_a_second_one_is_refused(folder, capsys):
+def test_enrol_works_while_a_coordinator_runs_and_a_second_coordinator_is_refused(folder, capsys):
     plan, db = folder / "plan.toml", folder / "db"
     with serving(folder):
         said = refused("serve", plan, "--db", db, "--port", 0, capsys=capsys, code=4)
@@ -129,7 +129,7 @@ def test_enrol_works_beside_a_coordinator_and_a_second_one_is_refused(folder, ca
     assert Invitation.decoded(capsys.readouterr().out.strip()).client == 30
 
 
-def test_another_plan_and_another_schedule_are_refused(folder, capsys):
+def test_serve_refuses_a_changed_plan_or_schedule(folder, capsys):
     arguments = ["--db", folder / "db", "--port", 0]
     other = folder / "other.toml"
     other.write_text(PLAN + "\n")
@@ -140,7 +140,7 @@ def test_another_plan_and_another_schedule_are_refused(folder, capsys):
     assert "step_seconds = 7.0: expected 60, which the task's charter fixes" in said
 
 
-def test_an_empty_database_with_a_known_head_file_is_refused(folder, capsys):
+def test_serve_refuses_an_empty_database_with_an_existing_head_file(folder, capsys):
     plan, lost, head = folder / "plan.toml", folder / "lost", folder / "lost.head"
     head.write_text("task head")
     arguments = ("--db", lost, "--port", 0, "--head-file", head)
@@ -157,7 +157,7 @@ def test_a_failed_task_creation_leaves_no_database(tmp_path, url, capsys, comman
     assert list(tmp_path.iterdir()) == [plan]
 
 
-def test_invitations_are_printed_one_a_line(folder, capsys):
+def test_enrol_prints_one_invitation_per_line(folder, capsys):
     with pytest.raises(SystemExit) as end:
         main(["enrol", "3", "--db", str(folder / "db")])
     assert end.value.code == 0
@@ -167,7 +167,7 @@ def test_invitations_are_printed_one_a_line(folder, capsys):
     assert {invitation.task for invitation in invitations} == {charter_of().task}
 
 
-def test_a_file_of_invitations_is_readable_by_its_owner_alone(folder, capsys):
+def test_a_file_of_invitations_is_readable_only_by_its_owner(folder, capsys):
     out = folder / "tokens"
     with pytest.raises(SystemExit):
         main(["enrol", "2", "--db", str(folder / "db"), "--out", str(out)])
@@ -181,7 +181,7 @@ def test_a_file_of_invitations_is_readable_by_its_owner_alone(folder, capsys):
     assert end.value.code == 0
 
 
-def test_enrol_refuses_another_plan_or_schedule(folder, capsys):
+def test_enrol_refuses_a_changed_plan_or_schedule(folder, capsys):
     other = folder / "other.toml"
     other.write_text(PLAN + "\n")
     arguments = ["enrol", 1, "--db", folder / "db"]
@@ -194,13 +194,13 @@ def test_enrol_refuses_another_plan_or_schedule(folder, capsys):
         assert reason in refused(*arguments, *options, capsys=capsys, code=2)
 
 
-def test_no_task_is_created_for_zero_clients(folder, capsys):
+def test_enrol_with_zero_clients_creates_no_task(folder, capsys):
     plan, lost = folder / "plan.toml", folder / "lost"
     refused("enrol", 0, "--db", lost, "--plan", plan, capsys=capsys, code=2)
     assert not lost.exists()
 
 
-def test_no_task_is_created_for_a_known_head_file(folder, capsys, monkeypatch):
+def test_enrol_refuses_to_create_a_task_whose_head_file_exists(folder, capsys, monkeypatch):
     plan, lost = folder / "plan.toml", folder / "lost"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     head = heads.signed_head(TASK, Head(0, bytes(32)), KEY)
@@ -216,12 +216,14 @@ def test_no_task_is_created_for_a_known_head_file(folder, capsys, monkeypatch):
         (["11"], 2, "the plan is for 40 clients"),
     ],
 )
-def test_invitations_are_limited_to_the_population(folder, capsys, arguments, code, reason):
+def test_enrol_issues_no_more_invitations_than_the_population(
+    folder, capsys, arguments, code, reason
+):
     said = refused("enrol", *arguments, "--db", folder / "db", capsys=capsys, code=code)
     assert reason in said
 
 
-def test_invitations_need_a_task(tmp_path, capsys):
+def test_enrol_without_a_database_is_refused(tmp_path, capsys):
     said = refused("enrol", 1, "--db", tmp_path / "none", capsys=capsys, code=4)
     assert "there is no database" in said
     assert not (tmp_path / "none").exists()

@@ -19,7 +19,7 @@ def gathered(file=None, environment=None, **given):
     return Settings.gathered(file, environment or {}, {"db": "db", **given})
 
 
-def test_options_override_variables_and_variables_override_the_file(tmp_path):
+def test_options_override_environment_variables_which_override_the_file(tmp_path):
     file = tmp_path / "settings.toml"
     file.write_text('host = "::1"\nport = 1\nstep_seconds = 9\n')
     environment = {"TURNOUT_SERVE_PORT": "2", "TURNOUT_SERVE_HOST": "0.0.0.0", "PATH": "x"}
@@ -51,12 +51,12 @@ def test_unknown_and_invalid_settings_are_refused(environment, given, reason):
         gathered(None, environment, **given)
 
 
-def test_a_database_must_be_named():
+def test_a_missing_database_setting_is_refused():
     with pytest.raises(ParameterError, match=r"db = \(missing\): expected a value"):
         Settings.gathered(None, {}, {})
 
 
-def test_files_are_read_strictly(tmp_path):
+def test_unreadable_or_malformed_settings_files_are_refused(tmp_path):
     with pytest.raises(ParameterError, match="readable"):
         gathered(tmp_path / "none")
     (tmp_path / "bad").write_text("port")
@@ -64,7 +64,7 @@ def test_files_are_read_strictly(tmp_path):
         gathered(tmp_path / "bad")
 
 
-def test_the_schedule_of_a_new_task():
+def test_the_schedule_of_a_new_task_follows_from_its_settings():
     assert gathered().timing == Timing(60.0, 45.0, 10.0, None)
     assert gathered(step_seconds=6.0).timing == Timing(6.0, 4.5, 1.0, None)
     told = gathered(step_seconds=6.0, check_in_seconds=1.0, compute_seconds=0.25)
@@ -74,7 +74,7 @@ def test_the_schedule_of_a_new_task():
 
 
 @pytest.mark.parametrize("db", ["a/b", "sqlite:///a/b", "postgresql://u:secret@h/d"])
-def test_default_head_files_are_in_the_state_folder(db, tmp_path, monkeypatch):
+def test_the_default_head_file_is_in_the_state_folder(db, tmp_path, monkeypatch):
     """They are never beside the database, and their address has no password."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
@@ -106,25 +106,25 @@ def test_default_head_files_are_in_the_state_folder(db, tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_witness_needs_address_and_key(given, reason):
+def test_a_witness_without_address_or_key_is_refused(given, reason):
     with pytest.raises(ParameterError, match=reason):
         witness_of(gathered(**given))
 
 
-def test_a_witness_on_this_machine_needs_no_certificate():
+def test_a_witness_on_the_same_machine_needs_no_certificate():
     for url in ("http://127.0.0.1:8100", "http://[::1]:8100/", "https://w.example.org"):
         assert witness_of(gathered(witness=url, witness_key="ab" * 32)).key == bytes([0xAB] * 32)
     assert witness_of(gathered()) is None
 
 
-def test_a_certificate_needs_its_key(tmp_path):
+def test_a_tls_certificate_without_its_key_is_refused(tmp_path):
     assert gathered().tls is None
     for one in ("tls_cert", "tls_key"):
         with pytest.raises(ParameterError, match="PEM"):
             _ = gathered(**{one: __file__}).tls
 
 
-def test_every_setting_is_an_option_and_documented():
+def test_every_serve_setting_is_an_option_and_documented():
     options = {p.name for p in serve.params if isinstance(p, click.Option)}
     assert options - {"config"} == set(Settings.model_fields)
     text = PAGE.read_text()

@@ -51,7 +51,7 @@ def test_a_served_task_passes_its_audit(charter, stated):
     assert found.epsilon_lower > 0.5 * stated.epsilon.upper
 
 
-def test_noise_that_is_too_small_is_found(charter, stated):
+def test_the_audit_of_a_served_task_detects_noise_that_is_too_small(charter, stated):
     def quieter(generator):
         noise = whole_noise(generator)
         return lambda deviation, size: noise(0.7 * deviation, size)
@@ -70,7 +70,9 @@ class CountsAgain(Releases):
         return Updates(step, updates.clients, total)
 
 
-def test_updates_counted_twice_after_a_restart_are_found(charter, stated, monkeypatch, mutate):
+def test_the_audit_of_a_served_task_detects_updates_counted_twice(
+    charter, stated, monkeypatch, mutate
+):
     class Restarted(Engine):
         def _resume_step(self, view):
             super()._resume_step(view)
@@ -81,7 +83,7 @@ def test_updates_counted_twice_after_a_restart_are_found(charter, stated, monkey
     assert not played(ServedGame(charter, engine=Restarted), stated, trials=6000).consistent
 
 
-def test_audit_reports_its_progress(tmp_path):
+def test_the_audit_of_a_served_task_reports_its_progress(tmp_path):
     told = []
     found = tn.audit(PLAN, served=True, trials=200, tell=lambda *done: told.append(done))
     assert told[-1] == (400, 400)
@@ -90,14 +92,14 @@ def test_audit_reports_its_progress(tmp_path):
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
-def test_other_relations_are_audited(relation):
+def test_served_tasks_are_audited_under_other_relations(relation):
     plan = plan_with(privacy={"relation": relation}, participation={"windows": 1})
     found = tn.audit(plan, served=True, trials=1500)
     assert found.consistent
     assert all(counted.epsilon > 0 for counted in found.found.also[0].found.values())
 
 
-def test_invalid_plans_and_games_are_refused(charter):
+def test_audits_of_served_tasks_refuse_invalid_plans_and_games(charter):
     with pytest.raises(ParameterError, match="served"):
         tn.audit(charter.scheme, delta=1e-4, served=True)
     with pytest.raises(ParameterError, match="served"):

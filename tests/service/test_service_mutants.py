@@ -20,8 +20,9 @@ from turnout.service.storage.interface import ParticipationRow
 ENOUGH = 400
 """Number of worlds in which a fault must be detected; most are within the first twenty.
 
-The right coordinator fails in none of them: `test_a_wrong_charge_is_detected` plays all of them
-with the right charge, and test_simulated_runs.py the first 500.
+The right coordinator fails in none of them:
+`test_an_epsilon_charged_for_another_number_of_steps_is_detected` plays all of them with the right
+charge, and test_simulated_runs.py the first 500.
 """
 
 
@@ -153,11 +154,11 @@ ENGINES = [
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_a_wrong_engine_is_detected(engine):
+def test_a_mutated_engine_is_detected(engine):
     assert noticed(engine=engine)
 
 
-def test_a_publication_before_the_commit_is_detected(monkeypatch):
+def test_a_release_published_before_its_commit_is_detected(monkeypatch):
     """Published bytes that were rolled back are drawn again."""
     leaks = []
 
@@ -260,20 +261,20 @@ RELEASES = {
     [(name, wrong) for name, several in RELEASES.items() for wrong in several],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_wrong_releases_are_detected(mutate, name, wrong):
+def test_mutated_releases_are_detected(mutate, name, wrong):
     mutate(Releases, name, wrong)
     assert noticed()
 
 
 @pytest.mark.parametrize("mechanism", [Aggregated, OneClient])
 @pytest.mark.parametrize("wrong", [_without_noise, _same_noise, _no_noise_when_empty])
-def test_wrong_noise_is_detected(mutate, wrong, mechanism):
+def test_mutated_noise_is_detected(mutate, wrong, mechanism):
     mutate(mechanism, "release", wrong(mechanism.release))
     assert noticed()
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_a_wrong_charge_is_detected(mutate, late):
+def test_an_epsilon_charged_for_another_number_of_steps_is_detected(mutate, late):
     """The charged ε is that of another number of steps than are released."""
     from turnout.service.contract.charter import Charter
 
@@ -414,12 +415,12 @@ FORGETFUL = {
 
 
 @pytest.mark.parametrize("name", FORGETFUL)
-def test_wrong_deletion_is_detected(name):
+def test_a_storage_that_keeps_rows_it_should_delete_is_detected(name):
     assert noticed(storage=changed(**FORGETFUL[name]))
 
 
 @pytest.mark.parametrize(
     "storage", [CommitsByParts, LosesTheLast, Overwrites], ids=lambda s: s.__name__
 )
-def test_a_wrong_storage_is_detected(storage):
+def test_a_mutated_storage_is_detected(storage):
     assert noticed(storage=storage)

@@ -13,7 +13,7 @@ RUNS, A_PART = int(os.environ.get("TURNOUT_WORLDS", "1500")), 500
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, A_PART))
-def test_every_simulated_world_keeps_all_guarantees(first):
+def test_every_simulated_service_run_keeps_all_guarantees(first):
     for seed in range(first, first + A_PART):
         try:
             World(seed).run()
@@ -21,14 +21,14 @@ def test_every_simulated_world_keeps_all_guarantees(first):
             pytest.fail(f"world {seed}: {error!r}")
 
 
-def test_a_seed_repeats_its_world():
+def test_a_seed_reproduces_its_simulated_service_run():
     for seed in (3, 17, 4711):
         first, again = World(seed).run(), World(seed).run()
         assert first.story == again.story
         assert first.published == again.published
 
 
-def test_worlds_contain_every_kind_of_event():
+def test_simulated_service_runs_contain_every_kind_of_event():
     """Worlds without faults would prove nothing."""
     told = "\n".join(line for seed in range(200) for line in World(seed).run().story)
     for what in (

@@ -83,7 +83,7 @@ def test_postgres_errors_name_missing_rights(locked, postgres_url):
         ("host=127.0.0.1 password=s3cret", "is a file's path, or postgresql://"),
     ],
 )
-def test_an_address_is_refused_without_its_password(address, said, capsys):
+def test_refusing_a_postgres_address_does_not_print_its_password(address, said, capsys):
     with socket.socket() as probe:  # bound, so that nobody else listens there, and closed to all
         probe.bind(("127.0.0.1", 0))
         line = refused(address.format(closed=probe.getsockname()[1]), capsys)
@@ -91,7 +91,7 @@ def test_an_address_is_refused_without_its_password(address, said, capsys):
     assert "cret" not in line
 
 
-def test_a_password_is_read_from_a_file_or_the_environment(locked, tmp_path, monkeypatch):
+def test_a_postgres_password_is_read_from_a_file_or_the_environment(locked, tmp_path, monkeypatch):
     where, password = locked
     with psycopg.connect(f"postgresql://turnout@/postgres?{where}") as connection:
         connection.execute("GRANT ALL ON SCHEMA public TO locked")
@@ -110,7 +110,7 @@ def test_a_password_is_read_from_a_file_or_the_environment(locked, tmp_path, mon
     served("postgresql:///?service=mine").close()
 
 
-def test_shown_addresses_have_no_password():
+def test_displayed_postgres_addresses_contain_no_password():
     for address in (
         "postgresql://me:s3cret@db:5432/turnout",
         "postgres://me:s3#c?ret@db:5432/turnout",

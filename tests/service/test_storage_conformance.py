@@ -64,7 +64,7 @@ def test_a_task_is_created_once(storage):
         )
 
 
-def test_invitations_have_rising_ids_and_are_used_once(empty):
+def test_invitations_are_numbered_consecutively_and_used_once(empty):
     secrets = [digest(b"%d" % n) for n in range(5)]
     with empty.transaction() as tx:
         assert tx.invite(secrets[:2]) == 0
@@ -83,7 +83,7 @@ def test_invitations_have_rising_ids_and_are_used_once(empty):
         assert (tx.invited(), tx.enrolled()) == (5, 1)
 
 
-def test_all_keys_are_read_by_client(storage, monkeypatch):
+def test_all_public_keys_are_read_in_order_of_clients(storage, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.reads.SMALL_ROWS", 3)
     with storage.transaction() as tx:
         tx.invite([digest(b"a"), digest(b"b")])
@@ -91,7 +91,7 @@ def test_all_keys_are_read_by_client(storage, monkeypatch):
         assert list(tx.keys()) == [(client, key(client)) for client in (*range(8), 9)]
 
 
-def test_a_client_checks_in_once_a_step_and_within_its_quota(storage):
+def test_a_client_checks_in_once_per_step_and_within_its_quota(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         with pytest.raises(ConflictError):
@@ -114,7 +114,7 @@ def test_a_client_checks_in_once_a_step_and_within_its_quota(storage):
         assert reads.participation_at(1, 2) is None
 
 
-def test_a_conflict_leaves_the_transaction_as_it_was(storage):
+def test_a_conflicting_check_in_changes_nothing_in_its_transaction(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         with pytest.raises(ConflictError):
@@ -144,7 +144,7 @@ def test_an_update_is_stored_with_its_digest(storage):
             tx.check_in(participation, update, 1)
 
 
-def test_an_answer_is_stored_once_after_a_check_in(storage):
+def test_an_update_is_stored_once_and_only_after_a_check_in(storage):
     with storage.transaction() as tx:
         for client in (1, 2):
             tx.check_in(ParticipationRow(client, 0, None), None, 1)
@@ -195,7 +195,7 @@ def test_check_ins_are_read_in_order_of_clients(storage, monkeypatch):
         assert list(tx.participations(1)) == tx.arrived(1).tolist() == []
 
 
-def test_check_ins_of_a_block_are_kept_until_its_end(storage):
+def test_check_ins_of_a_window_are_kept_until_the_window_ends(storage):
     with storage.transaction() as tx:
         tx.invite([digest(b"%d" % n) for n in range(2 * SHARD_CLIENTS)])
         far = 2 * SHARD_CLIENTS + 3
@@ -212,7 +212,7 @@ def test_check_ins_of_a_block_are_kept_until_its_end(storage):
             assert dict(zip(found.tolist(), used.tolist(), strict=True)) == expected[step]
 
 
-def test_a_one_step_block_leaves_no_check_ins(storage):
+def test_a_window_of_one_step_leaves_no_check_ins(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         released(tx, 1, block_steps=1)
@@ -220,7 +220,7 @@ def test_a_one_step_block_leaves_no_check_ins(storage):
         check_in(tx, 1, 1)
 
 
-def test_a_block_ends_once(storage):
+def test_a_window_cannot_end_twice(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         before = released(tx, 1, block_steps=5)
@@ -232,12 +232,12 @@ def test_a_block_ends_once(storage):
 
 
 @pytest.mark.parametrize("quota", [0, 2**16])
-def test_a_quota_outside_its_domain_is_refused(storage, quota):
+def test_a_check_in_quota_outside_its_domain_is_refused(storage, quota):
     with pytest.raises(StorageError, match=r"quota = .* 1 to 65535"), storage.transaction() as tx:
         check_in(tx, 1, 0, quota=quota)
 
 
-def test_bodies_are_read_in_order_of_clients(storage, monkeypatch):
+def test_stored_updates_are_read_in_order_of_clients(storage, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.reads.BODIES", 3)
     with storage.transaction() as tx:
         for client in (5, 3, 7, 0, 1, 2, 6):
@@ -246,7 +246,7 @@ def test_bodies_are_read_in_order_of_clients(storage, monkeypatch):
         assert list(tx.bodies(1)) == []
 
 
-def test_releases_read_back_bit_for_bit(storage):
+def test_stored_releases_round_trip_bit_for_bit(storage):
     costs = [0.0, 5e-324, 0.1 + 0.2, 1.0, math.nextafter(1.0, 2.0), 1e300]
     before, stored = START, []
     with storage.transaction() as tx:
@@ -274,7 +274,7 @@ def test_a_step_is_released_once(storage):
         assert same(reads.release_at(0), release(START))
 
 
-def test_foreign_ledger_records_are_refused(storage):
+def test_ledger_records_that_do_not_continue_the_ledger_are_refused(storage):
     with storage.transaction() as tx:
         before = released(tx, 2)
     right = release(before)
@@ -313,7 +313,7 @@ def test_a_released_step_accepts_no_updates(storage):
         tx.answer(1, 0, digest(b"x"), b"x")
 
 
-def test_a_released_step_is_deleted_at_once_and_its_space_gradually(storage):
+def test_rows_of_a_released_step_are_deleted_at_once_and_space_freed_gradually(storage):
     with storage.transaction() as tx:
         for client in range(4):
             check_in(tx, client, 0)
@@ -334,7 +334,7 @@ def test_a_released_step_is_deleted_at_once_and_its_space_gradually(storage):
     assert storage.tidy(thorough=True)
 
 
-def test_scores_keep_the_first_and_survive_a_diverged_model(storage):
+def test_the_first_score_of_a_model_is_kept_even_if_not_finite(storage):
     with storage.transaction() as tx:
         tx.score(Scored(10, 0.5, 2.0))
         tx.score(Scored(10, 0.9, 0.1))
@@ -344,7 +344,7 @@ def test_scores_keep_the_first_and_survive_a_diverged_model(storage):
         )
 
 
-def test_the_log_gives_its_last_lines(storage):
+def test_reading_the_log_returns_its_last_lines(storage):
     lines = [
         LogEvent(0.5 + n, level, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n % ? $1")
         for n, level in enumerate(("info", "warning", "error"))

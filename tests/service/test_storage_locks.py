@@ -33,7 +33,7 @@ def refusal(name: object) -> str:
     return told.stdout
 
 
-def test_one_file_has_one_coordinator_under_any_path(path):
+def test_a_database_file_has_one_coordinator_under_any_path(path):
     storage = served(path)
     with storage.transaction() as tx:
         create_task(tx)
@@ -57,7 +57,7 @@ def test_one_file_has_one_coordinator_under_any_path(path):
     again.close()
 
 
-def test_a_running_snapshot_keeps_the_lock(path):
+def test_a_running_snapshot_keeps_the_database_lock(path):
     storage = served(path)
     with storage.transaction() as tx:
         create_task(tx)

@@ -83,7 +83,7 @@ def first(url: str) -> tuple[str, ...]:
     return migrations("postgres" if url.startswith("postgres") else "sqlite")
 
 
-def test_no_row_is_ever_changed(url):
+def test_permanent_rows_cannot_be_changed_or_deleted(url):
     storage = filled(url)
     column = {"task": "charter", "counts": "served"}
     for table in FOR_EVER:
@@ -99,7 +99,7 @@ def test_no_row_is_ever_changed(url):
     storage.close()
 
 
-def test_rows_of_open_steps_are_immutable(url):
+def test_rows_of_open_steps_cannot_be_changed_or_deleted(url):
     filled(url).close()
     zeros = "decode(repeat('00', 2048), 'hex')" if url.startswith("postgres") else "zeroblob(2048)"
     wrongs = {f"DELETE FROM {table} WHERE step = 1": "not released" for table in OPEN_STEP}
@@ -222,14 +222,14 @@ def test_foreign_databases_are_refused_unchanged(url):
     run(url, "INSERT INTO theirs VALUES (1)")
 
 
-def test_other_files_are_refused_unchanged(path):
+def test_files_that_are_no_database_are_refused_unchanged(path):
     path.write_bytes(b"a letter to somebody " * 100)
     with pytest.raises(StorageError, match="not a database"):
         served(path)
     assert path.read_bytes() == b"a letter to somebody " * 100
 
 
-def test_a_damaged_ledger_does_not_open(url):
+def test_a_database_with_a_damaged_ledger_is_refused(url):
     storage = filled(url)
     with storage.transaction() as tx:
         released(tx, 2, tx.last_release().record.head)
@@ -258,7 +258,7 @@ def test_a_damaged_ledger_does_not_open(url):
         served(url).close()
 
 
-def test_another_charter_or_model_does_not_open(url):
+def test_a_database_with_a_changed_charter_or_model_is_refused(url):
     filled(url).close()
     for table, column in [("task", "charter"), ("models", "parameters")]:
         old = CHARTER if table == "task" else release(START).parameters
@@ -271,7 +271,7 @@ def test_another_charter_or_model_does_not_open(url):
     served(url).close()
 
 
-def test_a_database_file_is_its_owners_alone(path):
+def test_database_files_are_readable_only_by_their_owner(path):
     filled(str(path)).close()
     storage = served(path)
     with storage.transaction() as tx:
@@ -351,7 +351,7 @@ def test_a_coordinator_without_its_lock_cannot_write(postgres_url):
     storage.close()
 
 
-def test_errors_do_not_link_devices_to_steps(url):
+def test_storage_errors_do_not_link_devices_to_steps(url):
     storage = filled(url)
     twice = "INSERT INTO check_ins (step, client) VALUES (1, 2)"
     with pytest.raises(StorageError) as caught, storage.transaction():
@@ -364,7 +364,7 @@ def test_errors_do_not_link_devices_to_steps(url):
     storage.close()
 
 
-def test_check_ins_are_read_without_the_updates(path):
+def test_reading_check_ins_does_not_read_updates(path):
     storage = filled(str(path))
     asked = []
 
@@ -381,7 +381,7 @@ def test_check_ins_are_read_without_the_updates(path):
     storage.close()
 
 
-def test_addresses_select_the_kind_of_storage(path, monkeypatch):
+def test_the_address_selects_sqlite_or_postgres(path, monkeypatch):
     for name in ("mysql://here/there", "sqlite://task.sqlite"):
         with pytest.raises(StorageError, match="no storage for"):
             served(name)
@@ -399,7 +399,9 @@ def test_addresses_select_the_kind_of_storage(path, monkeypatch):
 @pytest.mark.parametrize(
     ("package", "name"), [("apsw", "task.sqlite"), ("psycopg", "postgresql://here/there")]
 )
-def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
+def test_a_missing_database_package_is_reported_with_its_install_command(
+    package, name, monkeypatch, tmp_path
+):
     kind = "sqlite" if package == "apsw" else "postgres"
     monkeypatch.delitem(sys.modules, f"turnout.service.storage.{kind}", raising=False)
     monkeypatch.delattr(f"turnout.service.storage.{kind}", raising=False)
@@ -411,7 +413,7 @@ def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
         served(name)
 
 
-def test_a_task_is_the_digest_of_its_charter(path):
+def test_the_task_identifier_is_the_digest_of_its_charter(path):
     storage = filled(str(path))
     with storage.snapshot(whole=True) as reads:
         assert {record.task for record in reads.records()} == {TASK}

@@ -44,7 +44,7 @@ def test_a_transaction_is_all_or_nothing(storage):
         check_in(tx, 1, 0)
 
 
-def test_a_failed_statement_undoes_the_transaction_even_if_it_is_caught(storage):
+def test_a_failed_statement_rolls_back_the_transaction_even_if_caught(storage):
     def careless() -> None:
         with storage.transaction() as tx:
             check_in(tx, 1, 0)
@@ -59,7 +59,7 @@ def test_a_failed_statement_undoes_the_transaction_even_if_it_is_caught(storage)
         assert reads.arrived(0).size == 0
 
 
-def test_an_ended_transaction_refuses_every_call(storage):
+def test_a_finished_transaction_refuses_every_call(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         bodies = tx.bodies(0)
@@ -139,7 +139,7 @@ def test_a_closed_storage_refuses_every_call(storage):
         pass
 
 
-def test_no_transaction_inside_another(storage):
+def test_nested_transactions_are_refused(storage):
     with storage.transaction() as tx:
         with pytest.raises(StorageError, match="already"), storage.transaction():
             pass
@@ -148,7 +148,7 @@ def test_no_transaction_inside_another(storage):
         check_in(tx, 1, 0)
 
 
-def test_a_failed_commit_ends_all_writing(storage, mutate):
+def test_no_transaction_is_allowed_after_a_failed_commit(storage, mutate):
     def refused() -> None:
         raise StorageError("the disk is full")
 
@@ -162,7 +162,7 @@ def test_a_failed_commit_ends_all_writing(storage, mutate):
         assert reads.arrived(0).size == 0
 
 
-def test_a_second_coordinator_is_refused_and_enrolment_is_not(storage, url, monkeypatch):
+def test_a_second_coordinator_is_refused_while_enrolment_is_allowed(storage, url, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.postgres.PATIENCE_SECONDS", 0.0)
     with pytest.raises(StorageError, match="another coordinator serves"):
         served(url)
@@ -227,7 +227,7 @@ def test_only_a_coordinator_creates_a_database(url):
     open_storage(url, serving=False).close()
 
 
-def test_a_hundred_copies_of_one_upload_are_one_row(storage):
+def test_a_hundred_copies_of_one_upload_give_one_row(storage):
     results: list[bool] = []
     start = threading.Barrier(100)
 

@@ -19,12 +19,12 @@ LOGISTIC = [case[0] for case in cases() if case[1].architecture == "logistic-1"]
 ONE_STEP = "network"
 
 
-def test_every_case_has_its_vector():
+def test_the_update_vectors_cover_every_case():
     assert list(VECTORS) == [case[0] for case in cases()]
 
 
 @pytest.mark.parametrize("name", [case[0] for case in cases()])
-def test_features_are_those_of_the_page(name):
+def test_features_computed_as_documented_equal_the_update_vectors(name):
     vector = VECTORS[name]
     for row, shown in zip(features_of(vector), vector["features"], strict=True):
         told = np.array(shown)
@@ -36,7 +36,7 @@ def test_features_are_those_of_the_page(name):
 
 
 @pytest.mark.parametrize("name", LOGISTIC)
-def test_logistic_updates_are_those_of_the_page(name):
+def test_logistic_updates_computed_as_documented_equal_the_update_vectors(name):
     vector = VECTORS[name]
     if not vector["records"]:
         moved = np.zeros(15)
@@ -55,7 +55,7 @@ def test_logistic_updates_are_those_of_the_page(name):
     assert any(q) == ("norm" in vector and vector["norm"] > 0)
 
 
-def test_the_network_s_update_is_the_derivative_of_the_page_s_loss():
+def test_the_network_update_is_the_derivative_of_the_documented_loss():
     """Central differences in float64, at every coordinate that the vectors show."""
     vector = VECTORS[ONE_STEP]
     at, rows = filled(vector["parameters"]).astype(np.float64), features_of(vector)
@@ -73,7 +73,7 @@ def test_the_network_s_update_is_the_derivative_of_the_page_s_loss():
     assert np.abs(q - vector["quantised"]).max() <= 1
 
 
-def test_a_wrong_order_of_coordinates_is_detected():
+def test_updates_with_a_wrong_order_of_coordinates_differ_from_the_vectors():
     """A negative control: biases first, or columns before rows, is not what the vectors say."""
     vector = VECTORS[LOGISTIC[0]]
     rows = [np.array(row) for row in vector["features"]]

@@ -240,7 +240,7 @@ def _quantised(update):
     }
 
 
-def test_the_vectors_match_the_code():
+def test_the_published_test_vectors_equal_newly_computed_ones():
     told, made = json.loads(PLACE.read_text()), vectors()
     pairs = list(zip(told.pop("updates"), made.pop("updates"), strict=True))
     assert told == made, "run: python tests/service/test_vectors.py"
@@ -260,7 +260,7 @@ def unhexed(value):
     return float.fromhex(value["float"])
 
 
-def test_keys_and_signatures_are_plain_ed25519():
+def test_keys_and_signatures_in_the_test_vectors_are_standard_ed25519():
     for pair in VECTORS["keys"].values():
         private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(pair["private"]))
         assert private.public_key().public_bytes_raw().hex() == pair["public"]
@@ -272,7 +272,7 @@ def test_keys_and_signatures_are_plain_ed25519():
         assert signature.hex() == request["headers"]["Turnout-Signature"]
 
 
-def test_a_request_is_signed_line_by_line():
+def test_signed_requests_in_the_test_vectors_follow_the_documented_lines():
     for request in VECTORS["requests"]:
         headers = request["headers"]
         body = bytes.fromhex(request["body"])
@@ -293,7 +293,7 @@ def test_a_request_is_signed_line_by_line():
     assert len({len(r["path"]) for r in VECTORS["requests"] if r["path"][-4:] in ("ates", "ered")})
 
 
-def test_the_task_is_the_digest_of_the_charter():
+def test_the_task_in_the_test_vectors_is_the_digest_of_its_charter():
     body = VECTORS["charter"]["body"].encode("ascii")
     assert hashlib.sha256(body).hexdigest() == VECTORS["charter"]["task"]
     fields = json.loads(body)
@@ -314,7 +314,7 @@ def test_the_task_is_the_digest_of_the_charter():
     assert norm == 0.5
 
 
-def test_a_token_is_json_in_base64():
+def test_an_invitation_token_is_json_in_base64():
     token = VECTORS["invitation"]["token"]
     kind, payload = token.split(".")
     assert kind == "turnout1"
@@ -324,7 +324,7 @@ def test_a_token_is_json_in_base64():
     assert fields["law"]["window"] == charter["scheme"]["participation"]["window"]
 
 
-def test_draws_match_the_documented_vectors():
+def test_participation_draws_match_the_documented_test_vectors():
     for case in VECTORS["draws"]:
         law, drawn = case["law"], [draw["gives"] for draw in case["drawn"]]
         if law["is"] == "CheckIn":
@@ -346,7 +346,7 @@ def test_draws_match_the_documented_vectors():
         assert slots == case["slots"]
 
 
-def test_a_head_is_signed_and_follows_from_the_records():
+def test_ledger_heads_in_the_test_vectors_are_signed_and_follow_from_the_records():
     key = Ed25519PublicKey.from_public_bytes(
         bytes.fromhex(VECTORS["keys"]["coordinator"]["public"])
     )
@@ -369,7 +369,7 @@ def test_a_head_is_signed_and_follows_from_the_records():
             key.verify(bytes.fromhex(signature), (message + "0").encode("ascii"))
 
 
-def test_updates_are_truncated_toward_zero_and_little_endian():
+def test_encoded_updates_are_truncated_toward_zero_and_little_endian():
     lattice = VECTORS["lattice"]
     step, norm = float.fromhex(lattice["step"]), float.fromhex(lattice["clip_norm"])
     limit = math.floor((Fraction(norm) / Fraction(step)) ** 2)
@@ -387,7 +387,7 @@ def test_updates_are_truncated_toward_zero_and_little_endian():
         assert why
 
 
-def test_a_format_that_is_not_known_is_refused():
+def test_charters_with_unknown_formats_are_refused():
     for case in VECTORS["formats"]:
         document = json.loads(VECTORS["charter"]["body"])
         *inside, last = case["place"]
@@ -401,13 +401,13 @@ def test_a_format_that_is_not_known_is_refused():
             Charter.from_canonical(changed)
 
 
-def test_a_reported_head_is_signed():
+def test_reporting_a_newer_ledger_head_is_documented_and_signed():
     assert VECTORS["telling"]["body"] == VECTORS["heads"][-1]["text"]
     assert VECTORS["telling"]["path"] in PAGE.read_text()
     assert VECTORS["telling"]["answer"] in PAGE.read_text()
 
 
-def test_the_code_reads_its_vectors():
+def test_the_package_parses_its_published_test_vectors():
     charter = Charter.from_canonical(VECTORS["charter"]["body"].encode())
     assert charter.task == VECTORS["charter"]["task"]
     assert Invitation.decoded(VECTORS["invitation"]["token"]).client == 3
@@ -419,7 +419,7 @@ def test_the_code_reads_its_vectors():
 # -- the document ----------------------------------------------------------------------------
 
 
-def test_the_document_names_every_path_header_and_answer():
+def test_the_device_protocol_page_lists_every_path_header_and_answer():
     page = PAGE.read_text()
     for path in ("enrolments", "steps/{step}/updates", "steps/{step}/check-ins", "status",
                  "steps/{step}/requests", "steps/{step}/covered", "charter", "records?from={step}",

@@ -53,7 +53,7 @@ def test_public_resources_need_no_authentication(tmp_path):
     asyncio.run(main())
 
 
-def test_records_and_models_appear_when_their_step_is_published(tmp_path):
+def test_ledger_records_and_models_are_served_after_their_step_is_published(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for step in range(3):
@@ -75,7 +75,7 @@ def test_records_and_models_appear_when_their_step_is_published(tmp_path):
     asyncio.run(main())
 
 
-def test_every_copy_of_an_update_gets_the_same_receipt(tmp_path):
+def test_every_copy_of_an_update_receives_the_same_receipt(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             answers = await asyncio.gather(*(w.update(1, 0) for _ in range(100)))
@@ -92,7 +92,7 @@ def test_every_copy_of_an_update_gets_the_same_receipt(tmp_path):
     asyncio.run(main())
 
 
-def test_enrolment_uses_an_invitation_once(tmp_path):
+def test_an_invitation_can_be_used_for_one_enrolment(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             path, client = enrolments_path(), 25
@@ -110,7 +110,7 @@ def test_enrolment_uses_an_invitation_once(tmp_path):
 
 
 @pytest.mark.parametrize("state", ["enrolled", "invited", "nobody"])
-def test_a_wrong_secret_reveals_no_client(tmp_path, state):
+def test_an_enrolment_with_a_wrong_secret_does_not_reveal_enrolled_clients(tmp_path, state):
     client = {"enrolled": 1, "invited": 25, "nobody": 35}[state]
 
     async def main():
@@ -134,7 +134,7 @@ def test_a_wrong_secret_reveals_no_client(tmp_path, state):
     ],
     ids=["a key twice", "UTF-16", "a byte order mark", "no object"],
 )
-def test_an_enrolment_is_one_object_in_ascii(tmp_path, form):
+def test_an_enrolment_must_be_one_ascii_json_object(tmp_path, form):
     async def main():
         async with world(tmp_path) as w:
             key = key_of(25)
@@ -155,7 +155,7 @@ def test_an_enrolment_of_another_client_is_refused(tmp_path):
     asyncio.run(main())
 
 
-def test_dummy_traffic_is_answered_like_an_update_and_not_counted(tmp_path):
+def test_dummy_traffic_is_answered_like_an_update_but_not_counted(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             real = await w.update(1, 0)
@@ -175,7 +175,7 @@ def test_dummy_traffic_is_answered_like_an_update_and_not_counted(tmp_path):
     asyncio.run(main())
 
 
-def test_the_selected_client_answers(tmp_path):
+def test_only_the_selected_client_may_send_its_update(tmp_path):
     async def main():
         async with world(tmp_path, rule=ReleaseRule.ONE_CLIENT) as w:
             conducting = asyncio.create_task(w.conductor._step())
@@ -205,7 +205,7 @@ def test_the_selected_client_answers(tmp_path):
     asyncio.run(main())
 
 
-def test_a_body_that_is_too_long_is_not_read(tmp_path):
+def test_a_request_body_that_is_too_long_is_not_read(tmp_path):
     """Neither with an announced length nor without one."""
 
     async def endless():
@@ -225,7 +225,7 @@ def test_a_body_that_is_too_long_is_not_read(tmp_path):
     asyncio.run(main())
 
 
-def test_bodies_of_unknown_clients_or_formats_are_not_read(tmp_path):
+def test_request_bodies_of_unknown_clients_or_formats_are_not_read(tmp_path):
     """The signature covers the headers, which suffice for every refusal before the body."""
     read = []
 
@@ -253,7 +253,7 @@ def test_bodies_of_unknown_clients_or_formats_are_not_read(tmp_path):
     asyncio.run(main())
 
 
-def test_an_unsigned_body_is_refused(tmp_path):
+def test_an_unsigned_request_body_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             path, key = enrolments_path(), key_of(25)
@@ -288,7 +288,7 @@ def test_overload_is_answered_with_retry_later(tmp_path):
     asyncio.run(main())
 
 
-def test_only_the_exact_path_and_method_are_served(tmp_path):
+def test_requests_with_another_path_or_method_are_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for path in (
@@ -307,7 +307,7 @@ def test_only_the_exact_path_and_method_are_served(tmp_path):
     asyncio.run(main())
 
 
-def test_an_unsigned_head_is_refused(tmp_path):
+def test_an_update_with_a_wrongly_signed_ledger_head_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             forged = str(SignedHead(Head(5, bytes(32)), bytes(64)))

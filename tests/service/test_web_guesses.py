@@ -89,7 +89,7 @@ async def waits_in_line(w, door):
     assert codes.count(after_waiting(door)) == MOST_WAITING
 
 
-def test_password_guesses_are_queued_with_a_short_queue(tmp_path):
+def test_password_guesses_wait_in_a_queue_of_limited_length(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for door in DOORS:
@@ -98,7 +98,7 @@ def test_password_guesses_are_queued_with_a_short_queue(tmp_path):
     asyncio.run(main())
 
 
-def test_all_kinds_of_authentication_share_one_queue(tmp_path):
+def test_all_kinds_of_password_authentication_share_one_queue(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             doors = [*DOORS.values(), *DOORS.values()]
@@ -127,7 +127,7 @@ async def lets_in(w, door, host):
     await asyncio.gather(*guessed)
 
 
-def test_the_right_password_is_accepted_while_others_guess(tmp_path):
+def test_the_correct_password_is_accepted_while_others_guess(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for number, door in enumerate(DOORS):
@@ -163,7 +163,7 @@ def test_passwords_after_too_many_guesses_are_not_compared(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "203.0.113.7"])
-def test_a_source_that_knew_the_password_may_guess_more_often(tmp_path, host):
+def test_an_address_that_logged_in_before_may_mistype_the_password_more_often(tmp_path, host):
     async def main():
         async with world(tmp_path) as w, from_address(w, host) as http:
             if host == "203.0.113.7":
@@ -174,7 +174,7 @@ def test_a_source_that_knew_the_password_may_guess_more_often(tmp_path, host):
     asyncio.run(main())
 
 
-def test_guesses_through_a_local_proxy_are_limited(tmp_path, monkeypatch):
+def test_password_guesses_through_a_local_proxy_are_limited(tmp_path, monkeypatch):
     """With a proxy that forwards no addresses, all clients have this machine's address."""
     monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)
     monkeypatch.setattr(operators, "MOST_WRONG_TRUSTED", 40)
@@ -203,13 +203,13 @@ def test_guesses_through_a_local_proxy_are_limited(tmp_path, monkeypatch):
     ],
     ids=str,
 )
-def test_a_source_is_an_address_or_its_network(client, source):
+def test_password_guesses_are_counted_by_ipv4_address_or_ipv6_network(client, source):
     connection = httpx.Request("GET", "http://x")
     connection.client = None if client is None else type("Address", (), {"host": client[0]})
     assert source_of(connection) == source
 
 
-def test_the_number_of_remembered_sources_is_bounded(tmp_path, mutate):
+def test_the_number_of_addresses_with_counted_guesses_is_bounded(tmp_path, mutate):
     mutate(operators, "_MOST_SOURCES", 4)
 
     async def main():
@@ -278,7 +278,7 @@ def test_logging_out_everywhere_ends_all_sessions(tmp_path):
     asyncio.run(main())
 
 
-def test_a_session_ends_after_half_a_day_and_when_there_are_too_many(tmp_path):
+def test_sessions_end_after_twelve_hours_or_when_there_are_too_many(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             first = await logged_in(w)
@@ -291,7 +291,7 @@ def test_a_session_ends_after_half_a_day_and_when_there_are_too_many(tmp_path):
     asyncio.run(main())
 
 
-def test_logout_needs_a_session(tmp_path):
+def test_logout_without_a_session_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             form = {"token": token_in(await w.http.get("/operator/login"))}
@@ -301,7 +301,7 @@ def test_logout_needs_a_session(tmp_path):
     asyncio.run(main())
 
 
-def test_the_page_does_not_contain_the_session(tmp_path):
+def test_the_operator_page_does_not_contain_the_session_cookie(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             cookie = await logged_in(w)

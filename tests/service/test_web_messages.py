@@ -34,7 +34,7 @@ async def post(w, client, body, *, path=UPDATES, named=FORMAT):
     return await w.http.post(path, content=body, headers=headers)
 
 
-def test_valid_messages_are_summed_and_others_refused(tmp_path):
+def test_valid_messages_are_summed_and_invalid_ones_refused(tmp_path):
     async def main():
         async with world(tmp_path, charter=CHARTER) as w:
             receipt = await post(w, 1, message(1))
@@ -68,7 +68,7 @@ def test_valid_messages_are_summed_and_others_refused(tmp_path):
     asyncio.run(main())
 
 
-def test_the_document_states_length_and_format_of_messages():
+def test_the_openapi_document_contains_length_and_format_of_messages():
     path = document(CHARTER)["paths"]["/v1/steps/{step}/updates"]["post"]
     (schema,) = (each["schema"] for each in path["requestBody"]["content"].values())
     assert (schema["minLength"], schema["maxLength"]) == (1, 1)

@@ -56,7 +56,7 @@ async def login(w, password=PASSWORD):
     ],
     ids=str,
 )
-def test_operator_data_needs_authentication(tmp_path, path, headers):
+def test_operator_data_are_refused_without_authentication(tmp_path, path, headers):
     async def main():
         async with world(tmp_path) as w:
             answer = await answered(w, w.http.get(path, headers=headers))
@@ -65,7 +65,7 @@ def test_operator_data_needs_authentication(tmp_path, path, headers):
     asyncio.run(main())
 
 
-def test_without_a_password_there_is_no_operator(tmp_path):
+def test_without_a_configured_password_nobody_can_log_in(tmp_path):
     async def main():
         async with world(tmp_path, password=None) as w:
             assert (await login(w, "")).status_code == 403
@@ -78,7 +78,7 @@ def test_without_a_password_there_is_no_operator(tmp_path):
     asyncio.run(main())
 
 
-def test_a_session_begins_with_the_password_and_ends_on_request(tmp_path):
+def test_a_session_starts_with_the_password_and_ends_at_logout(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             assert (await login(w, "wrong")).status_code == 403
@@ -107,7 +107,7 @@ def test_a_cookie_is_secure_under_tls(tmp_path):
     asyncio.run(main())
 
 
-def test_a_form_of_another_site_is_refused(tmp_path):
+def test_a_form_posted_from_another_site_is_refused(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for form in ({"password": PASSWORD}, {"password": PASSWORD, "token": "x"}):
@@ -122,7 +122,7 @@ def test_a_form_of_another_site_is_refused(tmp_path):
     asyncio.run(main())
 
 
-def test_the_operator_sees_counts_and_the_public_does_not(tmp_path):
+def test_the_operator_page_shows_counts_and_the_public_page_does_not(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             for client in range(7):
@@ -163,7 +163,7 @@ def test_the_operator_sees_counts_and_the_public_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_counts_are_the_operator_s_after_the_task_too(tmp_path, finished):
+def test_public_answers_contain_no_counts_even_after_the_task_ended(tmp_path, finished):
     async def main():
         async with world(tmp_path) as w:
             for _ in range(6 if finished else 2):
@@ -174,7 +174,7 @@ def test_counts_are_the_operator_s_after_the_task_too(tmp_path, finished):
     asyncio.run(main())
 
 
-def test_a_password_is_long_and_is_never_shown(tmp_path):
+def test_passwords_need_twelve_characters_and_are_never_printed(tmp_path):
     path = tmp_path / "password"
     for text in ("", "short", "   short   \n and more"):
         path.write_text(text)
@@ -222,7 +222,7 @@ def test_log_lines_do_not_link_devices_to_steps(logged, event):
 
 
 @pytest.mark.parametrize("event", [{"client": 3}, {"step": 7, "seconds": 1.5}], ids=str)
-def test_devices_or_steps_alone_are_logged(logged, event):
+def test_an_event_of_only_a_device_or_only_a_step_is_logged(logged, event):
     logs.logger().warning("came", **event)
     line = json.loads(logged.getvalue())
     assert event.items() <= line.items()

@@ -51,17 +51,17 @@ def route(path, **settings):
     ],
     ids=str,
 )
-def test_schema_describes_the_type(hint, schema):
+def test_a_json_schema_describes_its_type(hint, schema):
     assert schema_of(hint) == schema
 
 
 @pytest.mark.parametrize("hint", [bytes, dict, Literal["a", "b"], str | None], ids=str)
-def test_schema_of_a_type_that_json_lacks_is_refused(hint):
+def test_a_json_schema_of_a_type_that_json_lacks_is_refused(hint):
     with pytest.raises(TypeError, match="expected a type that JSON has"):
         schema_of(hint)
 
 
-def test_document_describes_path_query_and_types_of_a_route():
+def test_the_openapi_document_describes_path_query_and_types_of_a_route():
     made = openapi_document("t", "1", "words", [route("/v1/parts/{part}", query={"from": {}})])
     operation = made["paths"]["/v1/parts/{part}"]["get"]
     places = [(each["name"], each["in"]) for each in operation["parameters"]]
@@ -83,7 +83,7 @@ def test_document_describes_path_query_and_types_of_a_route():
     }
 
 
-def test_document_states_the_length_of_bodies():
+def test_the_openapi_document_contains_the_length_of_bodies():
     bodies = {content: content.schema() for content in (Binary(4), Binary(), Text(9))}
     assert bodies[Binary(4)] == {
         "type": "string",
@@ -95,7 +95,7 @@ def test_document_states_the_length_of_bodies():
     assert bodies[Text(9)] == {"type": "string", "maxLength": 9}
 
 
-def test_every_route_of_the_table_is_served_and_described(tmp_path):
+def test_every_route_is_served_and_described_in_the_openapi_document(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             served = {each.path for each in w.app.routes if isinstance(each, Route)}

@@ -61,7 +61,7 @@ def test_updates_of_released_steps_are_deleted(tmp_path):
     asyncio.run(main())
 
 
-def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
+def test_failures_to_purge_deleted_rows_are_reported(tmp_path, mutate):
     """A snapshot stays open for a while and then ends."""
     mutate("turnout.service.web.conductor", "_PAUSE_SECONDS", 0.0)
     mutate("turnout.service.web.conductor", "_LAST_TIDY_TRIES", 3)
@@ -82,7 +82,7 @@ def test_failed_purges_of_deleted_rows_are_reported(tmp_path, mutate):
     asyncio.run(main())
 
 
-def test_a_slow_release_is_published_late_and_logged(tmp_path):
+def test_a_slow_release_is_published_late_and_the_delay_is_logged(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             await w.conductor._submit(w.running.engine.close_step)
@@ -97,7 +97,7 @@ def test_a_slow_release_is_published_late_and_logged(tmp_path):
     asyncio.run(main())
 
 
-def test_a_step_waiting_for_the_witness_is_not_reported_as_slow(tmp_path):
+def test_a_step_that_waits_for_the_witness_is_logged_with_that_reason(tmp_path):
     class Slow:
         key = bytes(32)
 
@@ -119,7 +119,7 @@ def test_a_step_waiting_for_the_witness_is_not_reported_as_slow(tmp_path):
     asyncio.run(main())
 
 
-def test_a_full_disk_ends_the_process_with_an_error(tmp_path):
+def test_a_full_disk_stops_the_coordinator_with_an_error(tmp_path):
     """The error is SQLite's, and the step is not reported as late."""
 
     async def main():
@@ -144,7 +144,7 @@ def test_a_full_disk_ends_the_process_with_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_a_restart_gives_the_open_step_its_full_time(tmp_path, asked_before):
+def test_a_restart_gives_the_open_step_its_full_duration(tmp_path, asked_before):
     path, charter = tmp_path / "turnout.sqlite", charter_of(ReleaseRule.ONE_CLIENT)
 
     async def first():
@@ -184,7 +184,7 @@ def test_a_step_released_before_a_crash_is_published_after_it(tmp_path):
     asyncio.run(second(asyncio.run(first())))
 
 
-def test_a_failed_commit_ends_the_process(tmp_path):
+def test_a_failed_commit_stops_the_coordinator(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             conducting = asyncio.create_task(w.conductor.run())
@@ -204,7 +204,7 @@ def test_a_failed_commit_ends_the_process(tmp_path):
     asyncio.run(main())
 
 
-def test_malformed_and_foreign_head_files_are_refused(tmp_path):
+def test_head_files_that_are_malformed_or_of_another_task_are_refused(tmp_path):
     charter = charter_of()
     storage = task_storage(tmp_path / "db", charter)
     path, task, key = tmp_path / "head", charter.task, charter.coordinator_key
@@ -236,7 +236,7 @@ def test_malformed_and_foreign_head_files_are_refused(tmp_path):
         storage.close()
 
 
-def test_models_are_evaluated_beside_the_steps(tmp_path):
+def test_models_are_evaluated_while_steps_continue(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             seen = []

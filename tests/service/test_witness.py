@@ -66,7 +66,7 @@ def store(tmp_path):
         yield opened
 
 
-def test_readers_of_heads_do_not_block_receipts(store):
+def test_reading_ledger_heads_does_not_block_receipts_of_the_witness(store):
     done, turned_away = threading.Event(), []
 
     def read():
@@ -94,7 +94,7 @@ def test_readers_of_heads_do_not_block_receipts(store):
 # -- what it keeps ---------------------------------------------------------------------------
 
 
-def test_it_signs_for_each_next_head_and_for_copies_of_the_newest(store):
+def test_the_witness_signs_each_next_ledger_head_and_copies_of_the_newest(store):
     messages = chain(3)
     for message in (beginning(messages[0]), *messages[1:]):
         signature = store.receipt(message)
@@ -103,7 +103,7 @@ def test_it_signs_for_each_next_head_and_for_copies_of_the_newest(store):
     assert store.newest(TASK) == messages[3].head
 
 
-def test_it_may_be_added_to_a_task_that_runs(store):
+def test_a_witness_can_be_added_to_a_running_task(store):
     messages = chain(6)
     store.receipt(beginning(messages[4]))
     store.receipt(messages[5])
@@ -111,7 +111,7 @@ def test_it_may_be_added_to_a_task_that_runs(store):
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_older_forked_and_skipped_heads_get_the_newest(store, begins):
+def test_older_forked_and_skipped_ledger_heads_are_refused_with_the_newest_head(store, begins):
     messages, forked = chain(5), chain(5, b"drawn again")
     store.receipt(beginning(messages[1]))
     store.receipt(messages[2])
@@ -123,13 +123,13 @@ def test_older_forked_and_skipped_heads_get_the_newest(store, begins):
     store.receipt(messages[3])
 
 
-def test_a_task_that_it_should_know_is_not_begun(store):
+def test_the_witness_does_not_start_an_unknown_task_in_the_middle(store):
     with pytest.raises(UnknownTaskError):
         store.receipt(chain(1)[1])
     assert store.newest(TASK) is None
 
 
-def test_it_takes_so_many_tasks_and_no_more(tmp_path):
+def test_the_witness_accepts_at_most_its_limit_of_tasks(tmp_path):
     with contextlib.closing(WitnessStore(tmp_path / "few", most_tasks=2)) as store:
         for number in range(3):
             task = bytes([number] * 32)
@@ -139,7 +139,7 @@ def test_it_takes_so_many_tasks_and_no_more(tmp_path):
                 store.receipt(message)
 
 
-def test_its_rows_are_never_changed_and_key_and_heads_stay(tmp_path):
+def test_the_witness_keeps_its_key_and_ledger_heads_unchanged(tmp_path):
     path, messages = tmp_path / "witness", chain(2)
     with contextlib.closing(WitnessStore(path)) as store:
         key = store.key.public
@@ -166,7 +166,7 @@ def test_its_rows_are_never_changed_and_key_and_heads_stay(tmp_path):
         assert store.newest(TASK) == messages[2].head
 
 
-def test_another_database_is_no_witness(tmp_path):
+def test_the_witness_refuses_to_open_another_database(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "other")) as database:
         database.execute("CREATE TABLE t (x)")
     (tmp_path / "text").write_text("not a database, and long enough to be seen as none" * 20)
@@ -194,7 +194,7 @@ def post(content, **headers):
     return ("POST", RECEIPTS_PATH), {"content": content, "headers": headers}
 
 
-def test_invalid_heads_are_refused(store):
+def test_the_witness_refuses_invalid_ledger_heads(store):
     message = beginning(chain(1)[1])
     text = message.encoded().decode()
     other = message.head.head.digest.hex()
@@ -216,7 +216,7 @@ def test_invalid_heads_are_refused(store):
     assert asked(store, post(text.encode()))[0][0] == 200
 
 
-def test_a_configured_token_is_required(store):
+def test_the_witness_requires_its_configured_token(store):
     body = beginning(chain(0)[0]).encoded()
     newest = ("GET", f"/v1/heads/{TASK}"), {}
     wrong = [post(body), post(body, Authorization="Bearer no"), newest]
@@ -254,7 +254,7 @@ def judged(answer, message, key=None):
     return asyncio.run(ask())
 
 
-def test_a_page_without_receipt_is_not_a_refusal(store):
+def test_an_answer_without_receipt_is_retried_and_not_taken_as_a_refusal(store):
     """A proxy's page while the witness restarts: the coordinator asks again."""
     message, pages = beginning(chain(1)[1]), [b"<html>back soon</html>"]
 
@@ -287,12 +287,12 @@ def test_a_page_without_receipt_is_not_a_refusal(store):
         (302, b"", WitnessError, "HTTP 302"),
     ],
 )
-def test_answers_that_end_a_coordinator(status, body, error, why):
+def test_a_refusal_of_the_witness_stops_the_coordinator(status, body, error, why):
     with pytest.raises(error, match=why):
         judged(lambda request: (status, body), chain(1)[1])
 
 
-def test_a_silent_witness_is_asked_again(store):
+def test_a_witness_that_does_not_answer_is_asked_again(store):
     message, calls = beginning(chain(1)[1]), []
 
     def answer(request):
@@ -351,7 +351,7 @@ def test_a_witness_with_a_full_disk_is_asked_again(store, mutate):
     asyncio.run(run())
 
 
-def test_releases_are_shown_only_after_the_witness_signed(tmp_path, store):
+def test_releases_are_published_only_after_the_witness_has_signed(tmp_path, store):
     async def run():
         switch = Switch(store)
         witness = Witness("http://127.0.0.1", store.key.public, transport=switch)
@@ -389,7 +389,7 @@ def test_releases_are_shown_only_after_the_witness_signed(tmp_path, store):
     asyncio.run(run())
 
 
-def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, store):
+def test_a_step_is_closed_only_after_the_witness_signed_the_previous_head(tmp_path, store):
     async def run():
         witness = Witness("http://127.0.0.1", store.key.public, transport=Switch(store))
         async with world(tmp_path, witness=witness) as w:
@@ -405,7 +405,7 @@ def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, 
     asyncio.run(run())
 
 
-def test_a_witness_is_changed_only_by_an_explicit_option(tmp_path):
+def test_the_witness_of_a_task_is_changed_only_by_an_explicit_option(tmp_path):
     async def run():
         task = Task(Files(tmp_path / "task"))
         task.create_task()
@@ -434,7 +434,7 @@ def test_a_witness_is_changed_only_by_an_explicit_option(tmp_path):
     asyncio.run(run())
 
 
-def test_a_witness_that_refuses_ends_the_process_with_70(tmp_path, store):
+def test_a_refusal_of_the_witness_ends_the_coordinator_with_exit_code_70(tmp_path, store):
     async def run():
         transport = httpx.ASGITransport(app=create_witness_app(store, TOKEN))
         witness = Witness("http://127.0.0.1", store.key.public, transport=transport)

@@ -30,7 +30,7 @@ TOKEN = "a token of the operator"
         (["--host", "192.0.2.1", "--token-file", "long"], 2, "an address to listen at"),
     ],
 )
-def test_a_witness_that_is_not_safe_does_not_start(
+def test_a_witness_with_unsafe_settings_does_not_start(
     tmp_path, capsys, monkeypatch, arguments, code, reason
 ):
     monkeypatch.chdir(tmp_path)
@@ -43,7 +43,7 @@ def test_a_witness_that_is_not_safe_does_not_start(
     assert not (tmp_path / "witness.sqlite").exists()
 
 
-def test_the_command_serves_a_witness_and_ends_well(tmp_path):
+def test_the_witness_command_keeps_its_key_and_stops_on_a_signal(tmp_path):
     log, token = tmp_path / "log", tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     keys = []

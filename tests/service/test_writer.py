@@ -66,13 +66,13 @@ def held(writer: Writer, journal: Journal) -> Future[None]:
     return future
 
 
-def test_a_lone_job_is_committed_at_once(writer, journal):
+def test_a_single_write_is_committed_immediately(writer, journal):
     assert writer.submit(lambda tx: tx.append("a") or 5).result() == 5
     assert journal.done == ["begin", "a", "commit"]
     assert writer.waiting == (0, 0)
 
 
-def test_no_result_before_the_commit(writer, journal):
+def test_a_write_returns_no_result_before_its_commit(writer, journal):
     first = held(writer, journal)
     second = writer.submit(lambda tx: 2)
     with pytest.raises(TimeoutError):
@@ -82,7 +82,7 @@ def test_no_result_before_the_commit(writer, journal):
     assert (first.result(), second.result()) == (None, 2)
 
 
-def test_queued_writes_share_one_commit_in_order(writer, journal):
+def test_queued_writes_are_committed_together_in_order(writer, journal):
     held(writer, journal)
     futures = [writer.submit(lambda tx, n=n: tx.append(n)) for n in range(9)]
     journal.permission.set()
@@ -91,7 +91,7 @@ def test_queued_writes_share_one_commit_in_order(writer, journal):
     assert journal.done == ["begin", "commit", "begin", *range(9), "commit"]
 
 
-def test_too_many_jobs_or_bytes_are_refused(writer, journal):
+def test_writes_beyond_the_queue_limits_are_refused(writer, journal):
     first = held(writer, journal)
     big = writer.submit(lambda tx: None, body_bytes=1000)
     with pytest.raises(BusyError):
@@ -108,7 +108,7 @@ def test_too_many_jobs_or_bytes_are_refused(writer, journal):
     assert last.result() == "room again"
 
 
-def test_writes_being_committed_count_in_the_limit(writer, journal):
+def test_writes_that_are_being_committed_count_towards_the_queue_limit(writer, journal):
     began = threading.Event()
     journal.permission.clear()
     writer.submit(lambda tx: began.set(), body_bytes=900)
@@ -118,11 +118,11 @@ def test_writes_being_committed_count_in_the_limit(writer, journal):
         writer.submit(lambda tx: None, body_bytes=200)
 
 
-def test_a_single_body_above_the_bound_is_accepted(writer):
+def test_a_single_body_above_the_byte_limit_is_accepted(writer):
     assert writer.submit(lambda tx: 1, body_bytes=5000).result() == 1
 
 
-def test_a_failing_job_undoes_its_transaction_and_stops_the_writer(writer, journal, failures):
+def test_a_failing_write_rolls_back_its_transaction_and_stops_the_writer(writer, journal, failures):
     held(writer, journal)
     good = writer.submit(lambda tx: tx.append("good"))
     bad = writer.submit(lambda tx: 1 // 0)
@@ -138,7 +138,7 @@ def test_a_failing_job_undoes_its_transaction_and_stops_the_writer(writer, journ
         writer.submit(lambda tx: None)
 
 
-def test_a_failing_commit_fails_all_and_stops_the_writer(writer, journal, failures):
+def test_a_failing_commit_fails_all_its_writes_and_stops_the_writer(writer, journal, failures):
     journal.error = StorageError("no space left")
     first = held(writer, journal)
     queued = writer.submit(lambda tx: None)
@@ -150,7 +150,7 @@ def test_a_failing_commit_fails_all_and_stops_the_writer(writer, journal, failur
     assert failures == [journal.error]
 
 
-def test_the_service_is_notified_after_the_futures(journal):
+def test_the_failure_callback_runs_after_the_failed_futures_are_set(journal):
     told = []
     ready, future = threading.Event(), Future()
 
@@ -189,7 +189,7 @@ def test_closing_commits_queued_writes(journal, failures):
     writer.close()
 
 
-def test_a_job_cancelled_before_its_start_does_not_run(writer, journal):
+def test_a_write_cancelled_before_its_start_does_not_run(writer, journal):
     first = held(writer, journal)
     cancelled = writer.submit(lambda tx: tx.append("never"), body_bytes=100)
     kept = writer.submit(lambda tx: tx.append("kept"))
@@ -204,7 +204,7 @@ def test_a_job_cancelled_before_its_start_does_not_run(writer, journal):
     assert writer.waiting == (0, 0)
 
 
-def test_cancelled_jobs_do_not_disturb_a_failure(writer, journal, failures):
+def test_cancelled_writes_do_not_hide_a_failed_write(writer, journal, failures):
     held(writer, journal)
     futures = [writer.submit(lambda tx: 1 // 0), *(writer.submit(lambda tx: 0) for _ in range(3))]
     assert futures[0].cancel() is True
@@ -218,7 +218,7 @@ def test_cancelled_jobs_do_not_disturb_a_failure(writer, journal, failures):
     assert len(failures) == 1
 
 
-def test_a_lone_job_runs_between_two_transactions(writer, journal):
+def test_a_write_without_transaction_runs_between_two_transactions(writer, journal):
     held(writer, journal)
     before = writer.submit(lambda tx: tx.append("before"))
     alone = [writer.submit_alone(lambda storage: storage.done.append("alone")) for _ in range(2)]
@@ -234,7 +234,7 @@ def test_a_lone_job_runs_between_two_transactions(writer, journal):
     assert writer.waiting == (0, 0)
 
 
-def test_a_committed_batch_frees_its_memory(writer):
+def test_committed_writes_free_their_memory(writer):
     import gc
     import weakref
 
@@ -250,7 +250,7 @@ def test_a_committed_batch_frees_its_memory(writer):
     assert gone() is None
 
 
-def test_a_hundred_copies_of_one_upload_are_one_row_and_a_hundred_receipts(tmp_path, failures):
+def test_a_hundred_copies_of_one_upload_give_one_row_and_a_hundred_receipts(tmp_path, failures):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
         create_task(tx)

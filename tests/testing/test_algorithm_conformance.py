@@ -241,7 +241,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.__name__)
-def test_a_broken_guarantee_is_detected(kind):
+def test_an_algorithm_that_breaks_a_guarantee_is_detected(kind):
     with pytest.raises(AssertionError, match=WRONG[kind]):
         conform(kind)
 

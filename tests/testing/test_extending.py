@@ -88,11 +88,11 @@ QUESTION = "account --scheme rested --window 4 --pairs 2 --probability 0.5 --noi
 PROMISE = "--delta 1e-5 --relation add-remove --json"
 
 
-def test_the_example_is_short():
+def test_the_documented_participation_example_is_short():
     assert len(LAW.splitlines()) < 40
 
 
-def test_a_wrong_guarantee_of_a_participation_fails(folder):
+def test_a_participation_example_with_a_wrong_guarantee_fails(folder):
     wrong = SUITE.replace("4 + third", "2 + third")
     assert wrong != SUITE
     with pytest.raises(AssertionError, match="is drawn by"):
@@ -100,7 +100,7 @@ def test_a_wrong_guarantee_of_a_participation_fails(folder):
 
 
 @pytest.mark.parametrize("begin", [IMPORTED, IN_PLACE])
-def test_the_command_line_prices_a_custom_participation(folder, begin):
+def test_the_account_command_computes_epsilon_of_a_custom_participation(folder, begin):
     found = json.loads(run(folder, command(begin), *f"{QUESTION} {PROMISE}".split()))
     known = QUESTION.replace("rested", "check-in").replace("--pairs", "--windows")
     asked = CliRunner().invoke(turnout, f"{known} {PROMISE}".split(), catch_exceptions=False)
@@ -110,7 +110,7 @@ def test_the_command_line_prices_a_custom_participation(folder, begin):
     assert "--pairs" in run(folder, command(begin), "account", "--help")
 
 
-def test_a_plan_with_it_is_trained(folder):
+def test_a_plan_with_a_custom_participation_is_trained(folder):
     (folder / "plan.toml").write_text(PLAN)
     run(folder, command(IN_PLACE), "train", "plan.toml", "--out", "out")
     assert json.loads((folder / "out" / "report.json").read_text())
@@ -136,7 +136,7 @@ assert tn.RestedCheckIn is type(law)
 """
 
 
-def test_a_device_draws_by_it_from_an_invitation_and_is_admitted(folder):
+def test_a_device_draws_a_custom_participation_and_is_admitted(folder):
     run(folder, f"{IN_PLACE}\n{SERVED}")
 
 
@@ -152,7 +152,7 @@ def randomizer_folder(tmp_path):
     return tmp_path
 
 
-def test_the_example_of_a_randomizer_is_short():
+def test_the_documented_randomizer_example_is_short():
     assert len(RANDOMIZER.splitlines()) < 40
 
 
@@ -164,7 +164,7 @@ def test_the_example_of_a_randomizer_is_short():
         ("Fraction(self.reply_count, 2)", "self.reply_count", "has ε₀"),
     ],
 )
-def test_a_wrong_priced_as_fails(right, wrong, match):
+def test_a_randomizer_example_with_a_wrong_privacy_claim_fails(right, wrong, match):
     unnamed = RANDOMIZER.replace('@mechanism("square", question="square-response")\n', "")
     assert right in unnamed
     made: dict[str, Any] = {"__name__": "square_response"}
@@ -173,7 +173,7 @@ def test_a_wrong_priced_as_fails(right, wrong, match):
         assert_randomizer(made["SquareResponse"](1.0, 4))
 
 
-def test_its_messages_cost_less_than_any_of_its_level(randomizer_folder):
+def test_shuffled_epsilon_of_a_custom_randomizer_is_below_the_generic_bound(randomizer_folder):
     asked = "account --scheme shuffle --clients 1e4 --delta 1e-6 --json --epsilon0 2 --items 10"
     kind = ["--randomizer", "square-response"]
     own = json.loads(run(randomizer_folder, command(RANDOMIZER_IMPORTED), *asked.split(), *kind))
@@ -181,7 +181,7 @@ def test_its_messages_cost_less_than_any_of_its_level(randomizer_folder):
     assert own["epsilon"] < 0.9 * shuffled_price([(NonAdaptiveRandomizer(2.0), 1)], 10_000, 1e-6)
 
 
-def test_shares_are_estimated_with_it(randomizer_folder):
+def test_frequencies_are_estimated_with_a_custom_randomizer(randomizer_folder):
     (randomizer_folder / "items.csv").write_text("item\n" + "0\n1\n2\n3\n3\n" * 600)
     asked = "estimate frequencies items.csv --size 4 --epsilon 2 --delta 1e-6 --model shuffled"
     kind = ["--mechanism", "square", "--json"]

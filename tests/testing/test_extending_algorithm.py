@@ -16,15 +16,15 @@ def names(tmp_path, monkeypatch):
     return {"OwnOffsets": __import__("own_offsets").OwnOffsets}
 
 
-def test_the_example_is_short():
+def test_the_documented_algorithm_example_is_short():
     assert len(ALGORITHM.splitlines()) < 40
 
 
-def test_the_algorithm_conforms_as_the_page_shows_it(names):
+def test_the_documented_algorithm_example_conforms(names):
     exec(SUITE, names)
 
 
-def test_an_algorithm_that_reads_other_clients_data_fails(names):
+def test_an_algorithm_that_reads_data_of_other_clients_fails_conformance(names):
     class Nosy(names["OwnOffsets"]):
         def client_update(self, sent, client_state, client, generator):
             return super().client_update(sent, client_state, 1, generator)
@@ -33,7 +33,7 @@ def test_an_algorithm_that_reads_other_clients_data_fails(names):
         exec(SUITE, names | {"OwnOffsets": Nosy})
 
 
-def test_clients_that_keep_their_offsets_are_predicted_better(names):
+def test_the_documented_personal_offsets_reduce_the_loss(names):
     exec(RUN, names)
     kept = names["run"].history.metrics["loss"]
     assert kept[-1] < 0.01 < kept[0]

@@ -23,14 +23,14 @@ def failures(assertion, observations):
 
 
 @pytest.mark.parametrize("cells", [1, 2, 5, 16])
-def test_false_alarms_are_no_more_frequent_than_stated(cells):
+def test_false_alarms_of_the_frequency_test_are_no_more_frequent_than_stated(cells):
     law = np.full(cells, 1 / cells)
     draws = np.random.default_rng(1).multinomial(200, law, size=1000)
     alarms = failures(lambda counts: assert_frequencies(counts, law, false_alarm=0.05), draws)
     assert alarms <= 95  # 50 are allowed on average; more than 95 has probability below 1e-9.
 
 
-def test_wrong_cells_and_drifts_are_detected():
+def test_the_frequency_test_detects_a_wrong_cell_and_a_drift():
     cells, draws = 64, 64_000
     law = np.full(cells, 1 / cells)
     one_cell = np.full(cells, draws // cells)
@@ -46,7 +46,7 @@ def test_wrong_cells_and_drifts_are_detected():
         assert_frequencies([99, 1], [1.0, 0.0])
 
 
-def test_a_drift_over_many_cells_is_detected():
+def test_the_frequency_test_detects_a_small_drift_over_many_cells():
     cells, draws = 64, 64_000
     law = np.full(cells, 1 / cells)
     drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
@@ -56,23 +56,23 @@ def test_a_drift_over_many_cells_is_detected():
 
 
 @pytest.mark.parametrize("law", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
-def test_invalid_probabilities_are_refused(law):
+def test_the_frequency_test_refuses_invalid_probabilities(law):
     with pytest.raises(ParameterError, match="probabilities"):
         assert_frequencies([1, 1], law)
 
 
-def test_counts_of_another_shape_are_refused():
+def test_the_frequency_test_refuses_counts_of_another_shape():
     with pytest.raises(ParameterError, match="counts"):
         assert_frequencies([1, 1, 1], [0.5, 0.5])
 
 
-def test_binomial_sees_one_and_a_half_times_the_rate():
+def test_the_binomial_test_detects_one_and_a_half_times_the_rate():
     assert_binomial(1000, 10_000, 0.1)
     with pytest.raises(AssertionError):
         assert_binomial(1500, 10_000, 0.1)
 
 
-def test_a_mean_test_accepts_the_right_value_and_rejects_a_wrong_one():
+def test_the_mean_test_accepts_the_right_value_and_rejects_a_wrong_value():
     values = np.random.default_rng(2).exponential(size=4000)
     assert_mean(values, 1.0)
     assert_mean(np.full(10, 0.1), 0.1)
@@ -82,7 +82,7 @@ def test_a_mean_test_accepts_the_right_value_and_rejects_a_wrong_one():
     )
 
 
-def test_an_accepted_wrong_distribution_is_named():
+def test_a_negative_control_that_is_accepted_is_named():
     with pytest.raises(AssertionError, match="wrong distributions were accepted: harmless"):
         assert_rejects(
             lambda counts: assert_frequencies(counts, [0.5, 0.5]),
@@ -90,11 +90,11 @@ def test_an_accepted_wrong_distribution_is_named():
         )
 
 
-def test_a_test_without_wrong_distributions_is_refused():
+def test_a_test_without_negative_controls_is_refused():
     with pytest.raises(ParameterError, match="at least one wrong distribution"):
         assert_rejects(lambda counts: None, {})
 
 
-def test_an_error_in_the_assertion_itself_is_no_rejection():
+def test_an_error_inside_a_negative_control_does_not_count_as_a_rejection():
     with pytest.raises(ParameterError, match="counts"):
         assert_rejects(lambda counts: assert_frequencies(counts, [1.0]), {"wrong": [1, 2]})

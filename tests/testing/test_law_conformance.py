@@ -50,26 +50,26 @@ def test_built_in_participations_conform(law, population):
     assert_participation(law, population)
 
 
-def test_all_participations_are_tested():
+def test_every_built_in_participation_is_tested():
     ours = {kind for kind in all_participations() if kind.__module__.startswith("turnout.")}
     assert {type(law) for law, _ in LAWS} == ours
 
 
-def test_samples_cover_a_whole_run():
+def test_the_enumerated_distribution_of_a_client_covers_all_windows():
     pairs = {(a, 2 + b): Fraction(1, 4) for a in (0, 1) for b in (0, 1)}
     assert client_distribution(CheckIn(2, 2), 1, 0) == pairs
     subsets = {tuple(each): Fraction(1, 3) for each in combinations(range(3), 2)}
     assert client_distribution(KSubset(3, 2), 2, 1) == subsets
 
 
-def test_another_promise_is_refused():
+def test_a_participation_with_another_documented_distribution_fails():
     kept = {(a, 2 + a): Fraction(1, 2) for a in (0, 1)}
     assert_participation(FixedAssignment(2, 2), 1, lambda client: kept)
     with pytest.raises(AssertionError, match="client 0 is drawn by"):
         assert_participation(CheckIn(2, 2), 1, lambda client: kept)
 
 
-def test_a_wrong_sampler_is_detected(monkeypatch):
+def test_a_mutated_participation_sampler_is_detected(monkeypatch):
     def short(draw, clients, block, source, first_step):
         slots = source.below(block.steps - 1, len(clients))
         return one_of(draw, clients, block, _Given(slots), first_step)
@@ -153,7 +153,7 @@ def assert_conforms(law: Participation) -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_reader_is_detected(name, monkeypatch):
+def test_a_mutated_reader_of_a_participation_is_detected(name, monkeypatch):
     mutate, law = MUTANTS[name]
     assert_conforms(law)
     mutate(monkeypatch)

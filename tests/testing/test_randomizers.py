@@ -34,7 +34,7 @@ CORNERS = [(-1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
 
 
 @pytest.mark.parametrize("randomizer", ITEMS, ids=str)
-def test_every_randomizer_of_an_item_conforms(randomizer):
+def test_every_frequency_randomizer_conforms(randomizer):
     assert_randomizer(randomizer)
 
 
@@ -49,7 +49,7 @@ def test_every_randomizer_of_an_item_conforms(randomizer):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_randomizers_of_vectors_conform(randomizer, values):
+def test_vector_randomizers_conform(randomizer, values):
     assert_randomizer(randomizer, values)
 
 
@@ -143,7 +143,7 @@ class WrongSubset(SubsetSelection):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_wrong_randomizer_is_detected(wrong, match):
+def test_a_mutated_randomizer_is_detected(wrong, match):
     with pytest.raises(AssertionError, match=match):
         assert_randomizer(wrong)
 
@@ -153,6 +153,6 @@ def test_randomizers_too_large_to_enumerate_are_refused():
         assert_randomizer(LaplaceRandomizer(1.0, 1.0), [0.0, 1.0])
 
 
-def test_no_two_mechanisms_share_a_name():
+def test_registering_a_randomizer_name_twice_is_refused():
     with pytest.raises(ValueError, match="no other mechanism"):
         mechanism("k-ary")(KaryRandomizedResponse)

@@ -40,14 +40,14 @@ def file(tmp_path):
     return path
 
 
-def test_a_good_ledger_ends_with_0(file, capsys):
+def test_verifying_a_valid_ledger_exits_with_0(file, capsys):
     assert ended("verify", file) == 0
     printed = capsys.readouterr().out
     assert charter().task in printed.replace("\n", "").replace(" ", "")
     assert printed.splitlines()[-1].startswith("good:")
 
 
-def test_an_invalid_ledger_exits_with_1_and_its_place(file, capsys):
+def test_verifying_an_invalid_ledger_exits_with_1_and_names_the_step(file, capsys):
     file.write_bytes(file.read_bytes().replace(b'"step":3', b'"step":4'))
     assert ended("verify", file) == 1
     printed = capsys.readouterr().out
@@ -55,14 +55,14 @@ def test_an_invalid_ledger_exits_with_1_and_its_place(file, capsys):
     assert printed.splitlines()[-1].startswith("BAD:")
 
 
-def test_a_wrong_command_ends_with_2(file, capsys):
+def test_the_ledger_command_with_invalid_arguments_exits_with_2(file, capsys):
     assert ended("verify", file.with_name("missing")) == 2
     assert ended("verify", file, "--head", "3") == 2
     assert ended("verify", file, "--models", file) == 2
     assert capsys.readouterr().out == ""
 
 
-def test_a_cost_that_is_not_recomputed_ends_with_3(file, capsys):
+def test_a_ledger_whose_cost_cannot_be_recomputed_exits_with_3(file, capsys):
     terms = charter(
         replace(SCHEME, randomizer=GaussianNoise(0.01)), charged=(0.0, 1.0, 2.0, 3.0, 4.0)
     )
@@ -71,7 +71,7 @@ def test_a_cost_that_is_not_recomputed_ends_with_3(file, capsys):
     assert "cost not recomputed" in capsys.readouterr().out
 
 
-def test_machines_read_json(file, capsys):
+def test_the_verify_command_prints_its_verdict_as_json(file, capsys):
     assert ended("verify", file, "--json") == 0
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["verdict"] == "good"
@@ -82,7 +82,7 @@ def test_machines_read_json(file, capsys):
     assert json.loads(capsys.readouterr().out)["faults"][0]["step"] is None
 
 
-def test_a_known_head_and_models_are_compared(file, tmp_path, capsys):
+def test_the_verify_command_compares_a_known_ledger_head_and_model_files(file, tmp_path, capsys):
     export_models(FakeTransaction(), tmp_path / "models")
     newer = json.loads(exported(FakeTransaction(released=9)).splitlines()[-1])["head"]
     assert ended("verify", file, "--models", tmp_path / "models") == 0
@@ -110,7 +110,7 @@ def test_an_exported_ledger_verifies(tmp_path, capsysbinary):
     assert ended("export", "--db", tmp_path / "missing.sqlite") == 4
 
 
-def test_verifying_imports_nothing_of_turnout_but_schemes_and_core(file):
+def test_verifying_imports_only_the_packages_schemes_and_core(file):
     script = (
         "import sys\n"
         "from turnout.verification import verify\n"
@@ -125,13 +125,13 @@ def test_verifying_imports_nothing_of_turnout_but_schemes_and_core(file):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_missing_extra_is_named_with_its_install_command(file, monkeypatch, capsys):
+def test_a_missing_extra_is_reported_with_its_install_command(file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert ended("verify", file) == 2
     assert f"needs cryptography: {install_line('device')}" in capsys.readouterr().err
 
 
-def test_a_trace_is_read_back(tmp_path, capsys):
+def test_a_ledger_with_an_availability_trace_is_parsed(tmp_path, capsys):
     trace = AvailabilityCheckIn(np.eye(20, 12, dtype=bool), 6)
     terms = charter(replace(SCHEME, participation=trace), charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     path = tmp_path / "trace.ledger"

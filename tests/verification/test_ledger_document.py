@@ -20,7 +20,7 @@ def example() -> bytes:
     return exported(FakeTransaction(terms, released=2))
 
 
-def test_the_documented_example_is_written_and_verifies():
+def test_the_documented_example_ledger_is_reproduced_and_verifies():
     shown = PAGE.split("```json\n")[1].split("```")[0].encode("ascii")
     assert shown == example()
     verdict = verify(shown)
@@ -29,6 +29,6 @@ def test_the_documented_example_is_written_and_verifies():
     assert verdict.epsilon == 1.5
 
 
-def test_the_exit_codes_are_those_of_the_command():
+def test_the_documented_exit_codes_equal_those_of_the_verify_command():
     told = set(map(int, re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)))
     assert told == {outcome.value for outcome in VerificationOutcome} | {2}

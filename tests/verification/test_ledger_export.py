@@ -10,14 +10,14 @@ from turnout.service.coordinator.export import export_ledger, export_models, led
 from turnout.verification import VerificationOutcome, verify
 
 
-def test_a_file_equals_the_standard_output(tmp_path):
+def test_a_ledger_exported_to_a_file_equals_the_standard_output(tmp_path):
     path = tmp_path / "task.ledger"
     export_ledger(FakeTransaction(), path)
     assert path.read_bytes() == exported(FakeTransaction())
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_later_export_replaces_an_earlier_one(tmp_path):
+def test_a_later_ledger_export_replaces_an_earlier_export(tmp_path):
     path = tmp_path / "task.ledger"
     for released in (0, 3, 3, 8):
         export_ledger(FakeTransaction(released=released), path)
@@ -37,7 +37,7 @@ def other_history(step):
     ],
     ids=["older", "another task", "another history"],
 )
-def test_an_export_that_does_not_continue_the_file_is_refused(tmp_path, other):
+def test_a_ledger_export_that_does_not_continue_the_file_is_refused(tmp_path, other):
     path = tmp_path / "task.ledger"
     export_ledger(FakeTransaction(released=5), path)
     before = path.read_bytes()
@@ -46,7 +46,7 @@ def test_an_export_that_does_not_continue_the_file_is_refused(tmp_path, other):
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_something_else_is_not_overwritten(tmp_path):
+def test_a_ledger_export_does_not_overwrite_an_unrelated_file(tmp_path):
     path = tmp_path / "thesis.txt"
     for content in (b"years of work", b"years\nof\nwork\n", b""):
         path.write_bytes(content)
@@ -56,7 +56,7 @@ def test_a_file_that_is_something_else_is_not_overwritten(tmp_path):
             assert path.read_bytes() == content
 
 
-def test_a_stopped_export_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_ledger_export_leaves_the_old_file_unchanged(tmp_path, monkeypatch):
     path = tmp_path / "task.ledger"
     export_ledger(FakeTransaction(released=2), path)
     before = path.read_bytes()
@@ -71,7 +71,7 @@ def test_a_stopped_export_leaves_the_old_file(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_ledger_that_would_not_verify_is_not_written(tmp_path):
+def test_a_ledger_that_would_not_verify_is_not_exported(tmp_path):
     class Empty(FakeTransaction):
         def charter(self):
             return None
@@ -91,7 +91,7 @@ def test_a_ledger_that_would_not_verify_is_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_models_are_written_once_and_kept(tmp_path):
+def test_exported_model_files_are_never_overwritten(tmp_path):
     assert export_models(FakeTransaction(released=3), tmp_path / "models") == 4
     assert export_models(FakeTransaction(), tmp_path / "models") == 9
     assert (tmp_path / "models" / "initial.f32").read_bytes() == parameters(-1)
@@ -100,7 +100,7 @@ def test_models_are_written_once_and_kept(tmp_path):
         export_models(FakeTransaction(model=other_history), tmp_path / "models")
 
 
-def test_the_export_does_not_hold_the_private_key():
+def test_an_exported_ledger_does_not_contain_the_private_key():
     written = b"".join(ledger_lines(FakeTransaction()))
     assert FakeTransaction().key.private.hex().encode() not in written
     assert verify(written).outcome is VerificationOutcome.GOOD

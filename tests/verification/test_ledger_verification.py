@@ -82,7 +82,7 @@ def known(data: bytes) -> KnownHead:
 
 
 @pytest.mark.parametrize("scheme", [SCHEME, WINDOWS], ids=["every step", "windows"])
-def test_an_honest_ledger_is_good(scheme):
+def test_an_unmodified_ledger_verifies(scheme):
     terms = charter(scheme)
     data = exported(FakeTransaction(terms))
     verdict = verify(data, known(data))
@@ -97,18 +97,18 @@ def test_an_honest_ledger_is_good(scheme):
 
 
 @pytest.mark.parametrize("released", [0, 1, 12])
-def test_a_ledger_may_end_after_any_step(released):
+def test_a_ledger_that_ends_after_any_step_verifies(released):
     verdict = verify(exported(FakeTransaction(released=released)))
     assert verdict.outcome is VerificationOutcome.GOOD
     assert verdict.steps == released
 
 
-def test_a_ledger_may_continue_an_older_head():
+def test_a_ledger_that_continues_an_older_known_head_verifies():
     for released in (0, 1, 5):
         assert told(HONEST, known=known(exported(FakeTransaction(released=released)))) == ""
 
 
-def test_a_claim_above_the_upper_bound_is_allowed_and_noted():
+def test_a_claimed_epsilon_above_the_upper_bound_is_allowed_and_noted():
     generous = charter(charged=tuple(1.5 * e for e in curve(SCHEME, (0, 3, 6, 9, 12))))
     verdict = verify(exported(FakeTransaction(generous, 6)))
     assert verdict.outcome is VerificationOutcome.GOOD
@@ -291,7 +291,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_changed_ledger_is_refused_and_the_step_is_named(name):
+def test_a_changed_ledger_is_refused_with_its_step(name):
     build, message = MUTANTS[name]
     data = build()
     assert data != HONEST
@@ -299,7 +299,7 @@ def test_a_changed_ledger_is_refused_and_the_step_is_named(name):
     assert re.search(message, faults, re.MULTILINE), faults
 
 
-def test_every_byte_counts():
+def test_a_change_of_any_byte_of_a_ledger_is_detected():
     for place in range(len(HONEST)):
         changed = bytearray(HONEST)
         changed[place] ^= 1
@@ -313,7 +313,7 @@ def test_every_byte_counts():
         lambda cut: HONEST[: cut[0]] + cut[1] + HONEST[cut[0] + cut[2] :]
     )
 )
-def test_no_file_breaks_the_verifier(data):
+def test_the_verifier_raises_no_exception_for_any_file(data):
     assert data == HONEST or verify(data).outcome is VerificationOutcome.BAD
 
 
@@ -331,7 +331,7 @@ CHEATS = {
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_a_ledger_that_claims_too_little_is_refused(name):
+def test_a_ledger_that_claims_too_little_epsilon_is_refused(name):
     """Digests and signature are all right: only an accountant of one's own notices."""
     scheme, message = CHEATS[name]
     data = exported(FakeTransaction(charter(scheme, charged=curve(SCHEME, (0, 3, 6, 9, 12)))))
@@ -339,7 +339,7 @@ def test_a_ledger_that_claims_too_little_is_refused(name):
     assert re.search(message, told(data), re.MULTILINE), told(data)
 
 
-def test_a_claim_that_is_too_small_halfway_is_found_there():
+def test_a_claimed_epsilon_that_is_too_small_is_reported_at_its_step():
     zero, three, _, nine, twelve = curve(WINDOWS, (0, 3, 6, 9, 12))
     data = exported(FakeTransaction(charter(WINDOWS, charged=(zero, three, 1.18, nine, twelve))))
     assert told(data).startswith("step 5: claims too little")
@@ -363,12 +363,12 @@ def test_a_forked_ledger_fails_against_a_known_head():
 
 
 @pytest.mark.parametrize("text", ["", "8", "8:ab", "-1:" + "00" * 32, "08:" + "00" * 32, "x:y"])
-def test_an_invalid_head_is_refused(text):
+def test_an_invalid_known_ledger_head_is_refused(text):
     with pytest.raises(ParameterError, match="steps:digest"):
         KnownHead.parsed(text)
 
 
-def test_a_head_may_come_with_its_signature():
+def test_a_known_ledger_head_may_include_its_signature():
     digest = "00" * 32
     assert KnownHead.parsed(f"3:{digest}:{'ff' * 64}") == KnownHead(3, bytes(32))
 
@@ -382,12 +382,12 @@ def models(tmp_path):
     return tmp_path
 
 
-def test_the_released_models_are_compared(models):
+def test_the_verifier_compares_the_released_model_files(models):
     assert told(HONEST, models=models) == ""
     assert verify(HONEST, models=models).models == 9
 
 
-def test_a_flipped_byte_in_a_model_is_found(models):
+def test_a_flipped_byte_in_a_model_file_is_detected(models):
     path = models / "step-000004.f32"
     data = bytearray(path.read_bytes())
     data[7] ^= 1
@@ -395,7 +395,7 @@ def test_a_flipped_byte_in_a_model_is_found(models):
     assert told(HONEST, models=models).startswith("step 4: step-000004.f32 is not the model")
 
 
-def test_a_missing_and_an_uncharged_model_are_found(models):
+def test_missing_model_files_and_files_beyond_the_ledger_are_reported(models):
     (models / "step-000002.f32").rename(models / "step-000008.f32")
     faults = told(HONEST, models=models)
     assert "step 2: its model file step-000002.f32 is missing" in faults
@@ -409,7 +409,7 @@ def test_a_missing_and_an_uncharged_model_are_found(models):
         (bytes(16), "step 3: .* has 16 bytes"),
     ],
 )
-def test_a_malformed_model_with_a_right_digest_is_found(tmp_path, broken, message):
+def test_a_malformed_model_with_a_correct_digest_is_detected(tmp_path, broken, message):
     transaction = FakeTransaction(model=lambda step: broken if step == 3 else parameters(step))
     export_models(transaction, tmp_path)
     assert re.search(message, told(exported(transaction), models=tmp_path))
@@ -427,7 +427,7 @@ def test_a_malformed_model_with_a_right_digest_is_found(tmp_path, broken, messag
     ],
     ids=["trace", "Laplace", "hardly any noise"],
 )
-def test_a_cost_that_is_not_recomputed_is_reported(scheme):
+def test_the_verifier_reports_a_cost_that_it_cannot_recompute(scheme):
     terms = charter(scheme, charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     verdict = verify(exported(FakeTransaction(terms)))
     assert verdict.outcome is VerificationOutcome.COST_NOT_RECOMPUTED
@@ -435,7 +435,7 @@ def test_a_cost_that_is_not_recomputed_is_reported(scheme):
     assert verdict.costs == ()
 
 
-def test_a_wrong_ledger_stays_wrong_where_its_cost_is_not_recomputed():
+def test_a_changed_ledger_is_refused_even_if_its_cost_cannot_be_recomputed():
     terms = charter(TOO_LITTLE, charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     data = exported(FakeTransaction(terms))
     assert verify(data.replace(b'"step":3', b'"step":4')).outcome is VerificationOutcome.BAD

@@ -64,7 +64,9 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("noise", "law", "relation", "delta"), EXACT, ids=str)
-def test_two_accountants_agree_where_the_analysis_is_exact(noise, law, relation, delta):
+def test_recomputed_epsilon_agrees_with_the_accountant_for_exact_analyses(
+    noise, law, relation, delta
+):
     found, _ = recomputed(scheme(noise, law, relation), law.steps, delta)
     other = price(scheme(noise, law, relation), delta).epsilon
     assert found.lower <= other.upper
@@ -83,7 +85,9 @@ BETWEEN = [
 
 
 @pytest.mark.parametrize(("noise", "law", "relation", "release", "width"), BETWEEN, ids=str)
-def test_two_accountants_overlap_where_it_is_not(noise, law, relation, release, width):
+def test_recomputed_epsilon_overlaps_the_accountants_bracket_otherwise(
+    noise, law, relation, release, width
+):
     asked = scheme(noise, law, relation, release)
     found, _ = recomputed(asked, law.steps, 1e-6)
     other = price(asked, 1e-6, tolerance=0.02).epsilon
@@ -97,13 +101,13 @@ def test_two_accountants_overlap_where_it_is_not(noise, law, relation, release, 
         assert other.upper == same if relation is ADD else other.upper < found.upper
 
 
-def test_blocks_of_a_subset_use_all_steps():
+def test_recomputed_epsilon_of_k_subset_is_below_that_of_k_certain_steps():
     found, _ = recomputed(scheme(2.0, KSubset(3, 2)), 3, 1e-6)
     every, _ = recomputed(scheme(2.0, EveryStep(2)), 2, 1e-6)
     assert found.upper < 0.99 * every.lower
 
 
-def test_replacement_is_enclosed_nearly_as_narrowly():
+def test_recomputed_epsilon_under_replace_one_encloses_the_accountants_bracket():
     """Against what `price` gives at its usual tolerance, which takes it half a minute."""
     found, _ = recomputed(scheme(4.0, CheckIn(10, 30), REPLACE), 300, 1e-6)
     assert found.lower <= 4.153375
@@ -115,14 +119,14 @@ def test_replacement_is_enclosed_nearly_as_narrowly():
 @pytest.mark.parametrize(
     "law", [CheckIn(6, 3, 0.7), SlidingWindow(6, 23), FixedAssignment(6, 3)], ids=str
 )
-def test_a_part_of_a_run_is_charged_as_much(law, steps):
+def test_recomputed_epsilon_of_a_partial_run_agrees_with_the_accountant(law, steps):
     asked = scheme(1.2, law)
     found, _ = recomputed(asked, steps, 1e-5)
     other = epsilon_upper(asked, 1e-5, steps)
     assert found.lower <= other <= found.upper * 1.02
 
 
-def test_one_gaussian_has_its_closed_form():
+def test_recomputed_epsilon_of_one_gaussian_step_encloses_its_closed_form():
     def delta(epsilon: float, mu: float) -> float:
         return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
 
@@ -134,7 +138,7 @@ def test_one_gaussian_has_its_closed_form():
 
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.05, 200), (0.7, 0.2, 10)])
-def test_a_third_accountant_agrees_on_poisson_sampling(noise, rate, steps):
+def test_recomputed_epsilon_of_poisson_sampling_agrees_with_dp_accounting(noise, rate, steps):
     found, _ = recomputed(scheme(noise, PoissonSampling(rate, steps)), steps, 1e-6)
     for pessimistic in (True, False):
         loss = privacy_loss_distribution.from_gaussian_mechanism(
@@ -157,7 +161,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_slightly_larger_epsilon_is_detected(name):
+def test_schemes_with_a_slightly_larger_epsilon_than_claimed_are_detected(name):
     honest = CheckIn(10, 30, 0.97 if "surely" in name else 1.0)
     claimed = epsilon_upper(scheme(1.0, honest), 1e-6)
     assert least(scheme(1.0, honest), 300, 1e-6) <= claimed
@@ -173,7 +177,7 @@ def test_a_slightly_larger_epsilon_is_detected(name):
     ],
     ids=["fixed size", "averaged"],
 )
-def test_schemes_without_an_analysis_here_are_refused(asked):
+def test_recomputing_schemes_without_an_analysis_is_refused(asked):
     with pytest.raises(UnsupportedError):
         recomputed(asked, 5, 1e-6)
 
@@ -198,12 +202,12 @@ def test_costs_beyond_float64_are_refused(noise, law, delta):
 
 
 @pytest.mark.parametrize("noise", [1e9, 1e18, 1e308])
-def test_any_amount_of_noise_is_taken(noise):
+def test_recomputing_accepts_any_amount_of_noise(noise):
     for law in (CheckIn(5, 2), EveryStep(3), PoissonSampling(1e-300, 5)):
         assert recomputed(scheme(noise, law), law.steps, 1e-6)[0].upper < 1e-6
 
 
-def test_zero_steps_cost_zero():
+def test_recomputed_epsilon_of_zero_steps_is_zero():
     for law in (CheckIn(5, 2, 0.0), PoissonSampling(0.0, 10)):
         assert recomputed(scheme(1.0, law), 10, 1e-6)[0].upper == 0.0
     assert recomputed(scheme(1.0, CheckIn(5, 2)), 0, 1e-6)[0].upper == 0.0
@@ -251,13 +255,13 @@ def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderS
 )
 @settings(max_examples=60)
 @given(one=atoms, other=atoms)
-def test_joined_distributions_bracket_in_convex_order(joined, operation, one, other):
+def test_merged_distributions_bracket_the_exact_one_in_convex_order(joined, operation, one, other):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "CELLS", 12)  # far fewer than there are atoms
         assert bracketed(joined, operation, law_of(one), law_of(other))
 
 
-def test_distributions_on_the_wrong_side_are_detected():
+def test_distributions_merged_on_the_wrong_side_are_detected():
     rng = np.random.default_rng(5)
     law = law_of(zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True))
     with pytest.MonkeyPatch.context() as patch:
@@ -268,7 +272,7 @@ def test_distributions_on_the_wrong_side_are_detected():
             assert not bracketed(joined, operation, law, law, upper=OrderSide.LOWER)
 
 
-def test_rounding_and_infinity_mass_are_charged():
+def test_rounding_errors_and_infinity_mass_are_added_on_the_safe_side():
     plain = windows.gaussian(1.0, OrderSide.UPPER)
     for side, sign in ((OrderSide.UPPER, 1), (OrderSide.LOWER, -1)):
         free, values, both = (
@@ -280,7 +284,7 @@ def test_rounding_and_infinity_mass_are_charged():
     assert remove_delta(dataclasses.replace(plain, infinity_mass=0.25), 500.0) == 0.25
 
 
-def test_rounding_is_counted():
+def test_rounding_errors_of_merged_distributions_are_accumulated():
     one = windows.gaussian(1.0, OrderSide.UPPER)
     assert 0 < one.value_error < 1e-8
     two = multiplied(one, one, OrderSide.UPPER, 1e-15)

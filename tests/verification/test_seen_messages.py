@@ -67,7 +67,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("randomizer", "law", "rate", "messages"), CASES, ids=str)
-def test_it_encloses_the_sum_over_all_ratios_closely(randomizer, law, rate, messages):
+def test_recomputed_epsilon_of_messages_narrowly_encloses_the_exact_sum(
+    randomizer, law, rate, messages
+):
     found, method = recomputed(scheme(randomizer, law), law.steps, DELTA)
     truth = brentq(lambda e: delta_of(randomizer, rate, messages, e) - DELTA, 0.0, 60.0)
     assert found.lower <= truth <= found.upper
@@ -77,7 +79,7 @@ def test_it_encloses_the_sum_over_all_ratios_closely(randomizer, law, rate, mess
 
 @pytest.mark.parametrize("law", [CheckIn(4, 3, 0.5), SelfSampling(0.3, 9), KSubset(4, 2, 2)])
 @pytest.mark.parametrize("kind", [TIGHT, BoundedVariation(1.0, 0.2), NonAdaptiveRandomizer(0.9)])
-def test_two_accountants_agree(kind, law):
+def test_recomputed_epsilon_of_messages_agrees_with_the_accountant(kind, law):
     given = scheme(kind, law)
     found, other = recomputed(given, law.steps, DELTA)[0], price(given, DELTA).epsilon
     assert found.lower <= other.upper
@@ -86,7 +88,7 @@ def test_two_accountants_agree(kind, law):
     assert (found.lower == 0) is not isinstance(kind, AttainedVariation)
 
 
-def test_a_window_that_was_begun_counts_by_its_steps():
+def test_recomputed_epsilon_of_messages_counts_the_steps_of_an_open_window():
     law = CheckIn(10, 2)
     costs = [recomputed(scheme(TIGHT, law), steps, DELTA)[0].upper for steps in range(1, 21)]
     assert costs == sorted(costs)
@@ -95,7 +97,7 @@ def test_a_window_that_was_begun_counts_by_its_steps():
     assert costs[0] == pytest.approx(begun, rel=1e-6)
 
 
-def test_what_has_no_analysis_is_refused():
+def test_recomputing_epsilon_of_messages_without_an_analysis_is_refused():
     for given in (
         replace(scheme(TIGHT, CheckIn(3)), relation=Relation.ADD_REMOVE),
         replace(scheme(TIGHT, CheckIn(3)), release=ReleaseRule.ONE_CLIENT),
@@ -114,7 +116,7 @@ def told(randomizer, law=WINDOWS, **changes):
 
 
 @pytest.mark.parametrize("kind", [LInfRandomizer(5, 0.8), SeededCode(5, 0.8, directions=4)])
-def test_a_ledger_of_messages_is_verified_and_one_that_claims_too_little_is_not(kind):
+def test_a_ledger_of_messages_that_claims_too_little_epsilon_is_refused(kind):
     honest = told(kind)
     found = verify(exported(FakeTransaction(honest, released=12)))
     assert found.outcome is VerificationOutcome.GOOD, found.faults
