@@ -6,10 +6,10 @@ from types import FunctionType
 
 import pytest
 import test_device_messages as sending
-import test_device_moments as moments
+import test_device_participation as turning
 import test_device_refusals as refusals
+import test_device_sending_times as moments
 import test_device_state as states
-import test_device_turns as turning
 from device_world import Chosen, Killed, World, accepted_once_each
 from fake_coordinator import charter_of, invitation
 

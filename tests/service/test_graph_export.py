@@ -90,7 +90,7 @@ def by_torch(model, inputs, labels, parameters):
 
 
 def test_an_exported_onnx_graph_computes_the_same_update_as_pytorch():
-    """A model and features of a user's own; several local steps are in test_artefact_task.py."""
+    """A model and features of a user's own; several local steps are in test_graph_task.py."""
     model, inputs = convolutional(), SOURCE.random((4, 12, 12)).astype(np.float32)
     labels = np.array([1, 0, 4, 4])
     parameters = (SOURCE.standard_normal(model.dimension) / 4).astype(np.float32)
@@ -105,7 +105,7 @@ def test_an_exported_onnx_graph_computes_the_same_update_as_pytorch():
 
 
 def test_fixed_parameters_are_stored_in_the_exported_onnx_graph():
-    """Of what is trained, fixed layers are below and above; test_artefact_labels.py has a head."""
+    """Of what is trained, fixed layers are below and above; test_graph_labels.py has a head."""
     model = build_module(Base, adapters=Adapters(2, 8.0, ("middle",)), trainable=("body.1.*",))
     inputs = SOURCE.random((4, 5, 5)).astype(np.float32)
     labels, moved = np.array([1, 0, 4, 4]), SOURCE.standard_normal(model.dimension) / 4
