@@ -1,4 +1,4 @@
-"""What every test may use: repeatable Hypothesis runs and the folder of real data."""
+"""Fixtures for all tests: reproducible Hypothesis runs and the folder of real data."""
 
 import atexit
 import gc
@@ -34,13 +34,13 @@ def _forget_state() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Head files go into a folder of each test's own: tasks of tests have the same name."""
+    """Use a new folder for head files in each test, since tasks of tests have the same name."""
     os.environ["XDG_STATE_HOME"] = str(_STATE / str(next(_RUNS)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected stays: no search for garbage in it, then or later."""
+    """Exclude imported and collected objects from garbage collection, which saves time."""
     gc.disable()
     try:
         return (yield)
@@ -51,14 +51,14 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture
 def mutate() -> Iterator[Mutate]:
-    """Replaces parts of `src` until the test ends, and checks that the replacements were used."""
+    """Replace parts of `src` until the test ends, and check that each replacement was used."""
     with mutation() as mutate:
         yield mutate
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder that TURNOUT_DATA names; without it the test is skipped."""
+    """Folder in TURNOUT_DATA; the test is skipped if the variable is not set."""
     folder = os.environ.get("TURNOUT_DATA")
     if not folder:
         pytest.skip("needs real data: set TURNOUT_DATA to its folder")
@@ -66,14 +66,14 @@ def data_dir() -> Path:
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Why a test, or a whole file of tests, was skipped."""
+    """Reason why a test or a whole test file was skipped."""
     said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     of_a_file = isinstance(report, pytest.CollectReport)
     return f"{Path(report.nodeid).name}: " * of_a_file + said.removeprefix("Skipped: ")
 
 
 def _not_run(reasons: Counter[str]) -> str:
-    """One line: what a run left out, and why."""
+    """One line with the number of skipped tests and the reasons."""
     if not reasons:
         return "Nothing was skipped."
     parts = [f"{n} test{'s' * (n > 1)} ({reason})" for reason, n in sorted(reasons.items())]
@@ -82,7 +82,7 @@ def _not_run(reasons: Counter[str]) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
-    """End with what was not run; where CI is set, only data may be missing."""
+    """Print the skipped tests; on CI, fail unless only data were missing."""
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:  # a worker: the process that deals the tests reports
         return (yield)

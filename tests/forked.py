@@ -1,8 +1,8 @@
-"""`turnout` in processes that are forked from one in which everything is imported already.
+"""`turnout` in processes forked from one process in which everything is already imported.
 
-Each command is a process of its own, with its own environment, folder, output and exit code; it
-only does not spend seconds on importing PyTorch anew. That a fresh interpreter runs the commands
-too is what the tests of the documents' examples show.
+Each command has its own process, environment, folder, output and exit code, but does not spend
+seconds on importing PyTorch. The tests of documentation examples show that the commands also run in
+a new interpreter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _THIRD_PARTY = [
 
 @cache
 def _context() -> multiprocessing.context.ForkServerContext:
-    """What forks others; it has this process's environment but for its data and its threads."""
+    """Context that forks processes; they inherit this environment without its data folder."""
     environment = {name: value for name, value in os.environ.items() if name != "TURNOUT_DATA"}
     environment["OMP_NUM_THREADS"] = "1"
     ours = [found.name for found in pkgutil.walk_packages(turnout.__path__, "turnout.")]
@@ -55,7 +55,7 @@ def _run(
     outputs: tuple[str, str],
     prepare: Callable[[], object] | None,
 ) -> None:
-    """In the forked process: what `turnout` does."""
+    """Run `turnout` in the forked process."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -72,14 +72,14 @@ def _run(
 
 
 class Forked:
-    """A process of the command line, as `subprocess.Popen` would show it.
+    """Process of the command line, with the interface of `subprocess.Popen`.
 
     Args:
-        arguments: of `turnout`.
-        folder: where it runs.
-        environment: all of it.
-        outputs: files that stdout and stderr are appended to.
-        prepare: called in the process before anything else; a function of a module's own.
+        arguments: arguments of `turnout`.
+        folder: working directory.
+        environment: complete environment.
+        outputs: files to which stdout and stderr are appended.
+        prepare: module-level function that is called first in the process.
     """
 
     def __init__(
@@ -98,34 +98,34 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, minus the signal that ended it, or None while it runs."""
+        """Exit code, minus the number of an ending signal, or None while the process runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """The same."""
+        """Exit code, or None while the process runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float = HANGS_SECONDS) -> int:
-        """The exit code, once there is one."""
+        """Exit code of the process, after the process has ended."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(self.args, timeout)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """To a process that still runs."""
+        """Send a signal to the process if it is running."""
         if self._process.exitcode is None:
             os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """At once."""
+        """Kill the process immediately."""
         self._process.kill()
 
 
 def completed(
     *arguments: object, folder: Path, environment: dict[str, str], **how
 ) -> subprocess.CompletedProcess[str]:
-    """A command that was waited for, and what it printed."""
+    """Result of a command after it has ended, with its output."""
     with TemporaryDirectory() as kept:
         outputs = Path(kept, "stdout"), Path(kept, "stderr")
         for path in outputs:

@@ -1,4 +1,4 @@
-"""Programs of the system that tests need; `.ci/run` installs each of them."""
+"""Programs of the operating system that tests need; `.ci/run` installs each program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = {
 
 
 def program(name: str) -> str:
-    """Its path, or a skipped test."""
+    """Path of a program; the test is skipped if the program is not installed."""
     path = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
     needed = f"needs {name}: install it (Debian: {PACKAGES[name]})"
     return shutil.which(name, path=path) or pytest.skip(needed)

@@ -1,9 +1,9 @@
-"""Parts of `src` that a test breaks on purpose: mutants and negative controls.
+"""Mutations of `src` in tests, for mutants and negative controls.
 
-`mutation` gives a `Mutate`, and so does the fixture `mutate` of `conftest`: called with an owner,
-a name and a replacement, it replaces the part until the test ends. It refuses a name that the owner
-does not have, and it fails the test if the replaced function never ran, or if no code reads the
-replaced constant: a mutant that is never reached shows nothing.
+`mutation` returns a `Mutate`, and so does the fixture `mutate` of `conftest`. Called with an owner,
+a name and a replacement, it replaces the named part until the test ends. It refuses a name that the
+owner does not have. It fails the test if the replaced function never ran, or if no code reads the
+replaced constant, since a mutant that is never reached shows nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 
 
 class Mutate:
-    """Replacements in one test.
+    """Replacements within one test.
 
     Attributes:
         waiting: the replaced functions that have not run yet.
@@ -35,11 +35,11 @@ class Mutate:
         """Replace ``owner.name`` until the test ends.
 
         Args:
-            owner: a module, its name, a class or an instance.
-            name: the attribute, which must exist.
-            replacement: what stands in for it.
-            reached: whether a replaced function must run; False where it may stay unused, or
-                where the test shows that it does.
+            owner: a module, the name of a module, a class or an instance.
+            name: an existing attribute of the owner.
+            replacement: new value of the attribute.
+            reached: whether a replaced function must run; False if it may stay unused, or if the
+                test itself shows that it stays unused.
         """
         owner = import_module(owner) if isinstance(owner, str) else owner
         label = f"{getattr(owner, '__qualname__', getattr(owner, '__name__', owner))}.{name}"
@@ -52,7 +52,7 @@ class Mutate:
         self._patch.setattr(owner, name, recorded or replacement)
 
     def _recorded(self, replacement: Any, label: str) -> Any:
-        """The replacement of a function, with its calls noted; None for any other value."""
+        """Replacement function that records its calls; None for a value that is not a function."""
         if isinstance(replacement, staticmethod | classmethod):
             return type(replacement)(self._recorded(replacement.__func__, label))
         if isinstance(replacement, property):
@@ -68,7 +68,7 @@ class Mutate:
         return noted
 
     def undo(self) -> None:
-        """Put back what was replaced."""
+        """Restore what was replaced."""
         self._patch.undo()
 
     def check_reached(self) -> None:
@@ -79,7 +79,7 @@ class Mutate:
 
 @contextmanager
 def mutation() -> Iterator[Mutate]:
-    """Replacements that end with the block."""
+    """Context manager whose replacements end with the block."""
     with pytest.MonkeyPatch.context() as patch:
         mutate = Mutate(patch)
         yield mutate

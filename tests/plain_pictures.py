@@ -1,4 +1,4 @@
-"""Pictures for tests of runs whose reports are written but not looked at."""
+"""Faster pictures for tests of runs that write reports without checking the layout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from turnout.reporting import drawing
 
 @contextmanager
 def pictures_without_layout() -> Iterator[None]:
-    """Every picture is drawn and written, but its panels keep their places.
+    """Draw and write every picture with fixed places of its panels.
 
-    To find better ones takes half of a picture's time, and a run has nine. That pictures are laid
-    out by the rules, each kind of a run's among them, is what tests/reporting/test_pictures.py
-    holds; that commands write them so, tests/e2e.
+    Optimising the layout takes half of the time of a picture, and a run has nine pictures.
+    tests/reporting/test_pictures.py checks the layout rules for every kind of picture of a run, and
+    tests/e2e checks the pictures that commands write.
     """
     laid_out = drawing.Figure
 

@@ -1,6 +1,6 @@
-"""The lines that install turnout, wherever they stand, from `turnout.core.installation`.
+"""Commands that install turnout in all files, generated from `turnout.core.installation`.
 
-``python tests/meta/install_lines.py`` writes them anew in all pages.
+``python tests/meta/install_lines.py`` rewrites them in all pages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXTRA = re.compile(r"(?<![\w./-])turnout\[[a-z][\w,-]*\]")
 
 
 def texts() -> dict[Path, str]:
-    """All that says how something is installed: sources, pages, examples, units, build files."""
+    """Texts of all files that contain install commands: sources, pages, examples, build files."""
     found = [ROOT / name for name in FILES]
     for folder in FOLDERS:
         inside = (ROOT / folder).rglob("*")
@@ -41,19 +41,19 @@ def texts() -> dict[Path, str]:
 
 
 def rewritten(text: str) -> str:
-    """The text with each line that installs turnout as the setting has it; copies stay."""
+    """Text in which every install command of turnout is replaced by the configured one."""
     return _LINE.sub(lambda found: found[1] + WHEEL, text)
 
 
 def by_name(path: Path, text: str) -> list[str]:
-    """What would ask an index for the name: commands, requirements, extras without a path."""
+    """Commands, requirements and extras that would install turnout by name from a package index."""
     words = [word.rstrip(").,:") for line in _commands(text) for word in line.split()]
     asked = [*words, *_requirements(path, text)]
     return [word for word in asked if _NAME.fullmatch(word)] + _EXTRA.findall(text)
 
 
 def _commands(text: str) -> Iterator[str]:
-    """What follows an installer, without quotes; a code span may go on in the next line."""
+    """Arguments of each installer command, without quotes."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
     for line in (*text.replace("\\\n", " ").splitlines(), *spans):
@@ -62,7 +62,7 @@ def _commands(text: str) -> Iterator[str]:
 
 
 def _requirements(path: Path, text: str) -> list[str]:
-    """What a file of requirements asks for."""
+    """Package names in a requirements file."""
     if path.name == "package.json":
         kinds = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
         return [name for kind in kinds for name in json.loads(text).get(kind, ())]

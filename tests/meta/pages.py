@@ -1,4 +1,4 @@
-"""The project's pages as Markdown: fenced blocks, what is typed in them, links and headings."""
+"""Documentation pages as Markdown: fenced blocks, typed commands, links and headings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PAGES = tuple(
 
 @dataclass(frozen=True)
 class Step:
-    """Something typed, and what the page shows of the answer.
+    """A typed command or Python statement, and the output that the page shows.
 
     Attributes:
-        typed: lines as they stand on the page, prompts included.
-        source: the same without prompts: a command line, or Python.
-        shown: lines of output; empty where the page shows none.
+        typed: lines as written on the page, including prompts.
+        source: the same lines without prompts: a command line, or Python.
+        shown: lines of output; empty if the page shows none.
     """
 
     typed: str
@@ -40,13 +40,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block.
+    """A fenced code block.
 
     Attributes:
-        page: its file, relative to the project's root.
-        line: number of its first line of content, from 0.
-        language: what stands after the opening fence.
-        text: its lines, without the indentation of the fence.
+        page: path of the page, relative to the project root.
+        line: number of the first line of the content, from 0.
+        language: text after the opening fence.
+        text: lines of the block, without the indentation of the fence.
     """
 
     page: str
@@ -56,12 +56,12 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Where a reader finds it."""
+        """Page and line number of the block."""
         return f"{self.page}:{self.line}"
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """What is typed, in order; nothing but consoles and Python has any."""
+        """Typed commands and statements in order; only console and Python blocks have any."""
         if self.language == "console":
             prompt = "$ " if re.search(r"^\$ ", self.text, re.MULTILINE) else ""
             return tuple(_steps(self.text, prompt, lambda _, last: last.endswith("\\\n"), 0))
@@ -73,9 +73,10 @@ class Block:
 def _steps(
     text: str, prompt: str, goes_on: Callable[[str, str], bool], indent: int
 ) -> Iterator[Step]:
-    """The steps of a text; ``goes_on(line, last)``: a line belongs to what was typed before.
+    """Commands or statements of a text and their output.
 
-    ``indent`` characters before a line that goes on are a prompt, too.
+    ``goes_on(line, last)`` is true if a line continues the typed line ``last``. The ``indent``
+    characters before a continuation line are a prompt, too.
     """
     typed: list[str] = []
     shown: list[str] = []
@@ -98,14 +99,14 @@ def _steps(
 
 @cache
 def tokens(page: str) -> list[Token]:
-    """What Markdown makes of a page."""
+    """Markdown tokens of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return MarkdownIt("commonmark").enable("table").parse(text)
 
 
 @cache
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page."""
+    """Fenced code blocks of a page."""
     return [
         Block(page, token.map[0] + 1, token.info.strip(), token.content)
         for token in tokens(page)
@@ -114,12 +115,12 @@ def blocks(page: str) -> list[Block]:
 
 
 def inline(page: str, kind: str) -> list[Token]:
-    """Pieces of one kind in a page's running text: ``link_open``, ``image``, ``code_inline``."""
+    """Inline tokens of one kind in a page's text: ``link_open``, ``image`` or ``code_inline``."""
     return [piece for token in tokens(page) for piece in token.children or () if piece.type == kind]
 
 
 def anchors(page: str) -> set[str]:
-    """What `page#anchor` may name: its headings, as GitHub spells them."""
+    """Anchors of a page's headings, as GitHub derives them."""
     found = tokens(page)
     headings = (body.content for token, body in pairwise(found) if token.type == "heading_open")
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}

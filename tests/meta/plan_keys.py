@@ -1,6 +1,6 @@
-"""The tables of plan keys in examples/README.md and docs/bandits.md, from the plans themselves.
+"""Tables of plan keys in examples/README.md and docs/bandits.md, generated from the plans.
 
-``python tests/meta/plan_keys.py`` writes them anew.
+``python tests/meta/plan_keys.py`` rewrites them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- keys -->\n", "<!-- end of keys -->\n"
 
 
 def key_tables(plan: type[TomlPlan] = Plan) -> str:
-    """One table for each section; one for each participation law."""
+    """One table for each section, and one for each participation."""
     parts = []
     for section in plan.model_fields:
         for table in variants(plan.model_fields[section]):
@@ -37,7 +37,7 @@ def key_tables(plan: type[TomlPlan] = Plan) -> str:
 
 
 def default(value: object) -> str:
-    """A default as TOML writes it."""
+    """Default value in TOML notation."""
     if value is PydanticUndefined:
         return "required"
     if value is None:
@@ -48,7 +48,7 @@ def default(value: object) -> str:
 
 
 def parted(text: str) -> tuple[str, str, str]:
-    """What stands before, in and after the tables."""
+    """Parts of a text before, inside and after the tables."""
     before, rest = text.split(BEGIN)
     inside, after = rest.split(END)
     return before, inside, after

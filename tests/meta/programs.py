@@ -1,4 +1,4 @@
-"""Command lines of the pages, read as the programs that they start would read them."""
+"""Command lines of documentation pages, parsed as the programs would parse them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.core.installation import WHEEL
 
 
 def read_command(line: str) -> None:
-    """Raises unless the program would take the command line; runs nothing."""
+    """Raise an error unless the program would accept the command line; nothing is run."""
     words, _ = redirected(line)
     while re.match(r"[A-Z_]+=", words[0]):
         words = words[1:]
@@ -25,13 +25,13 @@ def read_command(line: str) -> None:
 
 
 def redirected(line: str) -> tuple[list[str], str]:
-    """The words of a command line, and the file that its output goes into, if any."""
+    """Words of a command line, and the file that its output is redirected to, or None."""
     words = shlex.split(line)
     return (words[:-2], words[-1]) if words[-2:-1] == [">"] else (words, "")
 
 
 def subcommand(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command of ``turnout`` that some words begin with, and the words after it."""
+    """The ``turnout`` command at the start of some words, and the remaining words."""
     command: click.Command = turnout
     rest = list(words)
     while isinstance(command, click.Group) and rest:
@@ -42,7 +42,7 @@ def subcommand(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def options(command: click.Command) -> set[str]:
-    """The options of a command, and of what is below it."""
+    """Options of a command and of its subcommands."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         below = (command.get_command(context, name) for name in command.list_commands(context))
@@ -52,7 +52,7 @@ def options(command: click.Command) -> set[str]:
 
 
 def _turnout(arguments: list[str]) -> None:
-    """All of it is parsed: options, their types, arguments that must be there; files need not."""
+    """Parse a ``turnout`` command: options, types and required arguments; files need not exist."""
     command, rest = subcommand(arguments)
     with patch.object(click.Path, "convert", lambda _, value, *__: value):
         command.make_context("turnout", rest)
@@ -64,7 +64,7 @@ def _make(arguments: list[str]) -> None:
 
 
 def _pip(arguments: list[str]) -> None:
-    """Installs the copy at hand or the file that is built from it, or builds that; never a name."""
+    """Check that pip installs or builds a local copy or wheel, never a package by name."""
     what, *flags, package = arguments
     if what == "wheel":
         assert (flags, package) == (["--no-deps"], ".")
@@ -80,13 +80,13 @@ def _pip(arguments: list[str]) -> None:
 
 
 def _python(arguments: list[str]) -> None:
-    """A script or a folder that runs, with options that stand in it."""
+    """Check that a Python script or folder exists and defines the given options."""
     found = {word for word in arguments[1:] if word.startswith("--")}
     assert found <= script_options(arguments[0])
 
 
 def script_options(script: str) -> set[str]:
-    """The options of a script, or of a folder that is run as one."""
+    """Options of a script, or of a folder that is run as a script."""
     path = ROOT / script
     files = path.glob("*.py") if path.is_dir() else [path]
     return {name for file in files for name in re.findall(r'"(--[a-z-]+)"', file.read_text())}
@@ -97,14 +97,14 @@ def _pytest(arguments: list[str]) -> None:
 
 
 def _docker(arguments: list[str]) -> None:
-    """A command that a container runs is one of ``turnout``; test_service_page.py has the rest."""
+    """Check that a command run in a container is a ``turnout`` command."""
     if arguments[0] == "exec":
         assert arguments[2] == "turnout"
         _turnout(arguments[3:])
 
 
 def _system(arguments: list[str]) -> None:
-    """A program of the system's; test_service_page.py runs it, or something in its place."""
+    """Accept a program of the operating system, which test_service_page.py runs or replaces."""
 
 
 SYSTEM = ("chmod", "cp", "curl", "install", "mkdir", "openssl", "systemctl", "useradd")

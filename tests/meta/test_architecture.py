@@ -1,4 +1,4 @@
-"""docs/architecture.md is the tree and the contracts that are checked."""
+"""docs/architecture.md agrees with the folders and the import contracts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ CODE = re.compile(r"`([\w.]+)`")
 
 
 def rows(heading: str) -> list[tuple[list[str], list[str]]]:
-    """For each row below a heading: the names in its first cell, and those in its last one."""
+    """For each table row below a heading: names in the first cell, and names in the last cell."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     cells = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
     return [(CODE.findall(first), CODE.findall(last)) for first, *_, last in cells]
 
 
 def named(heading: str) -> set[str]:
-    """All names in first cells below a heading."""
+    """Names in the first cells of the table below a heading."""
     return {name for first, _ in rows(heading) for name in first}
 
 
 def layers(name: str) -> list[set[str]]:
-    """The layers of a contract, without the package's own name."""
+    """Layers of an import contract, without the prefix of the package."""
     contracts = PROJECT["tool"]["importlinter"]["contracts"]
     (contract,) = (each for each in contracts if each["name"] == name)
     return [

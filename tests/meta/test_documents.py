@@ -1,4 +1,4 @@
-"""Documents say what is so: keys and options are listed, links lead somewhere."""
+"""Documentation is correct: keys and options are listed, and links have targets."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_links_in_documentation_pages_have_a_target(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_options_in_documentation_text_exist(page):
-    """An option alone is one of `turnout`, or of a script that the page names."""
+    """An option without a command belongs to `turnout` or to a script named on the page."""
     scripts = set(re.findall(r"\bbenchmarks/\w+(?:\.py)?", (ROOT / page).read_text()))
     known = options(turnout).union(*map(script_options, scripts))
     for code in inline(page, "code_inline"):
@@ -137,7 +137,7 @@ def test_lock_files_name_exact_versions_only():
 
 
 def test_container_lock_files_list_every_dependency_with_hashes():
-    """Each package in one of them, at the version that everything else is tested with."""
+    """Each package is in one lock file, at the version of the development lock file."""
     read = {name: (ROOT / "requirements" / f"{name}.lock").read_text() for name in LOCKS}
     pins = {name: dict(re.findall(r"^([a-z0-9-]+)==([^\s+]+)", read[name], re.M)) for name in LOCKS}
     assert pins["torch"].keys() == {"torch"}
@@ -154,7 +154,7 @@ def test_container_lock_files_list_every_dependency_with_hashes():
 
 
 def test_no_install_file_uses_a_second_package_index():
-    """Where two may serve a package, the stranger's newer version wins."""
+    """With two indexes, pip would install a newer version from the untrusted one."""
     for path in (*ROOT.glob("requirements/*"), ROOT / "Makefile", ROOT / "Containerfile"):
         assert "extra-index-url" not in path.read_text(), path
 

@@ -1,4 +1,4 @@
-"""The words of tests/meta/glossary.toml stand in no public name, page, docstring or answer."""
+"""Outdated words of tests/meta/glossary.toml are in no public name, page, docstring or output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
 def faults(area: str, texts: dict[str, str]) -> list[str]:
-    """Places of an area's texts that use a word of the glossary, with the term to use."""
+    """Places in the texts of an area that use an outdated word, with the term to use."""
     found = []
     for word in WORDS:
         pattern = re.compile(word["pattern"], re.IGNORECASE | re.MULTILINE)
@@ -47,7 +47,7 @@ def faults(area: str, texts: dict[str, str]) -> list[str]:
 
 
 def words_of(name: str) -> str:
-    """A name, and its parts, one a line."""
+    """A name and its parts, one per line."""
     return "\n".join([name, *PART.findall(name)])
 
 
@@ -57,7 +57,7 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
 
 
 def names(node: ast.AST) -> Iterator[str]:
-    """Names that a definition makes: its own, its arguments' and its fields'."""
+    """Names that a definition introduces: its own, and those of its arguments and fields."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield node.name
         yield from (a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))

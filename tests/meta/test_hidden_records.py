@@ -1,4 +1,4 @@
-"""No object that holds records, updates or secrets shows one of their values."""
+"""The repr of objects with records, updates or secrets shows none of their values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SENTINEL = 31337
 
 
 def holders():
-    """Each dataclass with a field that could hold records: package, module, name."""
+    """Package, module and name of each dataclass with a field that could contain records."""
     for path in sorted(SOURCE.rglob("*.py")):
         package, *_ = place = path.relative_to(SOURCE).with_suffix("").parts
         if package in NO_RECORDS:
@@ -71,7 +71,7 @@ FOUND = list(holders())
 
 
 def secret(kind: str):
-    """A value of about that type, which must not be shown."""
+    """Value of a field's type that the repr must not show."""
     if "Array" in kind or "ndarray" in kind or "Tensor" in kind:
         return np.full(3, SENTINEL)
     if "apping" in kind or "dict" in kind:

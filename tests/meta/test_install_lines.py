@@ -1,4 +1,4 @@
-"""No page, message, unit or build file installs turnout by its name; one setting has the line."""
+"""No file installs turnout by package name, and all install commands equal the configured one."""
 
 import tomllib
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_install_commands_name_no_package_index():
 
 
 def test_every_documented_install_command_equals_the_configured_one():
-    """If not: python tests/meta/install_lines.py."""
+    """If this test fails, run python tests/meta/install_lines.py."""
     assert [path for path, text in TEXTS.items() if rewritten(text) != text] == []
     installing = [path.name for path, text in TEXTS.items() if WHEEL in text]
     assert {"service.md", "deployment.md", "witness.md", "installation.py"} <= set(installing)

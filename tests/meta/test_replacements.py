@@ -1,4 +1,4 @@
-"""How tests reach into `src`: by public names, or through `mutate` to break a part."""
+"""Tests access `src` only by public names, or through `mutate` to break a part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def private_imports(tree: ast.Module) -> list[str]:
 
 
 def private_patches(tree: ast.Module) -> list[str]:
-    """Calls of ``setattr`` that replace a private name, or a part of a private class."""
+    """Calls of ``setattr`` that replace a private name, or a member of a private class."""
     return [
         ast.unparse(node)
         for node in ast.walk(tree)
@@ -34,7 +34,7 @@ def private_patches(tree: ast.Module) -> list[str]:
 
 
 def _private(given: ast.expr) -> bool:
-    """Whether an argument names something private: ``"_x"``, ``f"_{x}"``, ``"a._x"``, ``a._X``."""
+    """Whether an argument is a private name: ``"_x"``, ``f"_{x}"``, ``"a._x"``, ``a._X``."""
     match given:
         case ast.Constant(value=str() as name):
             return name.rpartition(".")[2].startswith("_") and not name.startswith("__")

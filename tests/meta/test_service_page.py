@@ -1,7 +1,7 @@
-"""docs/service.md, followed by an operator: every command runs, in order, on one machine.
+"""Commands of docs/service.md, run in the order of the page on one machine.
 
-What would need root, Docker or the network is run against a stand-in that checks what it is asked
-for; proxies' settings are checked by the proxies themselves where they are installed.
+Commands that need root, Docker or the network run against stand-ins that check their arguments.
+Installed proxies check their own configuration files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STEP = "--step-seconds 60"
 
 
 def commands(*, root: bool, docker: bool = False) -> list[tuple[str, str]]:
-    """Command lines and what the page shows of them: an operator's, root's, or Docker's."""
+    """Command lines and their shown output, for the operator, for root, or for Docker."""
     found = []
     for block in (block for block in BLOCKS if block.language == "console"):
         for step in block.steps:
@@ -59,7 +59,7 @@ def free_port() -> str:
 
 
 class Machine:
-    """An operator's terminals, in one folder; ports, steps and the plan's size are a test's."""
+    """Terminals of an operator in one folder, with ports, steps and plan size for a test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.ports = folder, {"8000": free_port(), "8100": free_port()}
@@ -70,7 +70,7 @@ class Machine:
         self.environment = {**kept, **proxies, "OMP_NUM_THREADS": "1"}
 
     def typed(self, line: str) -> str:
-        """A command as it is run here."""
+        """Documented command, adapted to the test."""
         line = line.replace(STEP, "--step-seconds 1").replace("enrol 200", "enrol 20")
         line = line.replace("KEY", self.key) if self.key else line
         for shown, free in self.ports.items():
@@ -81,7 +81,7 @@ class Machine:
         return line
 
     def run(self, line: str, shown: str) -> None:
-        """Run one command; what serves goes on in the background."""
+        """Run one command; a server keeps running in the background."""
         words, file = redirected(self.typed(line))
         if words[0] == "turnout":
             self._turnout(line, words[1:], shown)
@@ -125,7 +125,7 @@ class Machine:
             self.key = found[1]
 
     def end(self) -> dict[str, int]:
-        """Stop what still runs; each command's exit code."""
+        """Stop all running commands and return the exit code of each command."""
         for process in self.running:
             process.send_signal(signal.SIGTERM)
         return {process.args[1]: process.wait() for process in self.running}
@@ -166,7 +166,7 @@ place.write_text(json.dumps([*said, [Path(sys.argv[0]).name, *sys.argv[1:]]]))
 
 
 def test_the_documented_root_commands_install_the_systemd_unit(tmp_path):
-    """useradd, systemctl, python3 and pip are stand-ins; files are installed for real."""
+    """useradd, systemctl, python3 and pip are stand-ins; files are really installed."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     shutil.copy(example_plan("trial"), tmp_path / "plan.toml")
     (tmp_path / "password").write_text("x" * 12)
@@ -203,7 +203,7 @@ def test_the_documented_root_commands_install_the_systemd_unit(tmp_path):
 
 
 def unit() -> dict[str, list[str]]:
-    """The unit's keys in [Service], each with all of its values."""
+    """Keys of the unit's section [Service], each with all its values."""
     found: dict[str, list[str]] = {}
     section = UNIT.read_text().partition("[Service]\n")[2].partition("\n[Install]")[0]
     for line in section.splitlines():
@@ -240,7 +240,7 @@ def test_systemd_accepts_the_unit_file(tmp_path):
 
 
 def instructions(name: str) -> list[str]:
-    """What follows an instruction of the Containerfile's last stage."""
+    """Arguments of an instruction in the last stage of the Containerfile."""
     return re.findall(rf"^{name} (.*)$", SERVED, re.MULTILINE)
 
 
@@ -358,7 +358,7 @@ def test_the_documented_caddy_configuration_adds_the_required_headers(tmp_path):
 
 
 def test_every_code_block_of_the_service_page_is_tested():
-    """Python and YAML are run and read by test_transcripts.py."""
+    """test_transcripts.py runs the Python blocks and parses the YAML blocks."""
     assert RUN_BY[PAGE] == str(Path(__file__).relative_to(ROOT))
     languages = {block.language for block in BLOCKS}
     assert languages == {"console", "nginx", "caddy", "yaml", "python"}

@@ -1,4 +1,4 @@
-"""A run says what it left out, and on CI leaves nothing out."""
+"""A test run lists its skipped tests, and on CI a skipped test is a failure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_outside_ci_a_skipped_test_is_no_failure(tmp_path):
 
 
 def test_ci_installs_every_program_that_a_test_needs():
-    """And no test asks by itself whether there is one: it would test other things elsewhere."""
+    """Tests look for programs only through `installed.program`, so that CI can list them."""
     lines = (CONFTEST.parents[1] / ".ci" / "run").read_text()
     for name, package in PACKAGES.items():
         asked = re.search(rf"command -v {name} .*missing\+=\((.*)\)", lines)

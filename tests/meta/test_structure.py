@@ -1,4 +1,4 @@
-"""The shape of the package: layers, public names, what an import costs."""
+"""Structure of the package: layers, public names, and cost of an import."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_importing_the_package_loads_no_heavy_dependency():
 
 
 def test_a_device_imports_only_needed_packages():
-    """Before it trains: messages, laws, draws and its own state; nothing that prices or learns."""
+    """A device that does not train imports no accounting and no learning code."""
     script = (
         "import sys, turnout.service.device\n"
         "print(*(name for name in sys.modules if name.partition('.')[0] == 'turnout'))\n"

@@ -1,4 +1,4 @@
-"""docs/table-3-1.md and docs/table-7-1.md say what is computed, and what is computed is right."""
+"""docs/table-3-1.md and docs/table-7-1.md equal computed values, which are correct."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def tables():
 
 
 def close(given: float, expected: float) -> bool:
-    """Whether numbers of three digits agree, or differ by rounding the third one."""
+    """Whether two three-digit numbers agree up to rounding of the third digit."""
     unit = 10.0 ** (math.floor(math.log10(expected)) - 2) if expected else 0.0
     return abs(given - expected) <= 1.01 * unit
 
 
 def differs(shown: str, computed: str) -> str | None:
-    """The first line in which words or numbers differ."""
+    """First line in which words or numbers of two texts differ."""
     lines = shown.splitlines(), computed.splitlines()
     for one, other in zip(*lines, strict=False):
         numbers = [[float(n.replace(",", "")) for n in NUMBER.findall(x)] for x in (one, other)]
@@ -97,7 +97,7 @@ def test_published_entropies_equal_those_of_their_distributions(tables, epsilon)
 
 
 def test_the_computed_orders_of_table_3_1_equal_those_by_hand(tables):
-    """The three regimes by hand: n = 1000, ε = 1."""
+    """The three regimes for n = 1000 and ε = 1."""
     rows = tables.orders()[1:]
     assert rows[0][1] == tables.digits(100 * math.log2(10))
     assert rows[1][1] == tables.digits(1000 * math.log2(3))

@@ -1,4 +1,4 @@
-"""Every fenced block of the pages is run, parsed or read, and prints what the page shows."""
+"""Every code block of the documentation is run or parsed, with the output that the page shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRITE = "if the page is wrong: make transcripts"
 
 
 def same_sessions() -> list[list[list[Block]]]:
-    """Sessions of all pages; those in which the same is typed are run once."""
+    """Sessions of all pages; identical sessions are run once."""
     found: dict[tuple[str, ...], list[list[Block]]] = defaultdict(list)
     for session in sessions():
         found[tuple(step.source for block in session for step in block.steps)].append(session)

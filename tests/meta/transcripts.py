@@ -1,7 +1,7 @@
-"""What the pages' commands and Python print, run anew and set beside what the pages show.
+"""Output of the commands and Python in documentation pages, compared with the pages.
 
-``python tests/meta/transcripts.py`` writes today's output into the pages. Commands and prose stay,
-and so do lines that differ only in what no two runs share.
+``python tests/meta/transcripts.py`` writes the current output into the pages. Commands, prose, and
+lines that differ only in parts that vary between runs are kept.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ CUT = "…"
 
 
 def canonical(step: Step, output: str) -> str:
-    """An output without what no two runs share, its numbers at eight digits."""
+    """Output with parts that vary between runs masked, and numbers rounded to eight digits."""
     masks = [*MASKS, *(mask for start, mask in RANDOM.items() if step.source.startswith(start))]
     for mask in masks:
         output = re.sub(mask, "#", output)
@@ -83,13 +83,13 @@ def canonical(step: Step, output: str) -> str:
 
 
 def _rounded(number: str) -> str:
-    """A number as it stands, or at as many digits as are compared."""
+    """Number as written, or rounded to the number of compared digits."""
     mantissa = re.sub(r"e.*|\.", "", number).lstrip("0")
     return number if len(mantissa) <= DIGITS else f"{float(number):.{DIGITS}g}"
 
 
 def visible(shown: str, printed: str) -> str:
-    """The part of an output that a page shows; all of it where the page's cut fits nowhere."""
+    """Part of an output that a page shows; the whole output if the excerpt does not match."""
     page, new = shown.splitlines(keepends=True), printed.splitlines(keepends=True)
     cut = next((i for i, line in enumerate(page) if line.strip() == CUT), None)
     if cut is None:
@@ -102,7 +102,7 @@ def visible(shown: str, printed: str) -> str:
 
 
 def merged(step: Step, printed: str) -> str:
-    """An output for the page, which keeps the lines that say the same already."""
+    """Output for the page, which keeps lines of the page that are equivalent."""
     old = step.shown.splitlines(keepends=True)
     new = visible(step.shown, printed).splitlines(keepends=True)
     as_compared = [[canonical(step, line) for line in lines] for lines in (old, new)]
@@ -113,9 +113,10 @@ def merged(step: Step, printed: str) -> str:
 
 
 def sessions() -> Iterator[list[Block]]:
-    """Blocks that are run together, in order.
+    """Groups of blocks that are run together, in order.
 
-    From a page's first Python on, all are: what one block defines or writes, the next ones use.
+    From the first Python block of a page on, all blocks form one session, since later blocks use
+    what earlier blocks define or write.
     """
     for page in PAGES:
         together: list[Block] = []
@@ -129,7 +130,7 @@ def sessions() -> Iterator[list[Block]]:
 
 
 def is_run(block: Block) -> bool:
-    """Whether a block is Python, or shows what commands print that can all be run."""
+    """Whether a block is Python, or shows the output of commands that can all be run."""
     if block.language == "python":
         return True
     shown = block.page not in RUN_BY and any(step.shown for step in block.steps)
@@ -137,12 +138,12 @@ def is_run(block: Block) -> bool:
 
 
 def one_line(command: str) -> str:
-    """A command line without its line breaks."""
+    """Command line without its line breaks."""
     return re.sub(r"\s*\\\n\s*", " ", command).strip()
 
 
 def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
-    """What each step of each block prints, run in a folder of its own."""
+    """Output of each step of each block, run in a new folder."""
     folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
     # Loaded now, or those loaded by a page would be forgotten with its own.
@@ -160,7 +161,7 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
 
 
 def printed(step: Step) -> str:
-    """What a command line prints into 80 columns; complaints and error codes are failures."""
+    """Output of a command line at 80 columns; error messages and exit codes are failures."""
     program, *arguments = shlex.split(one_line(step.source))
     assert program == "turnout", step.source
     result = CliRunner().invoke(
@@ -171,7 +172,7 @@ def printed(step: Step) -> str:
 
 
 def printed_by_python(step: Step, names: dict[str, object]) -> str:
-    """What Python prints; values of expressions as a prompt shows them."""
+    """Output of Python code; values of expressions are printed as at a prompt."""
     mode = "single" if step.typed.startswith(">>> ") else "exec"
     code = compile(step.source, "<page>", mode, dont_inherit=True)
     with redirect_stdout(io.StringIO()) as out:
@@ -180,7 +181,7 @@ def printed_by_python(step: Step, names: dict[str, object]) -> str:
 
 
 def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None:
-    """Writes what was printed into a page, from its end on: lines above stay where they are."""
+    """Write output into a page, from its end on, so that line numbers above stay valid."""
     path = ROOT / page
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for block, answers in reversed(list(zip(session, outputs, strict=True))):
@@ -197,7 +198,7 @@ def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None
 
 
 def main() -> None:
-    """Writes all pages anew, the last blocks of a page first."""
+    """Rewrite all pages, starting with the last block of each page."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import_module("turnout.plans")  # registers every law: a session forgets those it registered
     for session in reversed(list(sessions())):

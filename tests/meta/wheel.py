@@ -1,9 +1,9 @@
-"""The package outside its repository: the wheel in a bare environment, and src without `service`.
+"""Tests of the wheel in an empty environment, and of src without the package `service`.
 
-``make wheel`` runs it: it builds the wheel, installs it with its required dependencies into an
-empty environment and runs the Python and the commands of README.md there, whose output must be the
-README's. Then it deletes `turnout/service` from a copy of src, and imports, prices, estimates and
-trains.
+``make wheel`` runs these tests. The wheel and its required dependencies are installed into an empty
+environment, where the Python and the commands of README.md must print the output that README.md
+shows. Then `turnout/service` is deleted from a copy of src, where importing, accounting, estimation
+and training must work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WITHOUT_SERVICE = (
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
-    """Output of a command that must end with status 0."""
+    """Output of a command, which must exit with status 0."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -42,7 +42,7 @@ def run(command: list[str], folder: Path, **environment: str) -> str:
 
 
 def check_readme(folder: Path) -> None:
-    """Run the README in a bare environment that holds the wheel."""
+    """Run README.md in an empty environment with the wheel."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], folder)
     (wheel,) = folder.glob("turnout-*.whl")
@@ -67,7 +67,7 @@ def check_readme(folder: Path) -> None:
 
 
 def check_without_service(folder: Path) -> None:
-    """Import, price, estimate and train with `turnout/service` deleted."""
+    """Import turnout, compute ε, estimate and train with `turnout/service` deleted."""
     source = folder / "src"
     shutil.copytree(ROOT / "src", source)
     shutil.rmtree(source / "turnout" / "service")

@@ -1,4 +1,4 @@
-"""Small coordinators driven by hand: what the protocol's tests share."""
+"""Helpers that drive a small coordinator by hand, shared by the protocol tests."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def source(*name):
 
 
 def std_itself(std, dimension):
-    """'Noise' that shows the standard deviation asked for in every coordinate."""
+    """Noise function that returns the requested standard deviation in every coordinate."""
     return np.full(dimension, std)
 
 
@@ -69,14 +69,14 @@ def check_in(machine, *clients):
 
 
 def updates(step, vectors, noised=0):
-    """The message of some clients whose updates are ``{client: vector}``."""
+    """Update message of several clients, from ``vectors``: ``{client: vector}``."""
     clients = ids(*sorted(vectors))
     total = sum((np.asarray(vectors[c], float) for c in clients.tolist()), np.zeros(2))
     return Updates(step, clients, UpdateSum(total, clients.size, noised))
 
 
 def run_step(machine, vectors, noise=std_itself, draw=None):
-    """One whole step in which the keys of ``vectors`` come and who is asked answers."""
+    """Run one step in which the clients in ``vectors`` check in and send a vector if requested."""
     machine.open_step()
     check_in(machine, *vectors)
     request = machine.close_check_ins(source("select", machine.step) if draw is None else draw)

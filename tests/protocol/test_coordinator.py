@@ -221,7 +221,7 @@ def test_a_restarted_coordinator_continues_the_stored_window():
 
 @pytest.mark.parametrize("first", [4, 5, 6, 7])
 def test_a_restarted_coordinator_knows_the_used_check_ins(first):
-    """Turns alone say as much as the steps in which they were taken."""
+    """Counts of used check-ins restore the same state as the list of the steps of each client."""
     law = KSubset(window=4, picks=2, windows=2)
     came = {4: [1, 2], 5: [2, 3], 6: [3]}
     earlier = [clients for step, clients in came.items() if step < first]

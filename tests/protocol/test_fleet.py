@@ -1,4 +1,4 @@
-"""A fleet is many clients: same words, same states, same refusals, in any order of events."""
+"""A fleet has the same states, messages and refusals as its clients run one by one."""
 
 import itertools
 
@@ -19,7 +19,7 @@ STEPS, FIRST, CLIENTS = 4, 10, 5
 
 @st.composite
 def drawn_slots(draw):
-    """For each client, the steps that she drew."""
+    """Strategy for the steps that each client has drawn."""
     steps = st.integers(FIRST, FIRST + STEPS - 1)
     return [sorted(draw(st.sets(steps, max_size=2))) for _ in range(CLIENTS)]
 
@@ -44,7 +44,7 @@ events = st.tuples(
 
 
 def tell_clients(clients, kind, step, who):
-    """Push an event to single clients; who checked in, or None where the event was refused."""
+    """Clients that checked in after an event sent to single clients, or None if it was refused."""
     if kind == "open":
         said = [client.on_step(StepOpened(step)) for client in clients]
         return [int(message.clients[0]) for message in said if message is not None]
@@ -156,7 +156,7 @@ def test_a_client_refuses_a_request_for_another_client():
 
 @pytest.mark.parametrize("slot", [2.5, -1, "1", True, None])
 def test_steps_of_a_client_must_be_whole_numbers(slot):
-    """Half a step was rounded to one, and the word "12" was two of them."""
+    """Regression test: 0.5 was rounded to 1, and the text "12" was read as steps 1 and 2."""
     with pytest.raises(ParameterError, match="slot"):
         Client(1, [slot])
     with pytest.raises(ParameterError, match="slot"):

@@ -1,4 +1,4 @@
-"""What a lattice lets through never exceeds the clip norm, in whole numbers."""
+"""Updates on an integer lattice never exceed the clip norm, in exact arithmetic."""
 
 import math
 from fractions import Fraction
@@ -21,7 +21,7 @@ def exact_norm_squared(update: np.ndarray) -> int:
 
 
 def clipped(update: np.ndarray, clip_norm: float) -> np.ndarray:
-    """As a device clips: in the type of the update."""
+    """Update clipped in its own floating-point type, as a device clips it."""
     norm = np.sqrt(np.square(update).sum())
     return update if norm <= clip_norm else (update * (clip_norm / norm)).astype(update.dtype)
 
@@ -134,7 +134,7 @@ def test_lattice_updates_at_the_norm_limit_pass_and_beyond_it_are_refused():
 
 
 def four_squares(number: int) -> list[int]:
-    """Four whole numbers whose squares add up to ``number``: sought from the top."""
+    """Four integers whose squares sum to ``number``, found by search from the largest downwards."""
     top = math.isqrt(number)
     for a in range(top, -1, -1):
         rest = number - a * a

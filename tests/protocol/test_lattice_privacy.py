@@ -1,4 +1,4 @@
-"""The law of what the lattice releases is dominated by the Gaussian pair that is accounted for."""
+"""The distribution of a lattice release is dominated by the accounted Gaussian pair."""
 
 import math
 
@@ -13,14 +13,14 @@ EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0])
 
 
 def rounded_law(s: float, reach: int) -> np.ndarray:
-    """Masses of round(z) on −reach … reach; each from its own tail, so small ones are right."""
+    """Probabilities of round(z) on −reach … reach, from tails, so that small ones are accurate."""
     k = np.arange(reach + 1)
     masses = ndtr(-(k - 0.5) / s) - ndtr(-(k + 0.5) / s)
     return np.concatenate([masses[:0:-1], masses])
 
 
 def released_delta(s: float, shift: tuple[int, ...], noise: float | None = None) -> np.ndarray:
-    """δ(ε) of shift + round(z) against round(z), of deviation ``noise`` (s if it is right)."""
+    """δ(ε) between shift + round(z) and round(z), with standard deviation ``noise`` (default s)."""
     reach = int(9 * s) + max(shift) + 2
     one = rounded_law(noise or s, reach)
     absent = present = np.ones(1)
@@ -31,7 +31,7 @@ def released_delta(s: float, shift: tuple[int, ...], noise: float | None = None)
 
 
 def gaussian_delta(s: float, shift: tuple[int, ...]) -> np.ndarray:
-    """δ(ε) of the Gaussian pair for the norm of the shift."""
+    """δ(ε) of the Gaussian pair whose shift is the norm of ``shift``."""
     pair = GaussianPair(s / math.hypot(*shift))
     k = np.exp(EPSILONS)
     return pair.p_above(k) - k * pair.q_above(k)

@@ -1,4 +1,4 @@
-"""Each release rule on cases small enough to do by hand, and the law of its noise."""
+"""Each release rule on cases computed by hand, and the distribution of its noise."""
 
 from dataclasses import replace
 
@@ -197,7 +197,7 @@ def test_the_selected_client_does_not_depend_on_the_order_of_check_ins():
 
 
 def chosen_counts(select, repetitions=4000):
-    """How often each of five clients is asked."""
+    """Number of times that each of five clients is selected."""
     arrived = np.array([0, 2, 3, 7, 9])
     generator = source("choices")
     asked = [int(select(arrived, generator)[0]) for _ in range(repetitions)]
@@ -231,7 +231,7 @@ def gaussian(*name):
 
 
 def has_std(sample, std):
-    """Whether N(0, std²) explains the sum of squares, at `FALSE_ALARM` on two sides."""
+    """Whether a two-sided χ² test at `FALSE_ALARM` accepts the standard deviation ``std``."""
     statistic = float(np.sum((sample / std) ** 2))
     tail = min(stats.chi2.cdf(statistic, sample.size), stats.chi2.sf(statistic, sample.size))
     return 2 * tail > FALSE_ALARM

@@ -1,4 +1,4 @@
-"""Messages as bytes: what a client may send, what is refused, and the law of what is sent."""
+"""Messages as bytes: which messages are refused, and the distribution of what is sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_encoded_messages_are_decoded_and_summed_unchanged(kind, mutate):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_message_bodies_that_encode_no_valid_message_are_refused(kind):
-    """Every byte that is changed gives another message of the task, or none."""
+    """Every changed byte is either refused or decodes to another valid message of the task."""
     randomizer = KINDS[kind]
     encoding, (body,) = MessageEncoding(randomizer), bodies_of(randomizer, 1)
     for wrong in (b"", body[:-1], body + b"\0", body * 2):
@@ -99,7 +99,7 @@ BEYOND = np.array([2.0, 0.3])
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_the_exact_distribution_of_message_bytes_has_the_epsilon_of_the_scheme(dimension):
-    """Every draw replayed: the largest ratio of two records' bytes is e^ε₀ as an equality."""
+    """By enumeration of all draws, the largest probability ratio of two updates equals e^ε₀."""
     randomizer = LInfRandomizer(dimension, 1.0, 0.5)
     encoding = MessageEncoding(randomizer)
     laws = [
@@ -114,7 +114,7 @@ def test_the_exact_distribution_of_message_bytes_has_the_epsilon_of_the_scheme(d
 
 
 class Bare(LInfRandomizer):
-    """The clipped update's own bit, not turned over: what must never leave a device."""
+    """Faulty encoding that sends the bit of the clipped update without randomizing the bit."""
 
     @property
     def flips(self):
@@ -136,7 +136,7 @@ DRAWS = 8_000
 
 
 def counts(encoding):
-    """How often each message leaves, of an update that must be clipped."""
+    """Number of times that each message is sent, for an update that must be clipped."""
     source = OSRandomness()
     found = Counter(encoding.packed(BEYOND, source)[0] for _ in range(DRAWS))
     return [found[message] for message in range(4)]

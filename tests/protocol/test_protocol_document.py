@@ -1,4 +1,4 @@
-"""The state tables in docs/design/protocols.md are the ones in the code."""
+"""The state tables in docs/design/protocols.md equal those in the code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Each guarantee as a check, and broken coordinators that the check must notice."""
+"""Each guarantee of the coordinator as a check, and mutated coordinators that the check detects."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
 
 def every_step_carries_noise():
-    """AGGREGATED and ONE_CLIENT: noise of sigma C, whoever came."""
+    """Check that AGGREGATED and ONE_CLIENT add noise σ·C whichever clients participate."""
     for rule, divisor in [(AGGREGATED, 2.0), (ONE_CLIENT, 1.0)]:
         for come in ({}, {1: [0.0, 0.0]}):
             release = run_step(coordinator(rule, sigma=3.0), come)
@@ -202,7 +202,7 @@ def anybody_at_any_step(mutate):
 
 
 def table_with(table, state, event, cell):
-    """A table with one cell changed."""
+    """Copy of a state table in which one entry is changed."""
     return {s: {**row, event: cell} if s is state else row for s, row in table.items()}
 
 
@@ -220,7 +220,7 @@ def late_check_in(mutate):
 
 
 def replaced(owner, name, make):
-    """A mutation that replaces one method."""
+    """Mutation that replaces one method of ``owner``."""
     return lambda mutate: mutate(owner, name, make(getattr(owner, name)))
 
 

@@ -1,4 +1,4 @@
-"""Random orders of events, good and bad, against a plain-Python model of the coordinator."""
+"""Random valid and invalid events, compared with a plain-Python model of the coordinator."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ coordinates = st.integers(-16, 16).map(lambda k: k / 16)  # sums of these are ex
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """The model keeps sets and lists; the coordinator must agree after every event."""
+    """State machine that compares the coordinator with a model of sets after every event."""
 
     @initialize(release=st.sampled_from(ReleaseRule))
     def begin(self, release):

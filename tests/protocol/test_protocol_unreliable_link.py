@@ -1,8 +1,9 @@
-"""Single devices and a coordinator over a link that drops, repeats, delays and reorders.
+"""Devices and a coordinator over a link that drops, repeats, delays and reorders messages.
 
-Whatever the link does: who is in a release drew that step, checked in, was asked, and computed
-exactly one update for it; nobody is in two releases of a window; and each release is exactly
-the sum of those who are in it. Client c's update is 2^−(c+1), so a sum names its members.
+Whatever the link does, three statements hold. A client in a release drew that step, checked in,
+received a request, and computed exactly one update for the step. No client is in two releases of
+one window. Each release is exactly the sum of its clients' updates. The update of client c is
+2^−(c+1), so a sum identifies its clients.
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ CLIENTS = 5
 
 
 class World:
-    """The coordinator, the devices, and the messages between them."""
+    """Simulation of a coordinator, its devices, and the messages on the link."""
 
     def __init__(self, seed, release, crashes):
         self.generator = np.random.default_rng(seed)
@@ -40,11 +41,11 @@ class World:
         )
 
     def send(self, to, message):
-        """Queue a message once, twice or never."""
+        """Queue a message once, twice or not at all."""
         self.link += [(to, message)] * int(self.generator.choice([0, 1, 1, 1, 2]))
 
     def deliver(self):
-        """Deliver some of what is queued, in any order; the rest arrives later, or never."""
+        """Deliver some queued messages in random order; other messages arrive later or never."""
         self.generator.shuffle(self.link)
         for _ in range(int(self.generator.integers(len(self.link) + 1))):
             to, message = self.link.pop()
@@ -84,7 +85,7 @@ class World:
         return UpdateSum([2.0 ** -(client + 1), 0.0], 1)
 
     def begin_window(self, block):
-        """Every device draws before contact."""
+        """Let every device draw its steps of a window before it contacts the coordinator."""
         draws = SimulationRandomness(self.generator)
         for client in range(CLIENTS):
             schedule = draw(LAW, CLIENTS, block, draws, client=client)
@@ -92,7 +93,7 @@ class World:
             self.drawn[client, block.index] = set(self.devices[client].slots)
 
     def step(self):
-        """One step; returns who is in its release, or None where it was skipped."""
+        """Run one step and return the clients in its release, or None for a skipped step."""
         opened = self.machine.open_step()
         for client in range(CLIENTS):
             self.send(client, opened)
@@ -116,7 +117,7 @@ class World:
 
 
 def named(release, scale):
-    """Who is in a sum of different 2^−(c+1), each at most once."""
+    """Clients whose updates 2^−(c+1) sum to the release, each at most once."""
     if release.direction is None:
         return set()
     total = release.direction[0] * scale * 2**CLIENTS
@@ -126,7 +127,7 @@ def named(release, scale):
 
 
 def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
-    """Run a world to its end and check every release; how many updates got through."""
+    """Run a simulation, check every release, and return the number of updates that arrived."""
     world, served_in_all = World(seed, release_rule, crashes), 0
     for block in blocks(LAW):
         world.begin_window(block)
@@ -149,7 +150,7 @@ def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
 
 
 def many_worlds(count):
-    """How many updates got through in some worlds."""
+    """Number of updates that arrived in ``count`` simulations."""
     rule = ReleaseRule.AGGREGATED
     return sum(counts_nobody_twice_or_unasked(seed, rule, seed % 2) for seed in range(count))
 

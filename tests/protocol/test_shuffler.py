@@ -1,4 +1,4 @@
-"""A shuffled round: refusals, and an audit that no shuffler, or no randomizer, does not survive."""
+"""Shuffled rounds: refusals, and an audit that detects a missing shuffler or randomizer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PRICE = tn.price(shuffled(RANDOMIZER.priced_as, CLIENTS, 1), delta=DELTA).epsilo
 
 
 class Quick(MessageEncoding):
-    """Messages that are read once each, however often they come."""
+    """Message decoder that caches the result for each message."""
 
     decode = cache(MessageEncoding.decode)
 
@@ -76,7 +76,7 @@ QUICK = Quick(RANDOMIZER)
 
 
 class KeepsArrivals(Shuffler):
-    """No shuffle: in the order of arrival, which is that of the clients' numbers."""
+    """Faulty shuffler that keeps the order of arrival, which is the order of client numbers."""
 
     def released(self):
         return tuple(self._open().values())
@@ -88,7 +88,7 @@ class Reverses(KeepsArrivals):
 
 
 class Rotates(KeepsArrivals):
-    """A permutation that everybody knows."""
+    """Faulty shuffler with a publicly known permutation."""
 
     def released(self):
         bodies = super().released()
@@ -96,7 +96,7 @@ class Rotates(KeepsArrivals):
 
 
 class FromASeed(KeepsArrivals):
-    """A permutation by a seed that is used again in every round."""
+    """Faulty shuffler that reuses one seed for the permutation of every round."""
 
     def released(self):
         bodies = list(super().released())
@@ -113,13 +113,13 @@ def bare(signs, source):
 
 
 def from_one_seed(signs, source):
-    """Every message from the same draws, in every round."""
+    """Faulty randomizer that makes every message of every round from the same random draws."""
     by_sign = [randomized(np.array([x]), SimulationStreams(5).source("m"))[0] for x in (-1.0, 1.0)]
     return np.where(signs > 0, by_sign[1], by_sign[0])
 
 
 def transcripts(shuffler=Shuffler, message=randomized):
-    """What the server sees where the victim holds +1, and where it holds −1; bits (rounds, n)."""
+    """Bits that the server receives for victim value +1 and for −1, each of shape (rounds, n)."""
     return [_world(sign, shuffler, message) for sign in (1.0, -1.0)]
 
 
@@ -136,9 +136,10 @@ def _world(sign, shuffler, message):
 
 
 def epsilon_below(seen):
-    """A lower bound on ε at δ, of the best of simple attacks; false with chance `FALSE_ALARM`.
+    """Lower bound on ε at δ from the best of several simple attacks.
 
-    An event of probability p in one world and q in the other proves ε ≥ ln((p − δ)/q).
+    It fails with probability at most `FALSE_ALARM`. An event of probability p in one world and q in
+    the other proves ε ≥ ln((p − δ)/q).
     """
     attacks = [lambda bits, i=i: bits[:, i] == 1 for i in range(CLIENTS)]
     attacks += [lambda bits, k=k: bits.sum(axis=1) >= k for k in range(CLIENTS + 1)]
@@ -173,5 +174,5 @@ def test_a_round_of_messages_stays_within_epsilon_only_if_shuffled():
 
 
 def test_unshuffled_messages_stay_within_local_epsilon():
-    """The audit is no more than an audit: ε₀ is what each message costs by itself."""
+    """The lower bound of the audit is never above ε₀ of a single message."""
     assert PRICE < epsilon_below(transcripts(KeepsArrivals)) <= RANDOMIZER.epsilon0

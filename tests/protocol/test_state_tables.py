@@ -1,4 +1,4 @@
-"""Every (state, event) cell is decided, and the machines do what the cell says."""
+"""Every (state, event) pair has an entry, and the state machines behave as the entry says."""
 
 import itertools
 
@@ -51,7 +51,7 @@ def test_every_state_is_reachable_and_final_states_are_never_left():
 
 
 def test_only_clients_that_checked_in_may_send_updates():
-    """The guarantee "at most one answer", read off the table."""
+    """The guarantee "at most one update per check-in", derived from the state table."""
     leads_to_answer = [
         (state, event)
         for state, event in CLIENT_CELLS
@@ -62,7 +62,7 @@ def test_only_clients_that_checked_in_may_send_updates():
 
 
 def coordinator_in(state, last):
-    """A coordinator of two steps in a state, in its last step where ``last``."""
+    """Coordinator of two steps in a given state, in its last step if ``last``."""
     machine = coordinator(law=CheckIn(window=2))
     for step in range(3):
         if state is S.IDLE and (step == 1 or not last):

@@ -1,4 +1,4 @@
-"""Frequency randomizers: ε₀ as an equality, mean, variance, bytes, and mutants."""
+"""Frequency randomizers: exact ε₀, mean, variance, message bytes, and mutants."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_rounded_exponential_is_never_above_the_true_value(epsilon):
 
 @dataclass(frozen=True)
 class SpentTwice(UnaryEncoding):
-    """The mutant: RAPPOR with e^ε/(e^ε + 1) for each bit, as the thesis' Table 7.1 prints it."""
+    """Mutant: RAPPOR with e^ε/(e^ε + 1) for each bit, as printed in Table 7.1 of the thesis."""
 
     @property
     def other(self) -> Fraction:
@@ -129,7 +129,7 @@ class SpentTwice(UnaryEncoding):
 
 @dataclass(frozen=True)
 class Rounded(KaryRandomizedResponse):
-    """The mutant: a coin rounded to the wrong side, in visible steps."""
+    """Mutant: the blanket probability rounded down to a multiple of 1/64, which breaks ε."""
 
     @property
     def blanket(self) -> Fraction:
@@ -139,7 +139,7 @@ class Rounded(KaryRandomizedResponse):
 
 @dataclass(frozen=True)
 class Sloppy(SubsetSelection):
-    """The mutant: k in place of k − ω."""
+    """Mutant: the number of items k where the formula has k − ω."""
 
     @property
     def own(self) -> Fraction:
@@ -182,7 +182,7 @@ def test_the_mean_squared_error_bound_is_attained(randomizer):
 
 
 def number_of(message: np.ndarray) -> int:
-    """A message's number, from a code or a bitmap."""
+    """Number of a message, given as a code or as a bitmap."""
     if message.ndim == 0:
         return int(message)
     return sum(int(word) << (64 * place) for place, word in enumerate(message))

@@ -1,4 +1,4 @@
-"""Histograms of a client's messages: each has its own bytes, in the fewest bits."""
+"""Histograms of one client's messages: distinct bytes for each, in the fewest bits."""
 
 from __future__ import annotations
 

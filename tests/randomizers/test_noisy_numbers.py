@@ -1,4 +1,4 @@
-"""Noisy numbers: exact levels and distributions, Rényi levels, bytes."""
+"""Randomizers of numbers: exact ε₀ and distributions, Rényi divergences, message bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def source(*name):
 
 
 def level_probability(halving: int, level: int) -> Fraction:
-    """P(G = level) from the weights alone: a fair coin for each halving."""
+    """P(G = level) computed from the weights, with one fair bit for each halving."""
     whole, rest = divmod(level, halving)
     return Fraction(int(geometric_weights(halving)[rest]), LARGEST_RANGE) / 2 ** (whole + 1)
 
@@ -58,7 +58,7 @@ def test_laplace_epsilon0_is_close_to_epsilon(epsilon):
 
 
 class Scripted(Source):
-    """Source that returns given numbers in order."""
+    """Random source that returns given numbers in order."""
 
     secure = False
 

@@ -1,4 +1,4 @@
-"""Code with its seed in the message: distribution, moments and error bounds."""
+"""Vector code whose messages contain a seed: distribution, moments and error bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vector randomizers by enumeration: ε₀ as an equality, unbiased estimates, exact errors."""
+"""Vector randomizers by enumeration: exact ε₀, unbiased estimates, exact errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RNG = np.random.default_rng(11)
 
 
 def inputs(randomizer) -> np.ndarray:
-    """Corners of the ball, and points inside it."""
+    """Corners and inner points of the norm ball."""
     d, r = randomizer.dimension, randomizer.radius
     if isinstance(randomizer, BinaryVectorRandomizer):
         return np.array(list(itertools.product((0, 1), repeat=d)))
@@ -67,7 +67,7 @@ def inputs(randomizer) -> np.ndarray:
 
 
 def corners(randomizer) -> np.ndarray:
-    """Inputs whose bits are certain before they are flipped, so that few draws remain."""
+    """Inputs whose bits are determined before randomization, so that few draws remain."""
     given = inputs(randomizer)
     if isinstance(randomizer, LInfRandomizer):
         return given[[0, 3, 7]]
@@ -113,7 +113,7 @@ def test_the_enumerated_likelihood_ratio_of_vectors_is_exact(samples):
 
 
 def moments(randomizer, value) -> tuple[np.ndarray, float]:
-    """E y and E‖y − E y‖², as sums over all messages."""
+    """Mean E y and error E‖y − E y‖² of a decoded message y, as sums over all messages."""
     distribution, vectors = randomizer.probabilities(value), vectors_of_messages(randomizer)
     mean = distribution @ vectors
     return mean, float(distribution @ np.sum((vectors - mean) ** 2, axis=1))

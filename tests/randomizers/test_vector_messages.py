@@ -1,4 +1,4 @@
-"""Vector messages: bytes, public randomness, rotations, and refusals."""
+"""Messages of vector randomizers: bytes, public randomness, rotations, and refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALL = [
 
 
 def vectors(randomizer, clients: int) -> np.ndarray:
-    """Vectors on the boundary of the ball."""
+    """Vectors on the boundary of the norm ball."""
     drawn = np.random.default_rng(5).normal(size=(clients, randomizer.dimension))
     if isinstance(randomizer, BinaryVectorRandomizer):
         return (drawn > 0).astype(int)

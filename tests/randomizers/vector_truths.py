@@ -10,12 +10,12 @@ from turnout.testing import enumerate_outputs
 
 
 def all_messages(randomizer) -> np.ndarray:
-    """All messages, in the order of their probabilities' array."""
+    """All messages, in the order of the array of their probabilities."""
     return np.array(list(itertools.product(*[range(radix) for radix in randomizer.radices])))
 
 
 def vectors_of_messages(randomizer) -> np.ndarray:
-    """The vector that the server decodes from each message alone."""
+    """Vectors that the server decodes from each single message."""
     return np.array(
         [randomizer.mean(randomizer.total(row[None]), 1) for row in all_messages(randomizer)]
     )

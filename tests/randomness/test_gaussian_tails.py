@@ -1,4 +1,4 @@
-"""The integer tail of the normal law, against mpmath."""
+"""Integer tail probabilities of the normal distribution, compared with mpmath."""
 
 import math
 import random
@@ -12,7 +12,7 @@ FORTY_DIGITS = mpmath.mpf(10) ** -40
 
 
 def truth(x: mpmath.mpf) -> tuple[mpmath.mpf, mpmath.mpf]:
-    """P(|N(0, 1)| > x) and twice the density at x."""
+    """P(|N(0, 1)| > x) and twice the normal density at x, by mpmath."""
     return mpmath.erfc(x / mpmath.sqrt(2)), mpmath.sqrt(2 / mpmath.pi) * mpmath.exp(-(x**2) / 2)
 
 

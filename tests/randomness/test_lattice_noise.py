@@ -1,4 +1,4 @@
-"""Rounded Gaussian noise has its exact distribution, decided by exact numbers at every boundary."""
+"""Rounded Gaussian noise has its exact distribution, also at every rounding boundary."""
 
 import random
 import subprocess
@@ -25,7 +25,7 @@ FALSE_ALARM = 1e-9
 
 
 class Script:
-    """Gives the 64-bit words it was made with, and counts those it gave."""
+    """Byte source that returns given 64-bit words and counts the words it has returned."""
 
     def __init__(self, *words: int) -> None:
         self.data, self.given = b"".join(word.to_bytes(8, "little") for word in words), 0
@@ -37,12 +37,12 @@ class Script:
 
 
 def tail(k: int, s: float) -> mpmath.mpf:
-    """G((k + ½)/s)."""
+    """Gaussian tail probability G((k + ½)/s)."""
     return mpmath.erfc((2 * k + 1) / (2 * mpmath.mpf(s)) / mpmath.sqrt(2))
 
 
 def word_for(noise: int, s: float) -> int:
-    """A first word that lies in the middle of those that give ``noise``."""
+    """First 64-bit word in the middle of the words that give the draw ``noise``."""
     with mpmath.workprec(200):
         k = abs(noise)
         low, high = tail(k, s), tail(k - 1, s) if k else mpmath.mpf(1)
@@ -51,7 +51,7 @@ def word_for(noise: int, s: float) -> int:
 
 
 def assert_participation(drawn: np.ndarray, s: float) -> None:
-    """Chi-square over at most 32 cells of nearly equal probability."""
+    """Compare draws with the rounded Gaussian by a χ² test over at most 32 cells."""
     edges = np.unique(np.rint(stats.norm.ppf(np.arange(1, 32) / 32) * s)) + 0.5
     if s < 2:
         edges = np.arange(-4 * s, 4 * s) // 1 + 0.5
@@ -85,7 +85,7 @@ def test_rounded_gaussian_draws_fit_their_distribution_and_no_wrong_one(s):
 
 
 def boundaries() -> list[tuple[float, int]]:
-    """(s, k): bulk, tail of the table, beyond the table, beyond 63 bits."""
+    """Pairs (s, k) in the bulk, in the table's tail, beyond the table, and beyond 63 bits."""
     found = [(0.3, 0), (0.3, 1), (1.0, 0), (1.0, 4), (1.0, 8), (1.0, 11), (2.0**40, 7)]
     for s in (30.7, 1024.0, 1e6 / 3, 2.0**40):
         found += [(s, int(s * x)) for x in (0.0, 0.01, 0.6, 1.0, 2.5, 4.324, 4.326, 6.0, 9.9)]
@@ -124,7 +124,7 @@ def test_the_rounded_gaussian_table_and_the_exact_comparison_agree(s):
 
 
 def quantile(probability: mpmath.mpf) -> mpmath.mpf:
-    """z(V) by Newton's method."""
+    """Gaussian quantile z(V), by Newton's method."""
     x = mpmath.mpf(stats.norm.isf(float(probability) / 2))
     for _ in range(4):
         density = mpmath.sqrt(2 / mpmath.pi) * mpmath.exp(-(x**2) / 2)
@@ -133,7 +133,7 @@ def quantile(probability: mpmath.mpf) -> mpmath.mpf:
 
 
 def table_values() -> list[int]:
-    """Values of 63 bits in cells of every octave, the first and the last cell with them."""
+    """63-bit values in table cells of every octave, including the first and the last cell."""
     generator, values = random.Random(2), []
     for octave in range(47, 63):
         for cell in (0, 1, 40, 127):
@@ -235,7 +235,7 @@ def test_importing_the_protocol_does_not_load_the_cipher():
 
 
 def reachable_in_float32(outputs: np.ndarray, x: float) -> np.ndarray:
-    """Whether some float32 noise z has x + z = output in float32."""
+    """Whether some float32 noise z satisfies x + z = output in float32 arithmetic."""
     nearest = np.float32(outputs.astype(np.float64) - x)
     found = np.zeros(outputs.shape, dtype=np.bool_)
     below = above = nearest

@@ -1,4 +1,4 @@
-"""Packed coins: the law exactly, by showing every sequence of bits to one coin each."""
+"""Packed random bits: their exact distribution, compared with one Bernoulli draw per bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.testing import assert_binomial, assert_rejects, enumerate_outputs
 
 
 def byte_of(law: packed_coins.ByteDistribution, u: Fraction) -> int:
-    """The byte that U = u gives, from its definition."""
+    """Byte for the uniform draw U = u, computed from its definition."""
     return sum(Fraction(limit, 1 << law.unit_bits) <= u for limit in law.limits)
 
 
@@ -38,7 +38,7 @@ def test_the_lookup_table_of_packed_bits_gives_the_exact_byte(threshold):
 
 
 class Words:
-    """Answers in turn."""
+    """Random source that returns given words in order."""
 
     def __init__(self, *answers: list[int]) -> None:
         self.answers = list(answers)
@@ -50,7 +50,7 @@ class Words:
 
 
 def drawn(law: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
-    """The first byte of a word whose U for it begins with the bits of u (in units of 2⁻⁵¹²)."""
+    """First packed byte for a uniform draw U that begins with the bits of u, in units of 2⁻⁵¹²."""
     first, more = u >> 496, u >> 450 & (2**46 - 1)
     told = int(law.table[0])  # The word's other bytes see U = 0.
     answers = [[first, 0]]

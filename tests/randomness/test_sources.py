@@ -1,4 +1,4 @@
-"""The primitive is exactly uniform; what is built on it has the stated law."""
+"""Uniform draws are exactly uniform, and derived draws have their stated distribution."""
 
 import os
 from fractions import Fraction
@@ -21,7 +21,7 @@ SOURCES = [OSRandomness(), SimulationStreams(11).source("tests")]
 
 
 class Scripted(Source):
-    """Answers every draw with the same number."""
+    """Random source that returns one number for every draw."""
 
     secure = False
 
@@ -41,7 +41,7 @@ def test_uniform_draws_below_n_are_uniform(source, n):
 
 
 def every_word_once(size: int) -> bytes:
-    """65,536 different 16-bit words, then zeros."""
+    """Bytes of 65,536 distinct 16-bit words, then zeros."""
     return np.arange(65_536, dtype=np.uint16).tobytes() if size == 2 * 65_536 else bytes(size)
 
 

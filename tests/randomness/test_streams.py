@@ -1,4 +1,4 @@
-"""Simulation streams are a pure function of seed and name."""
+"""Simulation streams are a function of only seed and name."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The joint law of a public message and all keys, by going through every draw."""
+"""Joint distribution of a public message and all its keys, by enumeration of all draws."""
 
 import itertools
 import math
@@ -35,7 +35,7 @@ def build(name, cls=MultiLevel):
 
 
 def law_of(levels, value):
-    """(public message, key of each level but the last) → probability."""
+    """Probability of each (public message, key of each level but the last)."""
 
     def run(source):
         messages, keys = levels.encode([value], source, first=1)
@@ -45,7 +45,7 @@ def law_of(levels, value):
 
 
 def seen(levels, joint, level):
-    """The law of what the analyst of a level looks at: the message less her key."""
+    """Distribution of the message at a level: the public message minus the level's key."""
     law = defaultdict(Fraction)
     for (message, *keys), probability in joint.items():
         key = ([*keys, 0])[level]
@@ -54,7 +54,7 @@ def seen(levels, joint, level):
 
 
 def view(joint, levels):
-    """The law of the public message together with the keys of some levels."""
+    """Joint distribution of the public message and the keys of some levels."""
     law = defaultdict(Fraction)
     for (message, *keys), probability in joint.items():
         law[message, *(keys[level] for level in levels)] += probability
@@ -62,7 +62,7 @@ def view(joint, levels):
 
 
 def worst_ratio(laws):
-    """The largest ratio of probabilities of an outcome; None where it is infinite."""
+    """Largest probability ratio of an outcome between two values; None if it is infinite."""
     outcomes = set().union(*laws)
     worst = Fraction(1)
     for one, other in itertools.permutations(laws, 2):
@@ -141,7 +141,7 @@ def test_randomness_and_keys_of_a_cascade_have_the_stated_entropy(enumerated):
 
 
 class RoundedDown(Cascade):
-    """Wrong: light weights rounded in favour of the estimate."""
+    """Mutant: light weights rounded down, which favours utility and breaks ε."""
 
     def _first(self, growth):
         step = super()._first(growth)
@@ -150,7 +150,7 @@ class RoundedDown(Cascade):
 
 
 class SamePart(Cascade):
-    """Wrong: every step as noisy as its level alone would have to be (z_j for q_j)."""
+    """Mutant: every step adds the noise of its whole level (z_j in place of q_j)."""
 
     def _next(self, before, growth):
         return self._first(growth)
@@ -168,7 +168,7 @@ def test_mutated_cascades_are_detected(wrong, level):
 
 
 class OwnStep(MultiLevel):
-    """Wrong: the key of level j is step j + 1 alone, not all that follows."""
+    """Mutant: the key of level j contains only step j + 1 in place of all later steps."""
 
     def encode(self, values, source=None, first=0):
         messages, keys = super().encode(values, source, first)

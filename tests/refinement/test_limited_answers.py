@@ -20,7 +20,7 @@ GRID = [(epsilon, bits) for epsilon in (0.3, 1.0, 3.0) for bits in (1e-3, 0.1, 0
 
 
 class Fixed(Source):
-    """Gives the same number every time."""
+    """Random source that returns one number for every draw."""
 
     secure = False
 

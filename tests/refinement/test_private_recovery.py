@@ -1,4 +1,4 @@
-"""Private recoverability: the least key, what is sufficient, and what is not."""
+"""Private recoverability: least key entropy, and necessary and sufficient conditions."""
 
 import itertools
 import math

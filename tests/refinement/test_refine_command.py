@@ -1,4 +1,4 @@
-"""``turnout refine`` as its users run it."""
+"""The command ``turnout refine``, run as a user runs it."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ from turnout.refinement import enough_randomness, least_key_bits
 
 
 def run(*words):
-    """Standard output; errors are raised as the command line's main function would see them."""
+    """Standard output of a command; errors are raised as the main function receives them."""
     result = CliRunner().invoke(refine, [str(word) for word in words], standalone_mode=False)
     if result.exception is not None:
         raise result.exception

@@ -1,4 +1,4 @@
-"""Estimates at every level: mean and variance by going through all questions and messages."""
+"""Estimates at every privacy level: mean and variance by enumeration of questions and messages."""
 
 import math
 import tracemalloc
@@ -34,12 +34,12 @@ DIRECT = {
 
 
 def single(design, message, client):
-    """The estimate from one message of one client."""
+    """Estimate from one message of one client."""
     return design.totals(np.array([message]), client)
 
 
 def moments(levels, level, shares):
-    """Mean and variance of a one-client estimate, over values, questions, and noise."""
+    """Mean and variance of the estimate from one client, over values, questions and noise."""
     design, law = levels.design, levels.levels[level]
     mean, second = np.zeros(levels.size), np.zeros(levels.size)
     if isinstance(design, OneBit):
@@ -60,7 +60,7 @@ def moments(levels, level, shares):
 
 
 def clients_of_all_columns(design):
-    """One client's number for each column that is asked about."""
+    """One client number for each column of the design."""
     columns = design.questions.columns(0, 2000)
     return [int(np.flatnonzero(columns == column)[0]) for column in np.unique(columns)]
 
@@ -95,7 +95,7 @@ def test_estimates_with_the_probabilities_of_a_wrong_level_are_biased(name):
 
 
 def design_mean(design, law, believed, value):
-    """Mean of the estimate of a value that all hold, messages having one law, estimates another."""
+    """Mean estimate if all clients hold ``value``: messages by ``law``, decoded by ``believed``."""
     total, clients = 0.0, [0]
     if isinstance(design, OneBit):
         clients = clients_of_all_columns(design)

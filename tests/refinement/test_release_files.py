@@ -1,4 +1,4 @@
-"""Releases and keys as files: what is wrong is refused, whatever byte it is in."""
+"""Release and key files: a change of any byte is refused."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""(7.42) is the least: a linear program leaves one joint law of two levels, the cascade's."""
+"""Optimality of (7.42): by a linear program the cascade is the only joint distribution."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ CELLS = list(itertools.product((0, 1), repeat=3))  # value in B, Y¹, Y²
 
 
 def program(first, second, slack=0.0):
-    """Equalities and inequalities that any joint law of two best levels meets."""
+    """Equalities and inequalities for every joint distribution of two optimal privacy levels."""
     growth = math.exp(first)
     equal, right = [], []
     for value in (0, 1):

@@ -1,4 +1,4 @@
-"""A finished run that nobody had to train."""
+"""Fixtures with the summary of a finished run, without training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that every picture keeps, read from the figure that it draws."""
+"""Style rules that every picture must satisfy, checked on the Matplotlib figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD_WORDS = re.compile(
 
 
 def faults(picture: Picture) -> list[str]:
-    """What is wrong with a picture; empty where nothing is."""
+    """Violations of the style rules in a picture; an empty list if there is none."""
     axes = picture.figure(INK).axes
     found = [
         f"no name of the {side} axis of {axis.get_title('left')!r}"
@@ -50,12 +50,12 @@ def faults(picture: Picture) -> list[str]:
 
 
 def legends(picture: Picture) -> set[str]:
-    """The entries of a picture's legend."""
+    """Legend entries of a picture."""
     return {text.get_text() for entry in picture.figure().legends for text in entry.get_texts()}
 
 
 def _labelled(axis: Axes) -> list[tuple[str, str, Any]]:
-    """Label, colour, and marker with kind of line, of what the legend tells."""
+    """Label, colour, marker and line style of each artist that has a legend entry."""
     return [(label, _colour(drawn), _look(drawn)) for drawn, label in _entries(axis)]
 
 
@@ -64,7 +64,7 @@ def _entries(axis: Axes) -> Iterable[tuple[Any, str]]:
 
 
 def _colour(drawn: Any) -> str:
-    """The colour of a line, of a collection or of bars."""
+    """Colour of a line, a collection or bars."""
     for getter in ("get_color", "get_facecolor"):
         if hasattr(drawn, getter):
             colours = getattr(drawn, getter)()
@@ -73,7 +73,7 @@ def _colour(drawn: Any) -> str:
 
 
 def _look(drawn: Any) -> Any:
-    """What is left of a colour's line in grey; collections and bars by their kind and width."""
+    """Line style that distinguishes an artist without colour; kind and width for other artists."""
     if hasattr(drawn, "get_marker"):
         return drawn.get_marker(), drawn.get_linestyle(), drawn.get_linewidth() > 3
     width = drawn.get_linewidth()[0] if hasattr(drawn, "get_linewidth") else 0

@@ -1,4 +1,4 @@
-"""Comparisons: each method says what it says alone, and who says nothing leaves a reason."""
+"""Comparisons of methods: each equals the method run by itself, and each refusal has a reason."""
 
 from __future__ import annotations
 

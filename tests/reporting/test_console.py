@@ -1,4 +1,4 @@
-"""The progress of a run on a terminal, and where there is none."""
+"""Progress of a run on a terminal, and silence without a terminal."""
 
 from __future__ import annotations
 

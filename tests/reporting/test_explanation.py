@@ -1,4 +1,4 @@
-"""What an ε means for a person: numbers from the right curves, rounded to the safe side."""
+"""Explanations of ε: numbers from the right curves, rounded conservatively."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def phi(z: float) -> float:
 
 @pytest.fixture(scope="module")
 def gaussian():
-    """μ = 1: every number has a closed form."""
+    """Explanation for μ = 1, where every number has a closed form."""
     return explained(EveryStep(4), 2.0, prior=0.1)
 
 
@@ -77,7 +77,7 @@ def test_the_explanation_record_is_json(checked_in):
 
 
 def test_explanations_report_remove_and_add_directions_separately(checked_in):
-    """Remove finds more than add at few false positives, as its heavier tail says."""
+    """At small false-positive rates the direction "remove" has the larger true-positive rate."""
     rate = explanation_record(checked_in)["true_positive_rates"][0]
     assert rate["remove"]["rate_lower"] > rate["add"]["rate"]
     guess = explanation_record(checked_in)["guesses"][0]
@@ -126,7 +126,7 @@ def test_an_explanation_under_replace_one_has_one_direction():
 
 
 def test_an_explanation_reports_a_missing_gaussian_bound():
-    """Two hops at small σ prove no more than δ ≤ 1 at ε = 0."""
+    """For two hops at small σ, no bound below δ = 1 at ε = 0 is proved."""
     one_client = {"relation": Relation.ZERO_OUT, "release": ReleaseRule.ONE_CLIENT}
     loose = explained(CheckIn(100), sigma=0.45, **one_client)
     assert loose.fit is None

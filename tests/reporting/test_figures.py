@@ -1,4 +1,4 @@
-"""The figures of docs/: drawn by the rules, and the committed files are those that are drawn."""
+"""Figures of docs/: each follows the style rules and equals its committed file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = (
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Every figure of the papers, with numbers that nothing had to compute."""
+    """Functions that draw the paper figures, from made-up numbers that need no computation."""
     monkeypatch.setattr(
         sys, "path", [*map(str, (FOLDER, FOLDER.parent, FOLDER.parent / "papers")), *sys.path]
     )
@@ -42,7 +42,7 @@ def figures(monkeypatch):
 
 @pytest.mark.parametrize("package", ["dp_accounting", "opacus", "pyarrow", "mabwiser"])
 def test_a_missing_package_of_a_benchmark_is_reported_in_one_line(figures, monkeypatch, package):
-    """Nothing else is missing: the other figures are drawn without it."""
+    """Only the missing package is reported: the other figures are drawn without it."""
     needs = {
         "dp_accounting": ("allocation", figures[2]),
         "opacus": ("opacus_epsilon", lambda: importlib.import_module("opacus_epsilon")),
@@ -61,7 +61,7 @@ def test_a_missing_package_of_a_benchmark_is_reported_in_one_line(figures, monke
 
 
 def others():
-    """The pictures of the other benchmarks, of a few numbers."""
+    """Pictures of the other benchmarks, from a few made-up numbers."""
     means, scaling, convex = map(
         importlib.import_module, ("means", "accounting_scaling", "convex_order_picture")
     )

@@ -1,4 +1,4 @@
-"""What an answer says of a bracket that is wider than was asked for."""
+"""Printed text for a bracket on ε that is wider than the requested tolerance."""
 
 from __future__ import annotations
 

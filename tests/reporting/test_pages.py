@@ -1,4 +1,4 @@
-"""The page and its pictures."""
+"""The HTML report page and its pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of picture: a colour has one meaning, axes have names, legends the field's words."""
+"""Style rules of pictures: one meaning per colour, labelled axes, legends in standard terms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHUFFLES = {
 
 
 def compared(flags, methods) -> Picture:
-    """Every method at once, a factor apart."""
+    """Comparison picture of several methods, whose values differ by constant factors."""
     asked = sweep(flags)
     values = asked.values()
     curves = [
@@ -71,7 +71,7 @@ def test_pictures_of_runs_follow_the_style_rules(summary, traced_summary):
 
 
 def estimates() -> tuple[Picture, Picture]:
-    """Of three values, with room for sampling beside the noise."""
+    """Estimates of three values, with sampling error in addition to noise."""
     one, cost = np.ones(3), EstimateCost(1.0, 0.0, "pure", "replace-one", "local", "a", "b")
     limits = (-one, one, -2 * one, 2 * one)
     shares = Frequencies(one, one, one, 2 * one, *limits, 0.95, 10, 10.0, cost)

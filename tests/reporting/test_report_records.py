@@ -1,4 +1,4 @@
-"""Reports as data: report.json and the tables beside it."""
+"""Machine-readable reports: report.json and its tables."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_folder_of_a_run_with_a_trace_has_its_tables_and_pictures(traced_sum
 
 
 def test_public_report_parts_do_not_depend_on_participation(traced_summary, tmp_path, monkeypatch):
-    """Two runs that differ in nothing but counts: every file beside the simulator's is the same."""
+    """Two runs that differ only in participation counts differ only in the simulator's files."""
     monkeypatch.setattr(Picture, "png", lambda self: self.text.encode())  # drawn as SVG too
     few = np.array([1, 1, 0, 0, 1, 2])
     counts = {"check_ins": few, "served": few, "dummy": few == 0, "skipped": few == 2}

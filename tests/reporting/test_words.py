@@ -1,4 +1,4 @@
-"""Numbers in words: rounding never makes a promise look better."""
+"""Numbers in text: rounding never understates a privacy loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite of algorithms: ours pass it, and one that breaks a promise does not."""
+"""Conformance suite of algorithms: correct algorithms pass, and faulty algorithms fail."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ HOSTILE = [np.full(FEATURES, value) for value in (1e200, -1e9, np.nan)]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of the clients' points, each sent as its gap to the mean of this client's models."""
+    """Mean estimation: a client sends the distance of its point from its received models' mean."""
 
     points: np.ndarray
     clip_norm: float = 1.0
@@ -60,7 +60,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Batch(Mean):
-    """The same without memory, for all clients at once."""
+    """Mean estimation without client state, with all clients computed in one batch."""
 
     def init_client(self, client):
         return None
@@ -106,7 +106,7 @@ def test_federated_sgd_conforms():
 
 
 class LongBatch(Batch):
-    """Does not clip."""
+    """Faulty algorithm: updates are not clipped."""
 
     def clipped_sum(self, sent, clients):
         return UpdateSum(self.gaps(sent, clients).sum(axis=0), len(clients))
@@ -122,7 +122,7 @@ class LongTogether(Batch):
 
 
 class OtherBatch(Batch):
-    """A batch is another sum than its clients'."""
+    """Faulty algorithm: a batch differs from the sum of its clients' updates."""
 
     def clipped_sum(self, sent, clients):
         found = super().clipped_sum(sent, clients)
@@ -136,7 +136,7 @@ class Miscounted(Batch):
 
 
 class Peeking(Mean):
-    """Clients subtract the mean of everybody's points."""
+    """Faulty algorithm: clients subtract the mean of all clients' points."""
 
     def client_update(self, sent, client_state, client, generator):
         update, after = super().client_update(sent, client_state, client, generator)
@@ -149,14 +149,14 @@ class PeekingState(Mean):
 
 
 class Blind(Mean):
-    """Clients do not look at their data."""
+    """Faulty algorithm: updates do not depend on the client's data."""
 
     def client_update(self, sent, client_state, client, generator):
         return sent, client_state
 
 
 class InformedStart(Mean):
-    """The model starts from the clients' data, which no noise covers."""
+    """Faulty algorithm: the initial model depends on the clients' data without noise."""
 
     def init(self, generator):
         return {"mean": np.nan_to_num(self.points[0]), "moves": np.array(0)}
@@ -182,7 +182,7 @@ class InPlaceClient(Mean):
 
 @dataclass(frozen=True)
 class Hidden(Mean):
-    """Keeps what decides an update outside of the client's state: a checkpoint misses it."""
+    """Faulty algorithm: state outside the client's state, which a checkpoint misses."""
 
     seen: dict[int, int] = field(default_factory=dict)
 
@@ -208,7 +208,7 @@ class UnseededServer(Mean):
 
 
 class Divided(Mean):
-    """The server normalises the direction, of which zero has none."""
+    """Faulty algorithm: the server normalises the direction, which is undefined for zero."""
 
     def server_update(self, state, direction, move):
         with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""The enumerator returns exact distributions and refuses what it cannot enumerate."""
+"""The enumerator returns exact distributions and refuses samplers that it cannot enumerate."""
 
 from fractions import Fraction
 

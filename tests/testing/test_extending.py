@@ -1,6 +1,7 @@
-"""The examples of docs/extending.md do what is said of them, each a file and nothing else.
+"""The participation and the randomizer of docs/extending.md work as documented.
 
-That they conform is shown where the page's own tests are run: tests/meta/test_transcripts.py.
+Each example is one file. tests/meta/test_transcripts.py runs the page's own tests, which show that
+the examples conform.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ learning_rate = 0.5
 
 
 def example(marker: str) -> str:
-    """The code block after a comment."""
+    """Code block that follows the comment ``marker`` on the page."""
     found = re.search(rf"<!-- {re.escape(marker)} -->\n```python\n(.*?)```", PAGE.read_text(), re.S)
     assert found is not None
     return found[1]
@@ -59,7 +60,7 @@ def folder(tmp_path):
 
 
 def run(folder: Path, script: str, *arguments: str) -> str:
-    """What a program prints that finds the example in this folder."""
+    """Output of a program that imports the example from a folder."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The algorithm of docs/extending.md does what is said of it, as a file and nothing else."""
+"""The algorithm of docs/extending.md works as documented, as one file."""
 
 import pytest
 from test_extending import example
@@ -9,7 +9,7 @@ RUN, SUITE = example("run of the algorithm"), example("test of the algorithm")
 
 @pytest.fixture
 def names(tmp_path, monkeypatch):
-    """What the page's file defines."""
+    """Names that the documented file defines."""
     (tmp_path / "own_offsets.py").write_text(ALGORITHM)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "own_offsets", raising=False)
@@ -39,7 +39,7 @@ def test_the_documented_personal_offsets_reduce_the_loss(names):
     assert kept[-1] < 0.01 < kept[0]
 
     class Forgetful(names["OwnOffsets"]):
-        """Clients begin anew each time, and nobody knows an offset."""
+        """Faulty variant in which clients lose their offset after every step."""
 
         def client_update(self, sent, client_state, client, generator):
             update, _ = super().client_update(sent, client_state, client, generator)

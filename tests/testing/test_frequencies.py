@@ -1,4 +1,4 @@
-"""The statistical assertions keep their false-alarm rate and see what they should see."""
+"""Statistical assertions keep their false-alarm rate and detect wrong distributions."""
 
 import numpy as np
 import pytest

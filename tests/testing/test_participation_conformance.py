@@ -1,4 +1,4 @@
-"""The conformance suite of laws: ours pass it, and a reader that errs does not."""
+"""Conformance suite of participations: correct ones pass, and a faulty reader fails."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_mutated_participation_sampler_is_detected(monkeypatch):
 
 
 class _Given:
-    """A source whose draws are these."""
+    """Random source with given draws."""
 
     def __init__(self, slots):
         self._slots = slots
@@ -148,7 +148,7 @@ MUTANTS = {
 
 @cache
 def assert_conforms(law: Participation) -> None:
-    """`assert_participation`, before anything is changed; once for all mutants of a law."""
+    """Check a participation without mutation, once for all its mutants."""
     assert_participation(law, 2)
 
 

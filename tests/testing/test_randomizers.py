@@ -1,4 +1,4 @@
-"""The conformance suite of randomizers: each of the package conforms, and wrong ones do not."""
+"""Conformance suite of randomizers: those of the package pass, and mutants fail."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_vector_randomizers_conform(randomizer, values):
 
 
 class Response(KaryRandomizedResponse):
-    """To be got wrong."""
+    """Randomized response with a replaceable claim, as the base of mutants."""
 
 
 class WrongLevel(Response):
@@ -119,7 +119,7 @@ class OtherSampler(Response):
 
 @dataclass(frozen=True)
 class WrongSubset(SubsetSelection):
-    """The mutant: half of the total variation between two sets."""
+    """Mutant: half of the true total variation between two sets."""
 
     @property
     def priced_as(self):

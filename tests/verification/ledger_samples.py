@@ -1,4 +1,4 @@
-"""Ledgers for tests: an honest one by the service's own classes, and what a forger makes of it."""
+"""Ledgers for tests: valid ones written by the service's classes, and forged copies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def parameters(step: int) -> bytes:
 
 @dataclass
 class FakeTransaction:
-    """As much of a storage's snapshot as an export reads."""
+    """The part of a storage snapshot that a ledger export reads."""
 
     terms: Charter = field(default_factory=charter)
     released: int = 8
@@ -102,7 +102,7 @@ def exported(transaction: FakeTransaction) -> bytes:
 
 
 def forged(data: bytes, change: Callable[[list[dict]], None], key: SigningKey = KEY) -> bytes:
-    """The file after a change to its JSON lines, with every digest and the signature anew."""
+    """Ledger after a change to its JSON lines, with all digests and the signature recomputed."""
     lines = [json.loads(line) for line in data.splitlines()]
     change(lines)
     charter_line, *records, _ = lines

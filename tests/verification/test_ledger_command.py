@@ -1,4 +1,4 @@
-"""``turnout ledger``: exit codes, both outputs, and that verifying needs nothing of the writer."""
+"""The command ``turnout ledger``: exit codes, text and JSON output, and its few imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/ledger.md: its example is what the service writes, and its codes are the command's."""
+"""docs/ledger.md: its example equals what the service writes, its codes those of the command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
 
 
 def example() -> bytes:
-    """A ledger whose bytes do not depend on how sharp our accounting is."""
+    """Ledger whose bytes do not depend on the tightness of the accountant."""
     scheme = Scheme(GaussianNoise(4.0), CheckIn(3), Relation.ADD_REMOVE)
     terms = charter(scheme, charged_steps=(0, 1, 3), charged=(0.0, 1.25, 1.5), target=2.0)
     return exported(FakeTransaction(terms, released=2))

@@ -1,4 +1,4 @@
-"""What is written is what verifies; an export never replaces what it does not continue."""
+"""Exported ledgers verify, and an export replaces only a file that it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An honest ledger verifies; whatever is changed in it is refused, and the step is named."""
+"""An unmodified ledger verifies; any modification is refused with the number of its step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def joined(lines: list[bytes]) -> bytes:
 
 
 def told(data: bytes, **arguments) -> str:
-    """All faults, one line each; none of them may be missed by the verdict."""
+    """All faults, one per line; the verdict must report each of them."""
     verdict = verify(data, **arguments)
     assert (verdict.outcome is VerificationOutcome.BAD) == bool(verdict.faults)
     return "\n".join(map(str, verdict.faults))
@@ -57,7 +57,7 @@ def edited(change) -> bytes:
 
 
 def record(step: int, /, **fields):
-    """A change to one record, for `forged`."""
+    """Change to one ledger record, for `forged`."""
 
     def change(lines):
         lines[1 + step] |= fields
@@ -66,7 +66,7 @@ def record(step: int, /, **fields):
 
 
 def term(name: str, value):
-    """A change to one term of the charter, for `forged`."""
+    """Change to one term of the charter, for `forged`."""
 
     def change(lines):
         lines[0]["charter"][name] = value
@@ -332,7 +332,7 @@ CHEATS = {
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_ledger_that_claims_too_little_epsilon_is_refused(name):
-    """Digests and signature are all right: only an accountant of one's own notices."""
+    """All digests and the signature are valid: only recomputing ε detects the fault."""
     scheme, message = CHEATS[name]
     data = exported(FakeTransaction(charter(scheme, charged=curve(SCHEME, (0, 3, 6, 9, 12)))))
     assert verify(data, known(data)).costs

@@ -1,4 +1,4 @@
-"""The verifier's price of messages that are seen: a sum over all ratios, and the accountant's."""
+"""Verifier's ε of observed messages, compared with an exact sum and with the accountant."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def scheme(randomizer, law, relation=Relation.REPLACE_ONE):
 
 
 def delta_of(randomizer, rate, messages, epsilon):
-    """δ of so many messages, each sent with a probability, out of a sum over their ratios."""
+    """δ of several messages, each sent with probability ``rate``, by a sum over their ratios."""
     e = np.exp(randomizer.epsilon0)
     apart = getattr(randomizer, "total_variation", np.tanh(randomizer.epsilon0 / 2))
     high = rate * apart / (e - 1)

@@ -1,4 +1,4 @@
-"""The verifier's own accountant: its bracket holds the truth, is narrow, and notices little."""
+"""Verifier's own accountant: its bracket contains ε, is narrow, and detects small errors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_recomputed_epsilon_of_k_subset_is_below_that_of_k_certain_steps():
 
 
 def test_recomputed_epsilon_under_replace_one_encloses_the_accountants_bracket():
-    """Against what `price` gives at its usual tolerance, which takes it half a minute."""
+    """The reference bracket is that of `price` at its default tolerance, which takes 30 seconds."""
     found, _ = recomputed(scheme(4.0, CheckIn(10, 30), REPLACE), 300, 1e-6)
     assert found.lower <= 4.153375
     assert found.upper >= 4.151371
@@ -231,7 +231,7 @@ def law_of(pairs) -> RatioDistribution:
 
 
 def prices(law: RatioDistribution, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E[(v − k)₊] with what tells for sure, and E[(k − v)₊]."""
+    """E[(v − k)₊] including infinity mass, and E[(k − v)₊], for each threshold k."""
     gaps = law.values[:, None] - thresholds
     return law.masses @ np.maximum(gaps, 0) + law.infinity_mass, law.masses @ np.maximum(-gaps, 0)
 
