@@ -1,4 +1,4 @@
-"""A private Postgres server for each test process, and its empty database for each test."""
+"""Postgres server for each test process, with an empty database for each test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCKED = "locked"
 
 
 def _programs() -> Path | None:
-    """The folder that has initdb and postgres: on the PATH, or where Debian keeps them."""
+    """Folder that contains initdb and postgres: on the PATH, or the folder that Debian uses."""
     found = shutil.which("initdb")
     folders = [Path(found).parent] if found else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -33,7 +33,7 @@ def _programs() -> Path | None:
 
 
 def _as_nobody_special() -> tuple[list[str], int]:
-    """What to put before a command so that it does not run as root, and the user's id."""
+    """Prefix of a command that runs it without root rights, and the user id that it runs as."""
     if os.geteuid() != 0:
         return [], os.geteuid()
     for name in ("postgres", "nobody"):
@@ -47,14 +47,14 @@ def _as_nobody_special() -> tuple[list[str], int]:
 
 
 def _tied(command: list[str]) -> list[str]:
-    """The command, ended by the system when this process ends in whatever way."""
+    """Command that the operating system ends if this process ends."""
     tie = ["setpriv", "--pdeathsig", "SIGQUIT"] if shutil.which("setpriv") else []
     return [*tie, *command]
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """The URL of a Postgres server that lives as long as the test process; durable as usual."""
+    """URL of a Postgres server with default durability, which runs as long as the test process."""
     programs = _programs()
     if programs is None:
         pytest.skip("needs Postgres: install it (Debian: postgresql)")
@@ -101,9 +101,10 @@ def _await(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> str:
-    """The URL of an empty database; skipped where Postgres is not installed.
+    """URL of an empty database; the test is skipped if Postgres is not installed.
 
-    It is one database, emptied before each test: a fresh one would be 300 files to sync.
+    All tests use one database, which is emptied before each test: creating a database would sync
+    300 files.
     """
     import psycopg
 

@@ -1,4 +1,4 @@
-"""The service itself, on loopback in a thread: storage, engine, schedule, all its routes."""
+"""Complete service on loopback in a thread: storage, engine, schedule and all routes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAME = 7
 
 
 class Descent:
-    """A step against the direction."""
+    """Learner that moves the model by one unit against the released direction."""
 
     def init(self, parameters):
         return {}
@@ -47,7 +47,7 @@ class Descent:
 
 
 def charter(step_seconds: float) -> Charter:
-    """A task of 300 steps, of the demo's plan."""
+    """Charter of a task of 300 steps with the plan of the demo."""
     law = CheckIn(10, 30)
     return Charter(
         plan=sample.PLAN.read_text(),
@@ -68,13 +68,13 @@ def charter(step_seconds: float) -> Charter:
 
 @dataclass
 class Allowed:
-    """How many steps the coordinator takes before it waits for a test to allow more."""
+    """Number of steps that a test allows the coordinator to take."""
 
     steps: int = 1
 
 
 class Waiting(Conductor):
-    """A conductor that takes the allowed steps, each in its time, and no other."""
+    """Conductor that takes only the allowed steps, each at its scheduled time."""
 
     allowed: Allowed
 
@@ -86,7 +86,7 @@ class Waiting(Conductor):
 
 @contextmanager
 def service(folder: Path, allowed: Allowed, step_seconds: float = 1.0) -> Iterator[str]:
-    """The address of a running service."""
+    """Address of a running service."""
     storage = open_storage(folder / "task.sqlite", serving=True)
     with storage.transaction() as tx:
         tx.create_task(charter(step_seconds).canonical(), KEY.private, FIRST)

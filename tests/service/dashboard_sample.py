@@ -1,4 +1,4 @@
-"""Views of a task as it might be, from a recorded run of the example digits."""
+"""Sample views of a task, from a recorded run of the example digits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SURE = ((0.9425, 0.9425), (0.97225, 0.97154))
 
 
 def public_view(released: int = 187, **changes: object) -> PublicView:
-    """The public view once so many models are released."""
+    """Public view of a task after ``released`` models."""
     finished = released == STEPS
     charged = tuple((step, epsilon) for step, _, _, epsilon in HISTORY["evaluations"][1:])
     view = PublicView(
@@ -63,7 +63,7 @@ def public_view(released: int = 187, **changes: object) -> PublicView:
 
 
 def operator_view(released: int = 187, **changes: object) -> OperatorView:
-    """The operator's view once so many models are released."""
+    """Operator's view of a task after ``released`` models."""
     start = 1_790_000_000.0
     came = HISTORY["check_ins"][:released]
     view = OperatorView(
@@ -89,7 +89,7 @@ def operator_view(released: int = 187, **changes: object) -> OperatorView:
 
 
 class FakeViews:
-    """Views that a test sets; whoever brings the cookie ``session=yes`` is the operator."""
+    """Views set by a test; a request with the cookie ``session=yes`` is the operator's."""
 
     def __init__(self, operator: OperatorView | None = None) -> None:
         self.view = operator or operator_view()
@@ -110,7 +110,7 @@ class FakeViews:
 
 
 class Seen(HTMLParser):
-    """Elements and attributes of a page."""
+    """Elements, attributes and text of an HTML page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A device and a fake coordinator in virtual time: what the device's tests share."""
+"""A device and a fake coordinator in virtual time, shared by the device tests."""
 
 import asyncio
 import hashlib
@@ -18,11 +18,11 @@ from turnout.service.device.working import UnfinishedError
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Exception that stands for the killed process of a device."""
 
 
 class StubTrainer:
-    """An update that follows from parameters and client, of norm just above half the bound."""
+    """Trainer whose updates depend on parameters and client, just above half the clip norm."""
 
     def __init__(self, charter, salt=0):
         self._norm, self._salt = 0.55 * charter.encoding.clip_norm, salt
@@ -36,7 +36,7 @@ class StubTrainer:
 
 
 async def at_once(work, seconds):
-    """A workshop that takes no time, in this process."""
+    """Compute an update in this process, without waiting."""
     try:
         return work()
     except Exception as error:
@@ -44,7 +44,7 @@ async def at_once(work, seconds):
 
 
 class Chosen(Source):
-    """Draws that a test chose: each position in its turn."""
+    """Random source that returns given positions in order."""
 
     secure = True
 
@@ -56,7 +56,7 @@ class Chosen(Source):
 
 
 class Repeatable(Source):
-    """Draws that follow from a seed and pass for the system's: for tests alone."""
+    """Seeded random source that claims to be secure, for tests only."""
 
     secure = True
 
@@ -68,14 +68,14 @@ class Repeatable(Source):
 
 
 class World:
-    """One task; devices come and go by `start`. Everything but their keys follows from a seed.
+    """Simulation of one task, whose devices run in `start`; only keys do not depend on the seed.
 
     Attributes:
-        coordinator: of this world; made when the first device starts.
-        wire: what carries requests.
-        told, outcomes: what a device tells its owner.
-        workshop: where updates are computed.
-        syncs: whether files are synced, which takes time and changes nothing without a power cut.
+        coordinator: fake coordinator, made when the first device starts.
+        wire: transport of the requests.
+        told, outcomes: messages of a device to its owner.
+        workshop: function that computes updates.
+        syncs: whether files are synced, which takes time and matters only for power cuts.
     """
 
     syncs = False
@@ -105,7 +105,7 @@ class World:
         return list(self.memory(client, name).participant.slots.values())
 
     def start(self, *clients, salt=0, name="", source=None, cover=False, token=None):
-        """Run devices to their end; the coordinator's clock goes on where it was."""
+        """Run devices until they end; the coordinator's clock continues."""
 
         async def main():
             try:
@@ -141,12 +141,12 @@ class World:
 
 
 def posted_steps(coordinator):
-    """Steps for which updates came in."""
+    """Steps for which the coordinator received updates."""
     return {step for _, step in coordinator.posts}
 
 
 def accepted_once_each(world, client=3):
-    """The guarantee that all else serves: its slots, each once, with one body."""
+    """Check that the steps with accepted updates are those drawn, each with one request body."""
     drawn = world.slots(client)
     for (who, step), bodies in world.coordinator.posts.items():
         if who == client:

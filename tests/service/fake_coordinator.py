@@ -1,6 +1,6 @@
-"""A coordinator for devices' tests: it keeps the wire's rules by itself, and breaks them on demand.
+"""Fake coordinator for device tests, which follows the protocol and violates it on demand.
 
-Its clock is that of the event loop; step and phase follow from it.
+Its clock is that of the event loop; step and phase follow from the clock.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ URL = "http://127.0.0.1"
 
 @cache
 def parameters(steps, dimension):
-    """Some model, another one after every step."""
+    """Arbitrary model parameters that differ after every step."""
     return np.random.default_rng(steps).standard_normal(dimension).astype("<f4").tobytes()
 
 
@@ -52,7 +52,7 @@ def charter_of(
     computation=None,
     messages=None,
 ):
-    """The terms; with a randomizer in ``messages`` under local trust."""
+    """Charter of a task; with a randomizer in ``messages``, under local trust."""
     law = CheckIn(3, 2) if law is None else law
     scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule)
     encoding = Lattice.for_noise(1.0, 0.5, dimension)
@@ -84,15 +84,15 @@ def invitation(charter, client=3):
 
 
 class FakeCoordinator:
-    """An httpx transport that answers like a coordinator, without a network.
+    """httpx transport that answers as a coordinator, without a network.
 
     Attributes:
         requests: every request that arrived: (method, path, headers, body).
         rows: (client, step) → the update stored.
-        posts: (client, step) → every update that came in, copies included.
-        covers: (client, step) → lengths of cover.
-        told: heads that devices sent because they are newer.
-        artefacts: contents that the charter names, by hexadecimal digest.
+        posts: (client, step) → every update that arrived, including copies.
+        covers: (client, step) → lengths of dummy traffic.
+        told: newer ledger heads that devices reported.
+        artefacts: files named in the charter, by hexadecimal digest.
     """
 
     def __init__(self, charter, clock, page=4):
@@ -107,7 +107,7 @@ class FakeCoordinator:
     # -- time ----------------------------------------------------------------------------
 
     def at(self):
-        """Step, phase, seconds left in it, seconds to the next step."""
+        """Step, phase, seconds left in the phase, and seconds to the next step."""
         timing, now = self.charter.timing, max(0.0, self._clock() + self.shift)
         step, inside = divmod(now, timing.step_seconds)
         if step >= self.charter.steps:
@@ -122,7 +122,7 @@ class FakeCoordinator:
     # -- the ledger ----------------------------------------------------------------------
 
     def records(self, steps):
-        """The first records; `salt` says from which step on history is another one."""
+        """First ledger records; `salt` names the steps from which the history differs."""
         found, previous = [], hashlib.sha256(self.charter.canonical()).digest()
         for step in range(steps):
             model = parameters(step + 1, self.charter.encoding.dimension)
@@ -266,10 +266,10 @@ class FakeCoordinator:
 
 
 class Wire(httpx.AsyncBaseTransport):
-    """Carries requests to a coordinator; ``fault`` says what happens to each on the way.
+    """Transport to a coordinator, in which ``fault`` determines the fate of each request.
 
-    ``fault(request)`` gives None, "unheard" (never arrives), "unanswered" (arrives, and the
-    answer is lost), "twice", "busy" (503) or a number of seconds of delay.
+    ``fault(request)`` returns None, "unheard" (the request never arrives), "unanswered" (the answer
+    is lost), "twice", "busy" (status 503) or a number of seconds of delay.
     """
 
     def __init__(self, coordinator, sleep, fault=lambda request: None):

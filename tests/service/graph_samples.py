@@ -1,4 +1,4 @@
-"""A small model as a graph, and hand-made graphs that are not to be run."""
+"""A small model as an ONNX graph, and hand-written ONNX graphs for parsing tests."""
 
 import hashlib
 from dataclasses import replace
@@ -24,7 +24,7 @@ COMPUTATION = Computation(
 
 
 def named(**contents):
-    """The computation with other contents, and all of them by digest."""
+    """Computation with changed contents, and all its files by digest."""
     features = "onnx-features-1" if "feature_map" in contents else "pixels-1"
     of_contents = {name: Artefact.of(data) for name, data in contents.items()}
     made = replace(COMPUTATION, features=features, **of_contents)
@@ -33,7 +33,7 @@ def named(**contents):
 
 
 def update_by_hand(parameters, inputs, labels):
-    """The unclipped update of the model, two dense layers with tanh between, in float64."""
+    """Unclipped update of the model (two dense layers with tanh between them), in float64."""
     sizes = [5 * 6, 5, 4 * 5, 4]
     w, a, v, b = np.split(parameters.astype(np.float64), np.cumsum(sizes)[:-1])
     w, v = w.reshape(5, 6), v.reshape(4, 5)
@@ -62,7 +62,7 @@ def number(value):
 
 
 def field(place, value):
-    """A field: a whole number, or bytes, or text."""
+    """Encoded protobuf field: an integer, bytes or text."""
     if isinstance(value, int):
         return number(place << 3) + number(value)
     data = value.encode() if isinstance(value, str) else value
@@ -112,7 +112,7 @@ ONE = tensor("one", 1, [1], np.ones(1, "<f4").tobytes())
 
 
 def shaped_by(operator, place, *, source):
-    """A graph in which a value sets a shape: of records, of their shape, or of an initializer."""
+    """ONNX graph in which the values of records, of a shape or of an initializer set a shape."""
     counted = {
         "records": [node("ReduceSum", ["inputs"], ["many"]), node("Cast", ["many"], ["n"])],
         "shape": [node("Shape", ["inputs"], ["sides"]), node("Neg", ["sides"], ["n"])],
@@ -123,7 +123,7 @@ def shaped_by(operator, place, *, source):
 
 
 def endless(sides, times=1):
-    """A graph that takes the exponential of so many numbers so many times, and their sum."""
+    """ONNX graph that computes the exponential of a large array ``times`` times, and its sum."""
     shape = tensor("shape", 7, [len(sides)], np.array(sides, "<i8").tobytes())
     return model(
         [

@@ -1,6 +1,7 @@
-"""Devices for whom time runs faster, all but the time that computing may take.
+"""Devices for which time passes faster, except the time for computing.
 
-A task with steps of an hour has room for all computing on a slow machine, and nobody waits for it.
+A task with steps of one hour has enough time for computing on a slow machine, and a test need not
+wait for its end.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ TIMES, LEAST_SECONDS = 7200, 0.02
 
 
 async def shortened(seconds):
-    """A sleep that is over sooner."""
+    """Sleep for a shortened time."""
     await asyncio.sleep(max(seconds / TIMES, min(seconds, LEAST_SECONDS)))
 
 
 def hurry(setting=setattr):
-    """Let the devices of this process wait for nothing long."""
+    """Shorten all long waits of the devices in this process."""
     limits, _, random_bytes = Pace.__init__.__defaults__
     setting(Pace.__init__, "__defaults__", (limits, shortened, random_bytes))
     _, *others = Limits.__init__.__defaults__
@@ -24,7 +25,7 @@ def hurry(setting=setattr):
 
 
 def hurry_fleet(setting=setattr):
-    """The same for a fleet that has processes of its own."""
+    """Shorten all long waits of a fleet whose devices run in several processes."""
     from turnout.service.device import fleet
 
     hurry(setting)
@@ -32,7 +33,7 @@ def hurry_fleet(setting=setattr):
 
 
 def hurried_work(*arguments):
-    """A process of a fleet whose devices wait for nothing long."""
+    """Run a fleet process whose devices have shortened waits."""
     from turnout.service.device import fleet
 
     hurry()

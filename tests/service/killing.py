@@ -1,8 +1,8 @@
-"""A coordinator and a witness that are killed again and again while devices talk.
+"""A coordinator and a witness that are killed repeatedly while devices send updates.
 
-What was counted is read from the models themselves: each client has a coordinate of its own, and
-the noise, which is the harness's, leaves those alone. It tags every draw elsewhere, so that a
-second draw of a step is another model.
+The number of counted updates is read from the models: each client has its own coordinate, which the
+test's noise leaves unchanged. The noise writes a tag into other coordinates, so that a second draw
+of a step gives a different model.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ DIVISOR = 40.0
 
 
 def tagging_noise(deviation: float, dimension: int) -> np.ndarray:
-    """Nothing but tags in the last coordinates: 64 fresh bits."""
+    """Noise of zeros, with 64 fresh random bits in the last coordinates."""
     drawn = np.zeros(dimension, np.int64)
     drawn[-TAGS:] = np.frombuffer(os.urandom(TAGS), np.uint8) & HIGHEST_TAG
     return drawn
 
 
 def with_tagging_noise() -> None:
-    """In the coordinator's process, before it starts: the harness's noise for the system's."""
+    """Replace the system's noise by the tagging noise in the coordinator's process."""
     from turnout.service.web.running import Running
 
     Running.__init__.__kwdefaults__["noise"] = tagging_noise
 
 
 def counted(before: bytes, after: bytes, lattice: Lattice) -> np.ndarray:
-    """The noisy sum that moved one model to the next, in units of the lattice: whole numbers."""
+    """Noisy sum that changed one model into the next, in integer units of the lattice."""
     first, second = (np.frombuffer(model, "<f4").astype(np.float64) for model in (before, after))
     moved = (first - second) * (DIVISOR / lattice.step)
     whole = np.rint(moved)
@@ -67,7 +67,7 @@ def counted(before: bytes, after: bytes, lattice: Lattice) -> np.ndarray:
 
 
 class Server:
-    """A server that can be started and killed."""
+    """Server process that can be started and killed."""
 
     def __init__(
         self, arguments: list[object], log: Path, prepare: Callable[[], object] | None = None
@@ -78,29 +78,29 @@ class Server:
 
     @property
     def runs(self) -> bool:
-        """Whether its process is there."""
+        """Whether the server process is running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, unless it runs; it may take a moment until it answers."""
+        """Start the server unless it is running; answering may take a moment."""
         if self._process is None or self._killed:
             self._process = turnout(*self._arguments, log=self._log, prepare=self._prepare)
             self._killed = False
         self.require_running()
 
     def require_running(self) -> None:
-        """It has not ended by itself."""
+        """Fail if the server has ended without being killed."""
         assert self.runs, self._log.read_text()[-3000:]
 
     def kill(self) -> None:
-        """End it as the power would."""
+        """Kill the server with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._killed = self._process.wait() == -signal.SIGKILL
 
 
 def answers(port: int) -> bool:
-    """Whether a coordinator is ready to take requests."""
+    """Whether a coordinator accepts requests."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS_SECONDS)
     with closing(connection), suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/readyz")
@@ -110,7 +110,7 @@ def answers(port: int) -> bool:
 
 @dataclass
 class Diary:
-    """What clients saw: what was sent and acknowledged, which models and heads were published."""
+    """Updates that clients sent and got acknowledged, and models and ledger heads that they saw."""
 
     sent: set[tuple[int, int]] = field(default_factory=set)
     acknowledged: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Diary:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait for a state, however long that takes."""
+    """Wait until a condition holds, without a time limit."""
     deadline = time.monotonic() + HANGS_SECONDS
     while not holds():
         assert time.monotonic() < deadline, "it never came to that"
@@ -131,7 +131,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 class Crowd(threading.Thread):
-    """Clients who send one update after the other, and again what was not acknowledged."""
+    """Clients that send one update after another and resend updates without an acknowledgement."""
 
     def __init__(
         self, invitations: list[Invitation], lattice: Lattice, window: int, port: int, seed: int
@@ -145,7 +145,7 @@ class Crowd(threading.Thread):
         self._connection: http.client.HTTPConnection | None = None
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Send updates until the test stops the clients."""
         while not self.over.is_set():
             try:
                 self._once()
@@ -207,7 +207,7 @@ class Crowd(threading.Thread):
         self._enrolled.add(invitation.client)
 
     def _send(self, client: int, step: int, body: bytes) -> None:
-        """The same bytes until there is an answer."""
+        """Send the same bytes until an answer arrives."""
         digest = hashlib.sha256(body).hexdigest()
         self.diary.sent.add((client, step))
         for attempt in count():

@@ -1,4 +1,4 @@
-"""A storage in dictionaries: quick, and as strict as a database."""
+"""Storage in dictionaries, which is fast and checks everything that a database checks."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class MemoryTransaction:
 
 
 class MemoryStorage:
-    """What is committed survives; what is not, does not."""
+    """In-memory storage in which only committed data survive."""
 
     transaction_class = MemoryTransaction
 

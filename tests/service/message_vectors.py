@@ -1,4 +1,4 @@
-"""Vectors of messages under local trust: from the code, and by the words of the page alone."""
+"""Test vectors of messages under local trust, from the code and from the documented rules."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ DRAWN = 6
 
 
 class Noted(Source):
-    """Draws that are written down."""
+    """Random source that records its draws."""
 
     secure = False
 
@@ -41,7 +41,7 @@ class Noted(Source):
 
 
 def vectors():
-    """All of them, out of the code; draws are text, since some are beyond 2⁵³."""
+    """All message vectors, from the code; draws are text, since some exceed 2⁵³."""
     made = []
     for name, randomizer, update in CASES:
         encoding = charter_of(CheckIn(2), dimension=len(update), messages=randomizer).encoding
@@ -74,7 +74,7 @@ def _format(randomizer):
 
 
 def _refused(encoding, randomizer):
-    """A byte short, one more, and, where there are any, bits behind the message or a wrong one."""
+    """Invalid bodies: one byte short, one byte long, and with wrong symbols or trailing bits."""
     size = encoding.encoded_size
     yield from (bytes(size - 1), bytes(size + 1))
     if randomizer.message_bits % 8:
@@ -89,12 +89,12 @@ WORD = (1 << 64) - 1
 
 
 def number(told):
-    """A float, as a charter has it."""
+    """Float from its notation in a charter."""
     return float.fromhex(told["float"])
 
 
 class Draws:
-    """u(n), from what the vectors say was drawn."""
+    """Uniform draws u(n) from the recorded draws of a vector."""
 
     def __init__(self, drawn):
         self._left = [(int(each["below"]), int(each["gives"])) for each in drawn]
@@ -105,11 +105,11 @@ class Draws:
         return gives
 
     def coin(self, p):
-        """True with probability p, exactly."""
+        """True with probability exactly p."""
         return self.u(1 << 62) < int(p * 2**62)
 
     def about(self, chance):
-        """1 with about a chance."""
+        """1 with approximately the given probability, otherwise 0."""
         threshold = round(min(max(chance, 0.0), 1.0) * 2**32)
         if threshold in (0, 1 << 32):
             return int(threshold > 0)
@@ -120,7 +120,7 @@ class Draws:
 
 
 def clipped(vector):
-    """x, in the norm of its format."""
+    """Vector clipped in the norm of its message format."""
     told = vector["update_format"]
     clip, x = number(told["clip_norm"]), [math.nan if v is None else v for v in vector["update"]]
     if not all(map(math.isfinite, x)):
@@ -133,7 +133,7 @@ def clipped(vector):
 
 
 def message_of(vector, drawn):
-    """Numbers and body of a message, as the page says."""
+    """Numbers and body of a message, computed as documented."""
     told, x, draws = vector["update_format"], clipped(vector), Draws(drawn)
     numbers, widths = {
         "sampled-bit-1": _sampled_bit,
@@ -189,12 +189,12 @@ def _seeded_code(told, x, draws):
 
 
 def bits_as_signs(words, count):
-    """+1 for a bit that is 0, −1 for one that is 1, the lowest first."""
+    """Sign of each bit, lowest first: +1 for 0 and −1 for 1."""
     return [1 - 2 * (words[i // 64] >> (i % 64) & 1) for i in range(count)]
 
 
 def mixed(word):
-    """SplitMix64's output function."""
+    """Output function of SplitMix64."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & WORD
     word = (word ^ word >> 27) * 0x94D049BB133111EB & WORD
     return word ^ word >> 31
@@ -207,7 +207,7 @@ def seed_words(seed, count):
 
 
 def public_signs(public_seed, chosen, width):
-    """The signs of one of the 64 classes."""
+    """Signs of one of the 64 classes of public randomness."""
     text = b"%d|seeded signs" % public_seed
     key = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "little")
     blocks = -(-width // 256)
@@ -216,7 +216,7 @@ def public_signs(public_seed, chosen, width):
 
 
 def philox(counter, key):
-    """Philox 4×64 with ten rounds: four words of a counter."""
+    """Four 64-bit words of Philox 4×64 with ten rounds for a counter."""
     c, k = [counter, 0, 0, 0], [key & WORD, key >> 64]
     for _ in range(10):
         a, b = 0xD2E7470EE14C6C93 * c[0], 0xCA5A826395121157 * c[2]

@@ -1,4 +1,4 @@
-"""Devices in JavaScript, and what their tests need of them in this process."""
+"""Devices in JavaScript, and helpers that run them in tests."""
 
 import json
 import os
@@ -20,12 +20,12 @@ KILLER = Path(__file__).with_name("killed_at_a_write.mjs")
 
 
 def node() -> str:
-    """The program, or a skipped test."""
+    """Path of Node.js; the test is skipped if Node.js is not installed."""
     return program("node")
 
 
 def records_file(path, inputs, labels):
-    """One client's records as a device in JavaScript reads them."""
+    """Write the records of one client as a device in JavaScript reads them."""
     lines = [
         json.dumps({"input": x.tolist(), "label": int(y)})
         for x, y in zip(inputs, labels, strict=True)
@@ -35,7 +35,7 @@ def records_file(path, inputs, labels):
 
 
 def device(url, token, records, state, **environment):
-    """A running device; its invitation goes to a file beside its state."""
+    """Running device process; its invitation is in a file next to its state file."""
     invitation = state.with_suffix(".invitation")
     invitation.write_text(token)
     options = ["--invitation", invitation, "--records", records, "--state", state]
@@ -50,13 +50,13 @@ def device(url, token, records, state, **environment):
 
 
 def ended(process):
-    """Exit code, stdout and stderr."""
+    """Exit code, stdout and stderr of a device process."""
     out, error = process.communicate(timeout=HANGS_SECONDS)
     return process.returncode, out, error
 
 
 def memory(path):
-    """What a device in JavaScript remembers, as far as clocks and tests ask."""
+    """State of a device in JavaScript, as far as clocks and tests need it."""
     fields = json.loads(path.read_bytes())
     slots = {int(step): state for step, state in fields["slots"].items()}
     answers = {int(step): answer for step, answer in fields["answers"].items()}
@@ -65,10 +65,10 @@ def memory(path):
 
 
 class AnySlots(Slots):
-    """Slots of devices in Python and in JavaScript, whose state files lie side by side."""
+    """Drawn steps of devices in Python and in JavaScript, from state files in one folder."""
 
     def of_step(self, step):
-        """Client → the turn, of all who drew a step."""
+        """Map from client to its participation, for all clients that drew a step."""
         found = {}
         for path in self._folder.glob("*.json"):
             fields = json.loads(path.read_bytes())
@@ -90,7 +90,7 @@ class AnySlots(Slots):
 
 
 def by_any_devices(states, left):
-    """Let the coordinator of this process go by the state files in a folder."""
+    """Let the coordinator of this process end phases according to the state files in a folder."""
     opened = server._open_running
 
     def paced(*arguments):
@@ -102,12 +102,12 @@ def by_any_devices(states, left):
 
 
 class Recorder:
-    """Stands between devices and a coordinator, and keeps what passes: a context manager.
+    """Context manager between devices and a coordinator that records requests and answers.
 
     Attributes:
         updates: (client, step) → every body that was sent.
         models: steps → parameters.
-        statuses: of the answers to updates.
+        statuses: HTTP statuses of the answers to updates.
     """
 
     def __init__(self, port):

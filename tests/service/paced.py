@@ -1,7 +1,7 @@
-"""A coordinator whose clock waits for its devices: a phase is over once nobody has to do anything.
+"""Coordinator whose clock waits for its devices: a phase ends when no device needs it any more.
 
-On a slow machine a device would miss the steps that it drew, as it should be, and a test could
-not say how many come. Here a step lasts until all who drew it are through with it.
+On a slow machine a device could miss its drawn steps, and a test could not predict the number of
+participants. Here a step lasts until every device that drew the step has finished it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _OPEN = ("waiting", "checked in")
 
 
 class Slots:
-    """Where the slots of all devices stand, as their state files say."""
+    """Drawn steps of all devices, as recorded in their state files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._drawn: dict[Path, frozenset[int]] = {}  # a device never draws again
 
     def of_step(self, step: int) -> dict[int, dict]:
-        """Client → the turn, of all who drew a step."""
+        """Map from client to its participation, for all clients that drew a step."""
         found = {}
         for path in self._folder.glob("*.json"):
             if path not in self._drawn or step in self._drawn[path]:
@@ -40,12 +40,12 @@ class Slots:
 
 
 class DevicesClock:
-    """A clock that jumps to the end of a phase once every device is through with it.
+    """Clock that jumps to the end of a phase after every device has finished the phase.
 
     Args:
-        running: whose phases.
-        slots: of the devices.
-        left: a file that is there once the devices need the coordinator no more.
+        running: running task whose phases the clock ends.
+        slots: drawn steps of the devices.
+        left: file that exists after the devices no longer need the coordinator.
     """
 
     def __init__(self, running: Running, slots: Slots, left: Path) -> None:
@@ -76,13 +76,13 @@ class DevicesClock:
 
 
 def _is_through(turn: dict) -> bool:
-    """Whether a turn is over and, if an update was sent, its receipt is kept."""
+    """Whether a participation is finished and the receipt of a sent update is stored."""
     unconfirmed = turn["state"] == "answered" and turn["answer"] is None
     return turn["state"] not in _OPEN and not unconfirmed
 
 
 def by_its_devices(states: Path, left: Path) -> None:
-    """Let the coordinator of this process go by the state files in a folder."""
+    """Let the coordinator of this process end phases according to the state files in a folder."""
     opened = server._open_running
 
     def paced(*arguments) -> Running:

@@ -1,8 +1,8 @@
-"""A disk whose power is cut: what was synced stays, of the rest a torn subset.
+"""Simulated disk with power cuts: synced data survive, and of other writes a random subset.
 
-A layer below SQLite logs writes and syncs. For any moment of the log the disk can be built as it
-might be found after a power cut then: all that was synced, and of the later writes any pieces of
-the size of a sector. Real files only serve SQLite while it runs; nothing is really synced.
+A layer below SQLite logs writes and syncs. For any position in the log, the disk can be rebuilt as
+it might be found after a power cut: all synced data, and any sectors of later writes. Real files
+serve SQLite only while it runs; nothing is really synced.
 """
 
 # ruff: noqa: N802  (names that apsw prescribes)
@@ -43,7 +43,7 @@ class _LoggedFile(apsw.VFSFile):
 
 
 class PowerCutLayer(apsw.VFS):
-    """The layer, registered with SQLite as `NAME` while it exists; ``log`` is all it has seen."""
+    """SQLite VFS registered as `NAME` while it exists; ``log`` contains all writes and syncs."""
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
@@ -61,7 +61,7 @@ class PowerCutLayer(apsw.VFS):
 
 @dataclass
 class _File:
-    """A file on the disk: its synced bytes (None: no entry in its folder), and what came after."""
+    """Simulated file: its synced bytes (None without a folder entry) and its later writes."""
 
     synced: bytearray | None = None
     later: list[Entry] = field(default_factory=list)
@@ -81,7 +81,7 @@ class _File:
             self.later.append(entry)
 
     def after_a_cut(self, rng: random.Random) -> bytes | None:
-        """What is found; None where there is no such file."""
+        """Contents after a power cut; None if the file does not exist."""
         if self.deleted and rng.random() < 0.5:
             return None
         if self.synced is None and (not self.later or rng.random() < 0.2):
@@ -106,7 +106,7 @@ def _apply(image: bytearray, entry: Entry) -> None:
 
 
 def _pieces(entry: Entry, sector: int) -> Iterator[Entry]:
-    """A write by sectors of the disk; anything else is one piece."""
+    """Write split into sectors of the disk; other log entries stay whole."""
     if entry[0] != "write":
         yield entry
         return
@@ -119,17 +119,17 @@ def _pieces(entry: Entry, sector: int) -> Iterator[Entry]:
 
 
 class Disk:
-    """The state of a disk while a log is read.
+    """State of the simulated disk while a log is replayed.
 
     Args:
-        files: what it holds at the beginning, synced.
+        files: synced files at the beginning.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self._files = {name: _File(bytearray(data)) for name, data in files.items()}
 
     def apply(self, entry: Entry) -> None:
-        """Go on by one entry of the log; notes of tests change nothing."""
+        """Apply one entry of the log; notes of tests change nothing."""
         if entry[0] not in ("write", "truncate", "sync", "delete"):
             return
         file = self._files.setdefault(entry[1], _File())
@@ -139,6 +139,6 @@ class Disk:
         file.apply(entry)
 
     def after_a_cut(self, rng: random.Random) -> dict[str, bytes]:
-        """What might be found if the power were cut now."""
+        """Files that might be found after a power cut at this position."""
         found = {name: file.after_a_cut(rng) for name, file in self._files.items()}
         return {name: data for name, data in found.items() if data is not None}

@@ -1,4 +1,4 @@
-"""Random groups of changes that suit what a database holds, and what is stored by each."""
+"""Random groups of changes that are valid for a database, and the facts that each group stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Change = Callable[[Transaction], object]
 
 @dataclass
 class Group:
-    """Changes that are committed together, and what is stored and deleted by them."""
+    """Changes that are committed together, and the facts that they store and delete."""
 
     changes: list[Change] = field(default_factory=list)
     effects: list[Callable[[Facts], Facts]] = field(default_factory=list)
@@ -47,14 +47,14 @@ class Group:
         )
 
     def after(self, facts: Facts) -> Facts:
-        """What is stored once the group is."""
+        """Stored facts after the group is committed."""
         for effect in self.effects:
             facts = effect(facts)
         return facts
 
 
 class Author:
-    """Makes up groups that suit what is stored; in a new life from what the disk kept."""
+    """Generator of groups that are valid for the stored facts, also after a power cut."""
 
     def __init__(self, rng: random.Random, storage: Storage) -> None:
         self._rng = rng

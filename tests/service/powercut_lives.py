@@ -1,8 +1,8 @@
-"""Coordinators that write, lose power, and go on from what the disk kept; and who checks on them.
+"""Coordinators that write, lose power and continue from the disk, with checks of every disk.
 
-A *life* opens a database, commits groups of changes by the service's writer, and is cut at many
-moments of its log. A found disk must open, and hold exactly the first so many groups: all that
-were acknowledged, and perhaps some that had begun. One of the found disks begins the next life.
+A *life* opens a database, commits groups of changes through the service's writer, and is cut at
+many positions of its log. After each cut the disk must open and contain exactly the first groups:
+all acknowledged groups, and perhaps some that had begun. One of the disks begins the next life.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILE = "task.sqlite"
 
 
 class Fault(Exception):  # noqa: N818
-    """What must not be on a disk, or is missing there."""
+    """Wrong or missing data on a disk after a power cut."""
 
 
 _QUERIES = {
@@ -46,7 +46,7 @@ _QUERIES = {
 
 
 def stored(raw: apsw.Connection) -> list[Fact]:
-    """All facts of a database, without the service's own reading of it."""
+    """All facts in a database, read without the service's code."""
     facts = [(kind, *row) for kind, sql in _QUERIES.items() for row in raw.execute(sql)]
     facts += [
         ("task", digest(charter).hex()) for (charter,) in raw.execute("SELECT charter FROM task")
@@ -64,18 +64,18 @@ def stored(raw: apsw.Connection) -> list[Fact]:
 
 @dataclass
 class History:
-    """What is known outside of the disk."""
+    """Groups and acknowledgements, as known outside of the disk."""
 
     base: Facts = frozenset()
     groups: list[Group] = field(default_factory=list)
     published: dict[int, bytes] = field(default_factory=dict)
 
     def check(self, storage: Storage, begun: int, acknowledged: int) -> int:
-        """How many groups of this life a found disk holds.
+        """Number of groups of this life that a disk contains.
 
         Raises:
-            Fault: not exactly the first so many, fewer than were acknowledged, or a ledger that
-                is none.
+            Fault: the disk does not contain exactly the first groups, contains fewer groups than
+                were acknowledged, or its ledger is invalid.
         """
         raw = storage._write.raw  # pyright: ignore[reportAttributeAccessIssue]
         if not _is_whole(raw):
@@ -94,7 +94,7 @@ class History:
         return kept
 
     def states(self, begun: int) -> Iterator[Facts]:
-        """What is stored after no group, the first one, and so on."""
+        """Stored facts after no group, after the first group, and so on."""
         facts = self.base
         yield facts
         for group in self.groups[:begun]:
@@ -115,7 +115,7 @@ class History:
 
 
 def _is_whole(raw: apsw.Connection) -> bool:
-    """Whether SQLite finds nothing wrong; of some files it cannot even read the first page."""
+    """Whether SQLite's integrity check passes; of some files SQLite cannot read the first page."""
     try:
         return raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     except apsw.CorruptError:
@@ -123,7 +123,7 @@ def _is_whole(raw: apsw.Connection) -> bool:
 
 
 class HastyWriter(Writer):
-    """Acknowledges before the commit: wrong, and must be found out."""
+    """Faulty writer that acknowledges before the commit."""
 
     def _run_jobs(self, batch: list[Any]) -> list[Any]:
         if batch[0].alone:
@@ -137,7 +137,7 @@ class HastyWriter(Writer):
 
 @dataclass
 class Wrongs:
-    """How the coordinator under test is wrong."""
+    """Faults of the coordinator under test."""
 
     synchronous: str = "FULL"
     writer: type[Writer] = Writer
@@ -147,7 +147,7 @@ class Wrongs:
 
 @dataclass
 class Outcome:
-    """How many cuts were survived, and what was found at the others."""
+    """Number of power cuts without a fault, and the faults found at the others."""
 
     cuts: int = 0
     kept: list[int] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Outcome:
 def _live(
     storage: Storage, groups: int, rng: random.Random, wrongs: Wrongs, note: Any
 ) -> list[Group]:
-    """Commit groups one after the other, noting when each began and was acknowledged."""
+    """Commit groups one after another, and note when each began and was acknowledged."""
     raw = storage._write.raw  # pyright: ignore[reportAttributeAccessIssue]
     raw.execute(f"PRAGMA synchronous={wrongs.synchronous}")
     raw.execute(f"PRAGMA wal_autocheckpoint={rng.choice((4, 16, 64, 1000))}")
@@ -193,7 +193,7 @@ def _take_apart(storage: Storage) -> None:
 
 
 def suffer(seed: int, cuts: int, *, lives: int = 3, wrongs: Wrongs | None = None) -> Outcome:
-    """Some lives in a row, each with as many cuts; everything follows from the seed."""
+    """Run several lives with power cuts; everything follows from the seed."""
     layer, memory = PowerCutLayer(), Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="turnout-cut-"))
     sufferer = _Sufferer(random.Random(seed), layer, folder, wrongs or Wrongs())
@@ -219,7 +219,7 @@ class _Sufferer:
     history: History = field(default_factory=History)
 
     def live(self, cuts: int) -> None:
-        """One life, cut at as many moments; go on from what was found at one of them."""
+        """Run one life, cut it at several positions, and continue from one of the disks."""
         log = self._lived()
         disk, begun, acknowledged, at = Disk(self.files), 0, 0, 0
         goes_on, following = self.rng.randrange(cuts), (self.files, self.history)
@@ -236,7 +236,7 @@ class _Sufferer:
         self.files, self.history = following
 
     def _lived(self) -> list[Entry]:
-        """The log of a life that begins with `files`, from opening to closing or less."""
+        """Log of a life that begins with `files`."""
         storage = _opened(self.layer, self.folder, self.files)
         groups = self.rng.randint(5, 20)
         self.history.groups = _live(storage, groups, self.rng, self.wrongs, self.layer.log.append)
@@ -246,7 +246,7 @@ class _Sufferer:
         return list(self.layer.log if whole else self.layer.log[:end])
 
     def _kept(self, found: dict[str, bytes], begun: int, acknowledged: int) -> int | None:
-        """How many groups are on a found disk; None, and a note, where something is wrong."""
+        """Number of groups on a disk; None after noting a fault."""
         try:
             storage = _opened(self.layer, self.folder, found)
         except StorageError as error:
@@ -265,14 +265,14 @@ class _Sufferer:
 
 
 def _continued(history: History, kept: int, acknowledged: int) -> History:
-    """What the next life begins with: all that the disk kept; published is what had left."""
+    """Facts at the start of the next life: all facts on the disk, and the published releases."""
     states = list(history.states(max(kept, acknowledged)))
     published = {fact[1]: fact[2] for fact in states[acknowledged] if fact[0] == "release"}
     return History(states[kept], [], history.published | published)
 
 
 def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Storage:
-    """The database on a disk, by the service's own opening; the log begins anew."""
+    """Database on a simulated disk, opened by the service's code with an empty log."""
     for path in folder.iterdir():
         path.unlink()
     for name, data in files.items():

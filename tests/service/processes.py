@@ -1,4 +1,4 @@
-"""The service as an operator and as devices run it: processes of their own."""
+"""Processes of the service, as an operator and devices start them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from forked import HANGS_SECONDS, Forked
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """This process's environment, with one thread a process and no data files."""
+    """Environment of this process, with one thread per process and without the data folder."""
     kept = {k: v for k, v in os.environ.items() if k not in ("TURNOUT_DATA", "COLUMNS")}
     return {**kept, "TURNOUT_OFFLINE": "1", "OMP_NUM_THREADS": "1", **extra}
 
 
 def command(*arguments: object) -> list[str]:
-    """How `turnout` is started."""
+    """Arguments that start `turnout`."""
     return [str(Path(sys.executable).with_name("turnout")), *map(str, arguments)]
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def turnout(*arguments: object, log: Path, prepare: Callable[[], object] | None = None) -> Forked:
-    """A process of the command line; what it says goes to a file."""
+    """Process of the command line, whose output is written to a file."""
     log.touch()
     return Forked(
         *arguments,
@@ -47,7 +47,7 @@ def turnout(*arguments: object, log: Path, prepare: Callable[[], object] | None 
 
 
 def fresh(*arguments: object, log: Path) -> subprocess.Popen[bytes]:
-    """The same in an interpreter of its own, which imports everything anew."""
+    """Process of the command line in a new interpreter, with its output in a file."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command(*arguments), stdout=output, stderr=output, env=environment(), cwd=log.parent
@@ -55,7 +55,7 @@ def fresh(*arguments: object, log: Path) -> subprocess.Popen[bytes]:
 
 
 def done(process: Forked, log: Path) -> None:
-    """Wait for a process to end well."""
+    """Wait until a process ends, and check its exit code."""
     try:
         code = process.wait()
     except subprocess.TimeoutExpired:

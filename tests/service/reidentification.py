@@ -1,7 +1,8 @@
-"""Somebody who has all files of a task, its public models and 200 data sets, and looks for them.
+"""Attacker with all files of a task, its public models and 200 candidate data sets.
 
-An update is a function of the public model and the records, so whoever guesses the records can
-work it out, and find it or its digest again wherever they are kept beside a client and a step.
+An update is a function of the public model and the records. An attacker who guesses the records can
+therefore compute the update, and find the update or its digest in a file together with a client and
+a step.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ CANDIDATES, RECORDS = 200, 8
 
 
 def data_set(number: int) -> bytes:
-    """The records of a candidate."""
+    """Records of a candidate."""
     return hashlib.sha256(b"records %d" % number).digest()
 
 
 def update_of(charter: Charter, model: bytes, records: bytes) -> bytes:
-    """The update that a device with these records sends for a model: no coin is tossed."""
+    """Update that a device with these records sends for a model; it involves no randomness."""
     seed = int.from_bytes(hashlib.sha256(model + records).digest(), "big")
     drawn = np.random.default_rng(seed).normal(size=charter.encoding.dimension)
     longest = 0.9 * charter.encoding.clip_norm / charter.encoding.step
@@ -37,12 +38,12 @@ def update_of(charter: Charter, model: bytes, records: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the files tell.
+    """Information that the attacker finds in the files.
 
     Attributes:
-        traces: (candidate, steps of the model) whose update or digest is somewhere in the bytes.
-        named: (client, step, candidate) that a row of the database names.
-        joined: (client, step) that any row has side by side.
+        traces: (candidate, steps of the model) whose update or digest is in the bytes.
+        named: (client, step, candidate) found in a row of the database.
+        joined: (client, step) found in one row of the database.
     """
 
     traces: frozenset[tuple[int, int]]
@@ -51,12 +52,12 @@ class Finding:
 
 
 def attack(folder: Path, charter: Charter, models: list[bytes]) -> Finding:
-    """All that 200 guesses and all files in a folder tell.
+    """Findings of an attacker with 200 candidates and all files in a folder.
 
     Args:
-        folder: with the database, its logs, and whatever else lies there.
-        charter: the public terms.
-        models: the public model after 0, 1, … steps.
+        folder: folder with the database, its logs and other files.
+        charter: public terms of the task.
+        models: public model after 0, 1, … steps.
     """
     guesses: dict[bytes, tuple[int, int]] = {}
     for steps, model in enumerate(models):
@@ -70,7 +71,7 @@ def attack(folder: Path, charter: Charter, models: list[bytes]) -> Finding:
 
 
 def _found(data: bytes, guesses: dict[bytes, tuple[int, int]]) -> set[tuple[int, int]]:
-    """Guesses that are in some bytes, at whatever place; looked for by their first eight bytes."""
+    """Candidates whose update or digest is in the bytes, found by its first eight bytes."""
     starts: dict[int, list[bytes]] = {}
     for needle in guesses:
         starts.setdefault(int.from_bytes(needle[:8], "little"), []).append(needle)

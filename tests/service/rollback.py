@@ -1,4 +1,4 @@
-"""Snapshots of any of a task's files, put back: what happens, and is a step drawn twice?"""
+"""Restored snapshots of a task's files: outcome of each, and whether a step is drawn twice."""
 
 import asyncio
 import contextlib
@@ -42,12 +42,12 @@ LOOKED_AT = (0, RELEASES - 1)
 
 
 def subsets(names):
-    """All subsets but the empty one."""
+    """All nonempty subsets."""
     return list(chain.from_iterable(combinations(names, n) for n in range(1, len(names) + 1)))
 
 
 class Files:
-    """A task's files in one folder."""
+    """Files of a task in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,11 +58,11 @@ class Files:
         return {DATABASE: self.database, HEAD_FILE: self.head, WITNESS: self.witness}[name].parent
 
     def copied(self, to: Path) -> None:
-        """A snapshot; nothing is being written at this moment."""
+        """Snapshot of the files, taken while nothing is written."""
         shutil.copytree(self.folder, to, ignore=shutil.ignore_patterns("*-shm"))
 
     def exported(self) -> list[bytes]:
-        """The digests of all records that `turnout ledger export` writes, with their models."""
+        """Digests of all records that `turnout ledger export` writes, with their models."""
         ledger, models = self.folder / "exported.jsonl", self.folder / "models"
         command = ["ledger", "export", "--db", str(self.database), "--out", str(ledger)]
         with pytest.raises(SystemExit) as ended:
@@ -80,7 +80,7 @@ class Files:
         return [hashlib.sha256(record).digest() for record in records]
 
     def put_back(self, name: str, snapshot: Path) -> None:
-        """Everything of one kind as it was; deleted where there was nothing."""
+        """Restore one kind of file from a snapshot; delete it if the snapshot has none."""
         folder = self.folder_of(name)
         shutil.rmtree(folder)
         before = snapshot / folder.name
@@ -92,12 +92,12 @@ class Files:
 
 @dataclass
 class Seen:
-    """Everything that was ever shown.
+    """All data that the coordinator has shown.
 
     Attributes:
         models: release → digests of records.
-        head: the newest head, as a device has it.
-        exports: digests of exported records, by the stage and the step of the export.
+        head: newest ledger head, as a device knows it.
+        exports: digests of exported records, by stage and step of the export.
     """
 
     models: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -105,12 +105,12 @@ class Seen:
     exports: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
 
     def export(self, digests: list[bytes]) -> None:
-        """Take it that everybody has an export."""
+        """Record an export as known to everyone."""
         for steps, digest in enumerate(digests, 1):
             self.models[steps].add(digest)
 
     def copied(self) -> "Seen":
-        """The same, to go on with."""
+        """Independent copy of the shown data."""
         models = defaultdict(set, {steps: set(seen) for steps, seen in self.models.items()})
         return Seen(models, self.head)
 
@@ -120,12 +120,12 @@ class Seen:
 
 
 class Watched(Conductor):
-    """A conductor that says where it is."""
+    """Conductor that reports the stage that it has reached."""
 
     at = staticmethod(lambda point, steps: None)
 
     def _forget(self):
-        """Nothing is written in the background while files are copied."""
+        """Delete nothing in the background while files are copied."""
 
     def _require_receipt(self, steps):
         self.at("before the commit", steps)
@@ -146,15 +146,15 @@ class Watched(Conductor):
 
 @dataclass
 class Task:
-    """One task, whose files are in a folder, from start to start.
+    """One task with its files in a folder, run by several coordinator processes in turn.
 
     Attributes:
-        files: where they are.
-        witnessed: whether there is a witness.
-        guarded: whether there is a head file.
-        key: of the witness, once it is known; it stays pinned.
-        seen: what was shown.
-        change_witness: as the setting.
+        files: files of the task.
+        witnessed: whether the task has a witness.
+        guarded: whether the task has a head file.
+        key: public key of the witness, fixed after its first receipt.
+        seen: data that the coordinator has shown.
+        change_witness: value of the setting of that name.
     """
 
     files: Files
@@ -179,12 +179,12 @@ class Task:
         return Witness("http://127.0.0.1", self.key, transport=transport)
 
     async def run(self, until: int, at=lambda point, steps: None, tell: str = "") -> tuple:
-        """Serve until so many releases are published; how it ended.
+        """Serve until ``until`` releases are published, and return how the run ended.
 
         Args:
-            until: releases.
-            at: called where a snapshot may be taken.
-            tell: a head that a device brings before the first release.
+            until: number of releases.
+            at: function called at each stage at which a snapshot may be taken.
+            tell: ledger head that a device sends before the first release.
 
         Returns:
             ("goes on",), (4, the refusal) or (71, the reason).
@@ -240,7 +240,7 @@ class Task:
 
 
 async def history(folder: Path, *, witnessed: bool) -> tuple[Task, dict[tuple[str, int], Path]]:
-    """A task with some releases, and snapshots by point and step; −1: before the first start."""
+    """Task with some releases, and its snapshots by stage and step (−1: before the first start)."""
     task, taken = Task(Files(folder / "task"), witnessed), {}
     task.create_task()
 
@@ -261,7 +261,7 @@ async def history(folder: Path, *, witnessed: bool) -> tuple[Task, dict[tuple[st
 async def restored(
     task: Task, snapshot: Path, names, to: Path, *, tell: bool, guarded: bool = True
 ) -> tuple[tuple, Task]:
-    """How a task ends whose newest files are there, but for some that were put back."""
+    """Outcome of a task with its newest files, some of which are restored from a snapshot."""
     shutil.copytree(task.files.folder, to, ignore=shutil.ignore_patterns("*-shm"))
     files = Files(to)
     for name in names:

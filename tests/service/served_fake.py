@@ -1,4 +1,4 @@
-"""The fake coordinator on a real socket, for commands that bring their own processes."""
+"""The fake coordinator on a real socket, for commands that start their own processes."""
 
 import json
 import sys
@@ -13,16 +13,18 @@ from turnout.service.device import Memory
 
 
 class ServedFake:
-    """A context manager. No clock: a step is over once all who drew it keep a receipt for it.
+    """Context manager of a coordinator without clock, whose step ends after its participants.
+
+    A step ends when every device that drew the step has stored a receipt for it.
 
     Args:
-        charter: what it serves.
-        devices: nothing begins before so many are enrolled.
-        folder: of the devices' state files.
-        absent: devices that nobody waits for.
+        charter: charter of the task.
+        devices: number of devices that must enrol before the first step.
+        folder: folder of the devices' state files.
+        absent: devices that the coordinator does not wait for.
 
     Attributes:
-        gone: whether it hangs up on everybody, as a coordinator does that ended.
+        gone: whether the coordinator closes every connection, as if it had ended.
     """
 
     def __init__(self, charter, devices, folder, absent=()):
@@ -32,12 +34,12 @@ class ServedFake:
         self.coordinator = FakeCoordinator(charter, self._now)
 
     def _memories(self):
-        """Those of all who are waited for."""
+        """States of all devices that the coordinator waits for."""
         memories = [Memory.decoded(path.read_bytes()) for path in self._folder.glob("*.json")]
         return [memory for memory in memories if memory.client not in self._absent]
 
     def drawn(self):
-        """(client, step) of all who are waited for."""
+        """(client, step) of all devices that the coordinator waits for."""
         return {(each.client, step) for each in self._memories() for step in each.participant.slots}
 
     def _now(self):
@@ -95,11 +97,12 @@ class ServedFake:
 
 
 class MomentsNoted:
-    """What a device of an example did before its update left, told by its state file.
+    """Actions of an example device before it sent its update, from its state file.
 
     Attributes:
-        waited: step → seconds from the model's fetch to the update.
-        stored: step → whether moment and update were in the state file when that came.
+        waited: step → seconds from downloading the model to the update.
+        stored: step → whether sending time and update were in the state file when the update
+            arrived.
     """
 
     def __init__(self, coordinator, state):

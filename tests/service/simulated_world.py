@@ -1,9 +1,9 @@
-"""A whole world from one seed: devices, a bad network, a coordinator that dies, and liars.
+"""Simulation of a service from one seed: devices, a bad network, crashes and malicious clients.
 
-``python tests/service/simulated_world.py SEED`` tells what happened in one world.
+``python tests/service/simulated_world.py SEED`` prints the events of one simulation.
 
-Nothing here has a clock: whatever happens next is drawn, so a slow network, a device whose clock
-jumps and a step that closes at once are all just orders of events.
+The simulation has no clock: the next event is drawn at random, so a slow network, a device with a
+wrong clock and a step that closes immediately are only orders of events.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ written = cache(Charter.canonical)
 
 @cache
 def terms_of(data: bytes) -> Charter:
-    """A charter as it reads back; there are few, and each world would read one again and again."""
+    """Charter parsed from its bytes, cached since few charters are read many times."""
     return READ(data)
 
 
@@ -44,7 +44,7 @@ READ = Charter.from_canonical
 
 
 class Momentum:
-    """A learner whose state matters: it is lost unless it is restored."""
+    """Learner with a state that a restart must restore."""
 
     def init(self, parameters):
         return {"velocity": np.zeros_like(parameters)}
@@ -59,7 +59,7 @@ class Momentum:
 
 @dataclass
 class Message:
-    """What is on its way to the coordinator."""
+    """Message on its way to the coordinator."""
 
     kind: str
     client: int
@@ -69,7 +69,7 @@ class Message:
 
 @dataclass
 class Device:
-    """Durable slots and what was sent in each; draws before contact, never again."""
+    """Device with a durable draw of its steps and a record of what it sent."""
 
     client: int
     slots: tuple[int, ...]
@@ -78,7 +78,7 @@ class Device:
 
 
 class BrokenError(AssertionError):
-    """A promise that was not kept."""
+    """Violation of a guarantee of the service."""
 
 
 def promise(kept: bool, what: str) -> None:
@@ -87,9 +87,9 @@ def promise(kept: bool, what: str) -> None:
 
 
 class World:
-    """One seed's world. `run` plays it, `check` holds it to every promise.
+    """Simulation for one seed: `run` plays it, and `check` tests every guarantee.
 
-    The parts that a wrong coordinator would have otherwise are methods: tests replace them.
+    Parts that a faulty coordinator would change are methods, so that tests can replace them.
     """
 
     engine_class = Engine
@@ -130,7 +130,7 @@ class World:
         return drawn
 
     def start(self) -> None:
-        """The coordinator comes up, with nothing but its storage."""
+        """Start the coordinator from its storage."""
         source = SimulationRandomness(np.random.default_rng(self.dice.getrandbits(64)))
         engine_class = self.parts.get("engine", Engine)
         with mock.patch.object(Charter, "from_canonical", terms_of):
@@ -141,7 +141,7 @@ class World:
         self.story.append(f"up at step {self.engine.step}, {self.engine.phase}")
 
     def see(self, head: Head, parameters: bytes) -> None:
-        """Somebody downloads what is published."""
+        """Record a download of what is published."""
         seen = (head.digest, parameters)
         promise(self.published.setdefault(head.steps, seen) == seen, "two models of one step")
 
@@ -175,7 +175,7 @@ class World:
                 tx.reclaim(2)
 
     def speak(self, device: Device) -> None:
-        """A device thinks that it is some step; its clock may be wrong."""
+        """Let a device act as if the current step were some step, since its clock may be wrong."""
         engine = self.engine
         step = engine.step + self.dice.choice((0, 0, 0, 0, -1, 1))
         if step not in device.slots or step in device.done:
@@ -191,7 +191,7 @@ class World:
                 self.send(Message("update", device.client, step, self.body(device, step)))
 
     def body(self, device: Device, step: int) -> bytes:
-        """Her update: computed once, sent as often as need be."""
+        """Update of a device, computed once and resent unchanged."""
         if step not in device.sent:
             update = np.array([self.dice.randrange(-40, 41) for _ in range(DIMENSION)]) / 64
             source = SimulationRandomness(np.random.default_rng(self.dice.getrandbits(64)))
@@ -207,7 +207,7 @@ class World:
             self.network.insert(self.dice.randrange(len(self.network) + 1), message)
 
     def lie(self, device: Device) -> None:
-        """Another slot, another body, too large a body, an answer unasked."""
+        """Send a forgery: a wrong step or body, an oversized update, or an unrequested answer."""
         if self.dice.random() > self.lying:
             return
         step = self.dice.choice((self.dice.randrange(self.participation.steps), self.engine.step))
@@ -216,19 +216,19 @@ class World:
         self.send(Message(kind, device.client, step, body))
 
     def other_body(self) -> bytes:
-        """One that a client may send, and no device does."""
+        """Valid body that no device of the simulation sends."""
         if self.charter.randomized:
             return bytes(5)
         return self.charter.encoding.encode(np.array([7, -9], np.int32))
 
     def body_of_nobody(self) -> bytes:
-        """As long as an update, and none: not clipped, or with bits behind its last number."""
+        """Invalid body of the length of an update: not clipped, or with trailing bits."""
         if self.charter.randomized:
             return b"\x00\x00\x00\x00\x04"
         return np.array([64, 64], "<i4").tobytes()
 
     def deliver(self) -> None:
-        """One message is handled; the coordinator may die before or after the commit."""
+        """Deliver one message; the coordinator may crash before or after the commit."""
         message = self.network.pop()
         death = self.dice.random()
         try:
@@ -269,7 +269,7 @@ class World:
                 self.devices[message.client].done.add(message.step)
 
     def advance(self, *, crash: bool) -> None:
-        """The phase ends; the coordinator may die before the commit, or before it publishes."""
+        """End the phase; the coordinator may crash before the commit or before the publication."""
         engine = self.engine
         if engine.phase is StepPhase.FINISHED:
             return
@@ -296,7 +296,7 @@ class World:
             self.see(published.head, published.parameters)
 
     def released(self, came: list[ParticipationRow]) -> None:
-        """Keep what a test may know of a step that was just released, and the storage may not."""
+        """Record facts of a released step that a test may keep and the storage may not."""
         with self.storage.snapshot(whole=True) as view:
             last = view.last_release()
             if last is None or (came and came[0].step > last.record.step):
@@ -358,7 +358,7 @@ class World:
         )
 
     def check_sums(self, releases, everybody) -> None:
-        """Every release is the exact sum of stored updates plus a draw that no other has."""
+        """Check that a release is the exact sum of stored updates plus a draw that no other has."""
         self.check_asked(everybody)
         if self.charter.randomized:
             self.check_messages(releases, everybody)
@@ -384,7 +384,7 @@ class World:
         self.check_models(releases, sums)
 
     def check_messages(self, releases, everybody) -> None:
-        """Every release is what the stored messages stand for, in whichever order, and no noise."""
+        """Check that a release is the sum of the stored messages, in any order, without noise."""
         sums = []
         for step, release in enumerate(releases):
             stored = [self.body_of(row) for row in reversed(everybody) if row.step == step]
@@ -404,7 +404,7 @@ class World:
             promise(not self.asks_one or len(answered) <= 1, "two clients answered in one step")
 
     def check_models(self, releases, sums) -> None:
-        """The model is what the rule and the learner make of the released sums."""
+        """Check that each model follows from the released sums by release rule and learner."""
         learner, pending = Momentum(), np.zeros(DIMENSION)
         parameters, state = np.zeros(DIMENSION, np.float32), None
         state = learner.init(parameters)
@@ -427,7 +427,7 @@ class World:
 
 
 class KilledError(Exception):
-    """The coordinator's process is gone."""
+    """Simulated crash of the coordinator's process."""
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Modules of a user's own, as functions of one vector."""
+"""Custom PyTorch modules as functions of one parameter vector."""
 
 import torch
 
 
 class ModuleModel:
-    """Layers one after another."""
+    """Sequential model of several layers."""
 
     def __init__(self, *layers):
         self._net = torch.nn.Sequential(*layers)
@@ -22,9 +22,9 @@ class ModuleModel:
 
 
 def small_model():
-    """The model of tests/vectors/update-graph.onnx, for records (3, 2) and four classes.
+    """Model of tests/vectors/update-graph.onnx, for records of shape (3, 2) and four classes.
 
-    The file is what `graph_computation` makes of it and of Computation("logistic-1", "pixels-1",
+    `graph_computation` makes the file from this model and Computation("logistic-1", "pixels-1",
     (3, 2), 4).
     """
     nn = torch.nn

@@ -1,4 +1,4 @@
-"""Tasks, check-ins and releases for tests of the storage."""
+"""Sample tasks, check-ins and releases for storage tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_in(tx: Transaction, client: int, step: int, *, quota: int = 1) -> None
 
 
 def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) -> ReleaseRow:
-    """The next release after a head; other noise where the salt is another one."""
+    """Next release after a ledger head; a different ``salt`` gives different noise."""
     step = before.steps
     parameters = np.full(4, step, "<f4").tobytes() + salt
     spent = 0.1 * (step + 1) if epsilon is None else epsilon
@@ -60,7 +60,7 @@ def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) ->
 
 
 def released(tx: Transaction, steps: int, before: Head = START, *, block_steps: int = 100) -> Head:
-    """The head after so many more releases."""
+    """Ledger head after ``steps`` more releases."""
     for _ in range(steps):
         after = release(before)
         tx.release(after, block_end(before.steps, block_steps))
@@ -69,5 +69,5 @@ def released(tx: Transaction, steps: int, before: Head = START, *, block_steps: 
 
 
 def block_end(step: int, block_steps: int) -> int:
-    """The first step after the block in which a step lies."""
+    """First step after the window that contains ``step``."""
     return (step // block_steps + 1) * block_steps

@@ -1,4 +1,4 @@
-"""Certainty of an observer on the dashboard: the bounds of `--explain`, without waiting."""
+"""Certainty of an observer on the dashboard: the bounds of `--explain`, computed in background."""
 
 from __future__ import annotations
 

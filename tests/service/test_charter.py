@@ -1,4 +1,4 @@
-"""Charter, ledger and wire: written bytes read back, and other bytes are refused."""
+"""Charter, ledger and wire formats round-trip, and other bytes are refused."""
 
 import json
 from dataclasses import replace
@@ -158,7 +158,7 @@ def test_unknown_charter_formats_are_refused_by_name(place, known):
 
 
 def test_unknown_charter_fields_are_refused():
-    """An unknown field or message could change the device's duties."""
+    """An unknown field could change what a device must do."""
     for place in ((), ("model",), ("model", "features"), ("client",), ("messages", "update")):
         document = json.loads(CHARTER.canonical())
         inner = document

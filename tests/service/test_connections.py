@@ -4,7 +4,7 @@ from turnout.service.web.connections import Awaits, Connections, proxies
 
 
 class Held:
-    """A connection that says what was done to it."""
+    """Connection that records what was done to it."""
 
     def __init__(self, name, log, unsent=0):
         self.name, self.log, self.waiting = name, log, unsent

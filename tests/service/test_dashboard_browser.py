@@ -1,6 +1,6 @@
-"""The dashboard in a real browser, without anything between: drawn, refreshed, quiet.
+"""The dashboard in a real browser: drawing, refreshing, login, and no browser errors.
 
-With ``TURNOUT_PICTURES=docs/figures`` the pictures of docs/dashboard.md are written there.
+With ``TURNOUT_PICTURES=docs/figures`` the tests write the pictures of docs/dashboard.md there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ INK = """(canvas) => {
 
 
 def application(views: sample.FakeViews) -> Starlette:
-    """The dashboard with a login that knows one password."""
+    """Dashboard application whose login accepts one password."""
     app = Starlette()
     mount(app, views, lambda _request: "the-token")
 
@@ -83,7 +83,7 @@ def application(views: sample.FakeViews) -> Starlette:
 
 @contextmanager
 def served(app: Starlette) -> Iterator[str]:
-    """The address of an application that runs in a thread."""
+    """Address of an application that runs in a thread."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()  # connections before the server runs are queued, not refused
@@ -100,7 +100,7 @@ def served(app: Starlette) -> Iterator[str]:
 
 @dataclass
 class Seen:
-    """A browser's page, and what it complained about or asked for."""
+    """Browser page with its recorded errors and requests."""
 
     page: Any
     complaints: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Seen:
             self.complaints.append(message.text)
 
     def require_quiet(self, address: str) -> None:
-        """No complaint, no violation of the policy, nobody else was asked."""
+        """Fail on an error, a policy violation, or a request to another address."""
         assert self.complaints == []
         assert self.page.evaluate("window.violations") == []
         assert [url for url in self.asked if not url.startswith(address + "/")] == []
@@ -135,7 +135,7 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def looking(chromium: Any, **options: Any) -> Iterator[Seen]:
-    """A fresh browser profile."""
+    """Page in a new browser profile."""
     context = chromium.new_context(
         **{"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"} | options
     )
@@ -162,7 +162,7 @@ def picture(page: Any, name: str, tmp_path: Path) -> None:
 
 
 def drawn(page: Any) -> dict[str, int]:
-    """Inked pixels of each chart's canvas."""
+    """Number of coloured pixels in each chart's canvas."""
     return {
         figure.get_attribute("id"): figure.eval_on_selector("canvas", INK)
         for figure in page.query_selector_all("figure.chart")
@@ -170,7 +170,7 @@ def drawn(page: Any) -> dict[str, int]:
 
 
 def eventually(page: Any, holds: Callable[[], bool]) -> None:
-    """Wait until something holds; the policy forbids the driver to do so inside the page."""
+    """Wait for a condition outside the page, since the content policy forbids waiting inside it."""
     for _ in range(10 * HANGS_SECONDS):
         if holds():
             return
@@ -179,7 +179,7 @@ def eventually(page: Any, holds: Callable[[], bool]) -> None:
 
 
 def released(page: Any) -> int:
-    """How many models the page says are released."""
+    """Number of released models that the page shows."""
     return int(page.inner_text(".big").split()[0])
 
 
@@ -299,7 +299,7 @@ def test_the_page_fits_a_phone_and_follows_its_colour_scheme(chromium: Any) -> N
 
 
 def test_page_texts_have_sufficient_contrast(chromium: Any) -> None:
-    """At least 4.5 to 1, as WCAG 2.1 asks of texts."""
+    """The contrast is at least 4.5 to 1, as WCAG 2.1 requires of text."""
     luminance = """(name) => {
       const probe = document.body.appendChild(document.createElement("i"));
       probe.style.color = `var(${name})`;
@@ -338,7 +338,7 @@ def test_the_page_shows_all_numbers_without_scripts(chromium: Any) -> None:
 def test_the_dashboard_of_a_running_service_works_in_a_browser(
     chromium: Any, tmp_path: Path
 ) -> None:
-    """All of it: steps go on under the visitor's eyes, and the operator logs in and out."""
+    """Steps continue while a visitor watches, and the operator logs in and out."""
     real = importlib.import_module("dashboard_real")
     allowed = real.Allowed()
     with real.service(tmp_path, allowed) as address, looking(chromium) as seen:
@@ -365,7 +365,7 @@ def test_the_dashboard_of_a_running_service_works_in_a_browser(
 
 
 def test_an_inline_script_is_blocked_and_detected(chromium: Any) -> None:
-    """The listener for violations hears one, so its silence elsewhere means something."""
+    """Negative control: the listener for policy violations detects a violation."""
     with served(application(sample.FakeViews())) as address, looking(chromium) as seen:
         seen.page.goto(address)
         seen.page.evaluate(

@@ -1,4 +1,4 @@
-"""What the pages show and do not show, without a browser."""
+"""Contents of the dashboard pages, tested without a browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)> {{ 7*7 }} 
 
 
 class Visitor:
-    """Asks an application without a network in between; follows no redirection."""
+    """Client of an application without a network, which follows no redirection."""
 
     def __init__(self, views: sample.FakeViews) -> None:
         self.app = Starlette()
@@ -163,7 +163,7 @@ def test_dashboard_numbers_are_rounded_conservatively(
 
 
 def with_sentinels() -> tuple[OperatorView, list[str]]:
-    """A view whose operator's figures are numbers that stand nowhere else."""
+    """Operator's view whose numbers are found nowhere else."""
     sentinels = [7_654_300 + i for i in range(9)]
     s = iter(sentinels)
     view = sample.operator_view(

@@ -1,4 +1,4 @@
-"""The dashboard of the service itself: what it says is what was committed and is due."""
+"""The dashboard of a running service shows committed and published data."""
 
 from __future__ import annotations
 

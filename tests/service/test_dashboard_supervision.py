@@ -1,4 +1,4 @@
-"""What the operator is warned of, and the band that check-ins are held against."""
+"""Warnings for the operator, and the band of check-in counts without a warning."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_task_as_expected_causes_no_warnings() -> None:
 
 
 def counted(*last: tuple[int, int]) -> OperatorView:
-    """A task whose last steps had these check-ins and updates."""
+    """Operator's view of a task whose last steps had these counts of check-ins and updates."""
     usual = tuple(StepCount(i, 144, 144, sample.EXPECTED) for i in range(60))
     end = tuple(StepCount(60 + i, c, s, sample.EXPECTED) for i, (c, s) in enumerate(last))
     return sample.operator_view(enrolled=sample.POPULATION, counts=usual + end)
@@ -107,7 +107,7 @@ def test_counts_within_the_warning_band_cause_no_warning() -> None:
     ("came", "warned"), [(0, True), (100, True), (121, True), (123, False), (144, False)]
 )
 def test_participation_far_below_expectation_is_reported(came: int, warned: bool) -> None:
-    """144 expected a step, 10 of them in a block: σ is about 36, 6 of them 15 %."""
+    """Expected are 144 check-ins per step in blocks of 10: σ is about 36, and 6σ are 15 %."""
     few = counted(*[(came, came)] * 10)
     mean = sample.EXPECTED
     variance = 10 * (mean - mean**2 / sample.POPULATION)

@@ -1,4 +1,4 @@
-"""The whole: a coordinator and devices in processes of their own train as a simulation does."""
+"""A coordinator and devices in separate processes train to the accuracy of a simulation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ STEP_SECONDS = 3600
 
 
 def simulated_accuracies(text: str) -> np.ndarray:
-    """Final accuracy of simulations of the plan, one a seed."""
+    """Final accuracies of simulations of the plan, one per seed."""
     from turnout.simulation import Simulation
 
     plan = Plan.from_toml(text)
@@ -72,7 +72,7 @@ def simulated_accuracies(text: str) -> np.ndarray:
 
 
 class Trial:
-    """A plan that is served to devices in other processes, until it is finished."""
+    """Plan that is served to devices in other processes until the run ends."""
 
     def __init__(self, folder: Path, text: str, database: str, processes: int = 1) -> None:
         self.folder, self.database, self.log = folder, database, folder / "server.log"
@@ -83,7 +83,7 @@ class Trial:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def invitations(self, count: int) -> list[str]:
-        """Tokens, from a task that is founded for them."""
+        """Invitation tokens of a task created for ``count`` clients."""
         tokens = self.folder / "tokens.txt"
         options = ["--db", self.database, "--plan", self.plan, "--out", tokens]
         options += ["--step-seconds", STEP_SECONDS]
@@ -91,7 +91,7 @@ class Trial:
         return tokens.read_text().split()
 
     def run(self, tokens: list[str]) -> None:
-        """Two devices by themselves, all others in a fleet; until the last step."""
+        """Run two single devices and a fleet of all others until the last step."""
         own, crowd = tokens[:2], self.folder / "crowd.txt"
         crowd.write_text("\n".join(tokens[2:]))
         serve = ["serve", self.plan, "--db", self.database, "--port", self.port]
@@ -118,7 +118,7 @@ class Trial:
                     process.kill()
 
     def _joined(self, token: str):
-        """One device in a process of its own, with the records that it would be dealt."""
+        """Process of one device with the records that the simulation deals to its client."""
         client = Invitation.decoded(token).client
         data, log = self.folder / f"client-{client}.npz", self.folder / f"client-{client}.log"
         inputs, labels = records_of(self.plan.read_text(), client)
@@ -128,13 +128,13 @@ class Trial:
         return turnout("join", self.url, *options, log=log, prepare=hurry), log
 
     def drawn(self, steps: int) -> Counter[int]:
-        """Step → how many devices drew it."""
+        """Map from step to the number of devices that drew it."""
         memories = [Memory.decoded(path.read_bytes()) for path in self.states.glob("*.json")]
         slots = [slot for memory in memories for slot in memory.participant.slots]
         return Counter(slot for slot in slots if slot < steps)
 
     def outcome(self) -> Outcome:
-        """What is stored in the end."""
+        """Stored data at the end of the run."""
         with (
             closing(open_storage(self.database, serving=False)) as storage,
             storage.snapshot() as view,
@@ -154,7 +154,7 @@ class Outcome:
     scores: list
 
     def require_whole(self, drawn: Counter[int]) -> None:
-        """Every step is released and charged, up to the plan's ε, and all came who drew it."""
+        """Check that every step is released with all participants, charged up to the plan's ε."""
         assert {step: came for step, came, _ in self.counts if came} == drawn
         steps = self.charter.steps
         assert [record.step for record in self.records] == list(range(steps))
@@ -163,7 +163,7 @@ class Outcome:
 
 
 def records_of(text: str, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the simulation's client with that number holds."""
+    """Records of a client in the simulation."""
     from turnout.data import deal
     from turnout.randomness import SimulationStreams
 
@@ -198,7 +198,7 @@ def test_devices_in_separate_processes_train_to_the_simulated_accuracy(tmp_path,
 
 
 def require_verified(trial: Trial) -> None:
-    """The ledger proves itself to whoever has nothing else."""
+    """Check that the exported ledger verifies without other data."""
     ledger, verdict = trial.folder / "ledger.jsonl", trial.folder / "verdict.json"
     export = ["ledger", "export", "--db", trial.database, "--out", ledger]
     done(turnout(*export, log=trial.log), trial.log)

@@ -1,4 +1,4 @@
-"""`turnout.device.Device`: a user's own update function, without PyTorch and within the bound."""
+"""`turnout.device.Device`: a custom update function, without PyTorch and within the clip norm."""
 
 import subprocess
 import sys

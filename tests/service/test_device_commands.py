@@ -1,4 +1,4 @@
-"""`turnout join` and `turnout fleet` against a coordinator on a real socket."""
+"""`turnout join` and `turnout fleet` with a coordinator on a real socket."""
 
 from dataclasses import replace
 
@@ -116,7 +116,7 @@ def test_fleet_reports_failed_devices_with_reasons(tmp_path, capsys, tokens):
 
 
 class Ending(ServedFake):
-    """A coordinator that is gone for good after some requests that `ends` picks."""
+    """Coordinator that stops answering after requests chosen by `ends`."""
 
     def __init__(self, *how, ends, after=1):
         super().__init__(*how)
@@ -155,7 +155,7 @@ def test_fleet_reports_steps_that_it_missed_before_the_run_ended(tmp_path, capsy
     tokens.write_text("\n".join(invitation(slow, client).encoded() for client in range(6)))
 
     def finishes(path):
-        """Once all are enrolled, time passes at once; one device hears of it."""
+        """Let the run end after all devices have enrolled; one device is notified."""
         if len(served.coordinator.keys) == 6:
             served.coordinator.shift, served.coordinator.says = 2 * 3600.0, {}
         return path == "/v1/status" and served.coordinator.shift > 0

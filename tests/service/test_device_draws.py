@@ -1,4 +1,4 @@
-"""When devices come is the law of the spec, out of the device itself, and of nothing else."""
+"""Steps at which devices participate have exactly the distribution of the scheme."""
 
 from collections import Counter
 
@@ -17,13 +17,13 @@ SOURCE = OSRandomness()
 
 
 def drawn(charter, devices=DEVICES, client=3):
-    """The slots of many devices, each drawn alone from the system's generator."""
+    """Drawn steps of many devices, each from the system's random generator."""
     invited = invitation(charter, client)
     return [tuple(drawn_slots(invited, SOURCE)) for _ in range(devices)]
 
 
 def frequencies(cells):
-    """A check of how often each of these draws comes, all alike."""
+    """Check that all given draws are equally frequent."""
 
     def keeps_law(slots):
         counts = Counter(slots)
@@ -91,7 +91,7 @@ def test_the_stored_steps_of_a_device_equal_its_draw():
 
 
 def test_the_steps_at_which_devices_participate_follow_the_participation(tmp_path):
-    """Whole devices against a coordinator: what arrives, not what was meant to."""
+    """Complete devices are run: the test counts the updates that arrive at a coordinator."""
 
     def arrived(name, source):
         world = World(tmp_path / name, charter_of(CheckIn(3), population=75))

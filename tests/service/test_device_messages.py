@@ -1,4 +1,4 @@
-"""Devices that randomize their own updates: one message a slot, drawn once, kept until answered."""
+"""Devices that randomize their updates: one message per step, drawn once, kept until answered."""
 
 import pytest
 from device_world import Killed, Repeatable, World, accepted_once_each
@@ -40,7 +40,7 @@ def test_a_device_sends_one_randomized_message_at_each_of_its_steps(tmp_path, na
 
 
 def killed_once_stored(world, *, arrives):
-    """Killed with the message in its memory, before or after the coordinator got it."""
+    """Kill a device with a stored message, before or after the coordinator received the message."""
 
     def killing(request):
         if request.url.path.endswith("/updates") and not arrives:
@@ -59,7 +59,7 @@ def killed_once_stored(world, *, arrives):
 
 
 def a_message_is_drawn_once(tmp_path):
-    """Killed before or after it was sent: the same bytes afterwards, whatever the records are."""
+    """Check that a killed device resends the same bytes, whatever its records are."""
     for arrives in (False, True):
         world = World(tmp_path / str(arrives), of())
         killed_once_stored(world, arrives=arrives)
@@ -73,7 +73,7 @@ def a_message_is_drawn_once(tmp_path):
 
 
 def a_message_that_may_be_out_is_not_drawn_again(tmp_path):
-    """No answer again and again: copies of one message."""
+    """Check that a device without an answer resends copies of one message."""
     world, left = World(tmp_path, of()), [4]
 
     def fault(request):
@@ -113,7 +113,7 @@ def test_a_stored_message_is_deleted_after_its_receipt(tmp_path):
 
 
 def test_two_devices_with_equal_updates_send_independent_messages(tmp_path):
-    """Their randomness is their own: equal updates do not make equal messages."""
+    """Each device draws its own randomness, so equal updates do not give equal messages."""
     charter = of(law=EveryStep(3))
     bodies = set()
     for name in "ab":

@@ -1,4 +1,4 @@
-"""Each guarantee of a device as a check, and broken devices that the check must notice."""
+"""Each guarantee of a device as a check, and mutated devices that the check detects."""
 
 import inspect
 import textwrap
@@ -118,7 +118,7 @@ def one_invitation_one_key(tmp_path):
 
 
 def mutated(function, old, new):
-    """The function with a piece of its source replaced."""
+    """Function with a part of its source replaced."""
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, (source.count(old), old)
     code = compile(

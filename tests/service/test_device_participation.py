@@ -1,4 +1,4 @@
-"""What a device does on time, late, early, off line, over a bad link, and beside a copy of it."""
+"""Devices on time, late, early, offline, on a bad link, and next to a copy of their state."""
 
 import random
 import shutil
@@ -127,7 +127,7 @@ def test_a_late_update_is_lost_and_later_steps_continue(tmp_path):
 
 
 def test_a_device_retries_an_update_that_arrived_too_early(tmp_path):
-    """A coordinator whose status runs ahead of its step."""
+    """The fake coordinator reports a status that is ahead of its step."""
     world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     early = []
 
@@ -242,7 +242,7 @@ def test_a_device_killed_while_sending_resends_the_same_bytes(tmp_path, rule, he
 
 
 def test_a_restarted_device_resends_its_stored_message(tmp_path):
-    """The update may have arrived; another one for the same slot would be a second answer."""
+    """The update may have arrived; another update for the same step would be a second answer."""
     world, tried = World(tmp_path, charter_of(CheckIn(2))), []
 
     def killing(request):
@@ -262,12 +262,12 @@ def test_a_restarted_device_resends_its_stored_message(tmp_path):
 
 
 def copied(world):
-    """A second state file with the same contents, as a cloned disk has it."""
+    """Second state file with the same contents, as on a cloned disk."""
     shutil.copy(world.path(), world.path(name="-copy"))
 
 
 def draw_only(world):
-    """A state that is drawn and stored, and nothing more."""
+    """Let a device draw and store its steps, and nothing more."""
     world.wire.fault = lambda request: (_ for _ in ()).throw(Killed())
     with pytest.raises(Killed):
         world.start()
@@ -342,7 +342,7 @@ def test_a_refusal_at_any_phase_costs_a_device_only_that_step(tmp_path, what, mu
 
 
 def shapes(coordinator, steps):
-    """What somebody sees who sees sizes: each step's requests, lengths only."""
+    """Requests of each step as an observer sees them: only their lengths."""
     found = {step: [] for step in range(steps)}
     now = 0
     for method, path, headers, body in coordinator.requests[2:]:

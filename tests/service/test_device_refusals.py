@@ -1,4 +1,4 @@
-"""Coordinators that a device does not follow: set back, forked, forged, malformed."""
+"""Coordinators that a device refuses: restored, forked, forged or malformed."""
 
 import json
 import ssl
@@ -25,7 +25,7 @@ STEP = 8.0
 
 
 def halted_at(world, step, *positions):
-    """A device that saw the ledger up to a step and was killed after that."""
+    """Run a device until it knows the ledger up to ``step``, and kill the device."""
 
     def killing(request):
         seen = world.memory().head
@@ -57,7 +57,7 @@ def test_a_device_refuses_a_shortened_ledger_and_sends_nothing(tmp_path):
 
 
 def telling(world, answer):
-    """A device's end whose message to a coordinator that was set back is answered like this."""
+    """Number of attempts of a device to report a restored ledger, with the given answer to each."""
     plain = world.coordinator.answer
 
     def answered(method, path, query, headers, body):
@@ -106,7 +106,7 @@ def test_a_device_refuses_another_ledger_of_the_same_length(tmp_path):
 
 
 def test_a_device_refuses_a_ledger_that_was_restored_and_grew_again(tmp_path):
-    """Longer than what it saw, and yet another one."""
+    """The new ledger is longer than the known ledger, but does not continue it."""
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
@@ -121,7 +121,7 @@ def test_a_device_refuses_a_ledger_that_was_restored_and_grew_again(tmp_path):
 
 
 def test_a_device_refuses_a_coordinator_that_reopens_an_earlier_step(tmp_path):
-    """With a head that does not move; the client's state table notices."""
+    """The ledger head stays the same; the client's state table detects the repeated step."""
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     world.start(source=Chosen(0, 5))
     world.coordinator.says = {"step": 3, "model_steps": 3, "phase": "check-ins"}
@@ -169,7 +169,7 @@ def test_a_device_refuses_a_ledger_that_does_not_start_at_the_charter(tmp_path):
 
 
 def test_a_device_retries_a_status_whose_step_contradicts_its_ledger(tmp_path):
-    """Step and ledger that do not fit each other: it waits until they do."""
+    """The device waits until step and ledger agree."""
     world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     asked = []
 
@@ -332,7 +332,7 @@ def test_https_and_local_coordinator_addresses_are_accepted():
 
 
 def asked(answer, world):
-    """What a device makes of one HTTP answer to its first request."""
+    """Outcome of a device whose first request gets the given HTTP answer."""
     world.wire.handle_async_request = answer
     return world.start()
 
@@ -392,7 +392,7 @@ def test_malformed_tls_certificates_are_refused(tmp_path):
 
 
 def test_device_logs_do_not_link_a_device_to_its_steps(tmp_path, caplog):
-    """Nor does what it tells its owner, unless that is asked for."""
+    """Messages to the owner do not name steps either, unless the owner requests it."""
     caplog.set_level("DEBUG")
     connection()
     world = World(tmp_path)

@@ -1,7 +1,7 @@
-"""When a device's bytes leave: at a moment drawn before its records are opened, whatever they are.
+"""Sending times of a device: drawn before its records are read, whatever the records are.
 
-The clock is the test's own. A workshop says how long computing takes and how it ends; everything
-that leaves must leave at the same times, in the same order and in the same lengths.
+The test controls the clock. A workshop determines how long computing takes and how it ends. All
+requests must be sent at the same times, in the same order and with the same lengths.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ WORKSHOPS = {
 
 
 def in_turns(workshop):
-    """The workshop, but for what a device tries out before it enrols."""
+    """Workshop that is used only after enrolment, so that the trial computation succeeds."""
     tried = set()
 
     async def after_one(work, seconds):
@@ -81,7 +81,7 @@ def in_turns(workshop):
 
 
 def seen(folder, workshop, *, clients=(3,), charter=None, **started):
-    """(time, method, path, length, client) of all that leaves, and the world."""
+    """(time, method, path, length, client) of all requests, and the simulation."""
     charter = charter or charter_of(EveryStep(3))
     world = World(folder, replace(charter, timing=TIMING))
     world.workshop, found = in_turns(workshop), []
@@ -93,7 +93,7 @@ def seen(folder, workshop, *, clients=(3,), charter=None, **started):
 
 
 def bytes_leave_at_a_moment_drawn_before(tmp_path):
-    """For each rule and with cover, what is seen is the same, however computing goes."""
+    """Check for each rule, and with dummy traffic, that requests do not depend on computing."""
     for rule, cover in ((RULES[0], False), (RULES[0], True), (RULES[1], False)):
         folder, charter = tmp_path / f"{rule.value}-{cover}", charter_of(CheckIn(3), rule)
         due, _ = seen(folder / "due", at_once, charter=charter, cover=cover)
@@ -107,7 +107,7 @@ def bytes_leave_at_a_moment_drawn_before(tmp_path):
 
 
 def the_moment_is_stored_before_records_are_opened(tmp_path):
-    """It is durable when computing begins, and the bytes leave exactly then."""
+    """Check that the sending time is stored before computing begins, and is kept exactly."""
     for rule in RULES:
         world = World(tmp_path / rule.value, replace(charter_of(EveryStep(2), rule), timing=TIMING))
         drawn, left = {}, {}
@@ -176,7 +176,7 @@ def test_sending_times_are_uniform_over_the_rest_of_the_phase():
 
 
 def killed_while_it_computes(folder, law):
-    """A world whose device was killed so, 2 s after it began its turn."""
+    """Simulation whose device was killed 2 s after the start of its participation."""
     world = World(folder, replace(charter_of(law), timing=TIMING))
 
     async def killing(work, seconds):
@@ -191,7 +191,7 @@ def killed_while_it_computes(folder, law):
 
 @pytest.mark.parametrize("down_seconds", [0.0, 15.0])
 def test_a_device_killed_while_computing_sends_zeros_after_restart(tmp_path, down_seconds):
-    """At the stored moment; where that has passed meanwhile, at one in what is left."""
+    """The zeros are sent at the stored time, or at a newly drawn time if that time has passed."""
     world, calls, left = killed_while_it_computes(tmp_path, CheckIn(2)), [], []
     stored = world.memory().moments[1]
     world._elapsed += down_seconds
@@ -297,7 +297,7 @@ def test_a_computation_past_its_deadline_is_killed_with_its_child_processes(tmp_
 
 
 def until_gone(process):
-    """Wait until a process has ended, whoever collects it."""
+    """Wait until a process has ended."""
     deadline = time.monotonic() + HANGS_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -328,7 +328,7 @@ def runs_a_graph(tell):
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs Linux")
 @pytest.mark.parametrize("device", [computes_for_ever, runs_a_graph])
 def test_the_child_process_ends_with_its_device(device):
-    """Killed with SIGKILL it can end nothing itself, and what is stopped does not see it go."""
+    """Killed by SIGKILL the device can end no child, and a stopped child does not see its end."""
     read, write = os.pipe()
     parent = os.fork()
     if parent == 0:

@@ -1,4 +1,4 @@
-"""The state file: whole or refused, never two draws, whatever kills the process and when."""
+"""State file of a device: whole or refused, never two draws, whenever the process is killed."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ WIDE = charter_of(CheckIn(10**6, 2))
 
 
 class KillingOS:
-    """The `os` module, which dies at one of the calls that storing makes."""
+    """Replacement of the `os` module that raises `Killed` at one of the calls of a write."""
 
     def __init__(self, at, after):
         self.left, self.after, self.done = at, after, []
@@ -60,7 +60,7 @@ def opened(path, invited, source=None):
 
 
 def killed_at(monkeypatch, at, after, action):
-    """Whether the action was killed at this call."""
+    """Whether the action was killed at the given call."""
     with monkeypatch.context() as patch:
         killing = KillingOS(at, after)
         for module in (diary, files):
@@ -93,7 +93,7 @@ def test_a_kill_during_the_first_write_leaves_a_whole_state_file_or_none(
 @pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_write_never_leads_to_a_second_draw(tmp_path, monkeypatch, rule, after):
-    """Every call of every write of a whole run, and a restart after each."""
+    """The device is killed at every call of every write of a whole run, and restarted."""
     for at in range(1, 200):
         world = World(tmp_path / f"{at}", charter_of(CheckIn(4), rule))
         first = killed_at(monkeypatch, at, after, world.start)

@@ -1,4 +1,4 @@
-"""What a device computes is what the simulation computes for the same client."""
+"""A device computes the same update as the simulation computes for the same client."""
 
 import json
 
@@ -246,7 +246,7 @@ def test_non_finite_records_are_refused_with_their_row(tmp_path, wrong):
 
 
 def test_a_device_computes_on_the_cpu_even_if_the_plan_names_a_gpu(simulated):
-    """A process that is forked for each turn cannot use a GPU that its parent opened."""
+    """A process forked for each participation cannot use a GPU that its parent opened."""
     plan = PLAN + '[run]\ndevice = "cuda"\n'
     made = trainer_on(records(simulated, 7), 7)(charter(plan)).update(PARAMETERS, 7)
     expected = simulated.clipped_sum(PARAMETERS, np.array([7])).total

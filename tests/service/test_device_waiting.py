@@ -1,4 +1,4 @@
-"""What a device tells its owner while nothing comes back."""
+"""Messages of a device to its owner while the coordinator does not answer."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ def test_waiting_for_the_coordinator_is_reported_once_and_its_end_once(tmp_path)
 
 
 def test_a_slow_coordinator_is_reported_within_five_seconds(tmp_path):
-    """Long before a request is given up: within five seconds."""
+    """The report comes long before the device gives up a request."""
     world, times = World(tmp_path), []
     world.wire.fault = lambda request: 19.0 if not world.coordinator.requests else None
     world.told = SaidAt(world, times)
@@ -40,13 +40,13 @@ def test_a_slow_coordinator_is_reported_within_five_seconds(tmp_path):
 
 
 class SaidAt:
-    """What a device tells its owner, and when."""
+    """List of a device's messages to its owner, with their times."""
 
     def __init__(self, world, times):
         self._world, self._times = world, times
 
     def append(self, text):
-        """Hear something."""
+        """Record a message and its time."""
         self._times.append((text, self._world._now()))
 
 

@@ -1,4 +1,4 @@
-"""A device with an update function of its own, on an installation without PyTorch."""
+"""A device with a custom update function on an installation without PyTorch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Decisions of the engine: receipts, restarts, budget, restored old copies."""
+"""Decisions of the engine: receipts, restarts, budget, restored old databases."""
 
 import hashlib
 from dataclasses import replace
@@ -261,7 +261,7 @@ class TestOneClient:
             assert (view.release_at(0).checked_in, view.release_at(0).served) == (3, 1)
 
     def test_the_selected_client_is_uniform(self, storage):
-        """Chi-square test at 1e-9; a choice of the first client fails it."""
+        """χ² test with false-alarm rate 1e-9; a rule that selects the first client fails it."""
         chosen = []
         clean = storage.committed
         for _ in range(600):

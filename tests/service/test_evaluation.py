@@ -1,4 +1,4 @@
-"""Evaluation beside the service: impossible ones are reported, failed ones repeated."""
+"""Background evaluation of models: impossible evaluations are reported, failed ones repeated."""
 
 import asyncio
 import errno

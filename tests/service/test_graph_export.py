@@ -1,4 +1,4 @@
-"""Graphs written from PyTorch give what PyTorch gives, for any number of records."""
+"""ONNX graphs exported from PyTorch compute the same as PyTorch, for any number of records."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ SOURCE = np.random.default_rng(4)
 
 
 def convolutional():
-    """What PyTorch has derivatives of that no graph has: convolution and both kinds of pools."""
+    """Model with convolution and both kinds of pooling, whose derivatives no ONNX operator has."""
     nn = torch.nn
     return ModuleModel(
         nn.Unflatten(1, (1, 12)),
@@ -35,7 +35,7 @@ def convolutional():
 
 
 class Base(torch.nn.Module):
-    """A base that is fixed, its buffers and a tensor that it keeps; all but one layer is fixed."""
+    """Pretrained base with fixed layers, buffers and a tensor attribute."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ def charter(computation, dimension):
 
 
 def by_graph(model, inputs, labels, parameters, features):
-    """The clipped update of a device that fetched the graph."""
+    """Clipped update of a device that runs the exported graph."""
     from turnout.service.graphs.task_graphs import graph_computation
 
     computation = Computation("logistic-1", "pixels-1", inputs.shape[1:], 5)
@@ -80,7 +80,7 @@ def by_graph(model, inputs, labels, parameters, features):
 
 
 def by_torch(model, inputs, labels, parameters):
-    """The clipped update, by autograd."""
+    """Clipped update by PyTorch's automatic differentiation."""
     at = torch.from_numpy(parameters).requires_grad_()
     scores = model.logits(at, torch.from_numpy(inputs))
     loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
@@ -90,7 +90,7 @@ def by_torch(model, inputs, labels, parameters):
 
 
 def test_an_exported_onnx_graph_computes_the_same_update_as_pytorch():
-    """A model and features of a user's own; several local steps are in test_graph_task.py."""
+    """Custom model and features; test_graph_task.py tests several local steps."""
     model, inputs = convolutional(), SOURCE.random((4, 12, 12)).astype(np.float32)
     labels = np.array([1, 0, 4, 4])
     parameters = (SOURCE.standard_normal(model.dimension) / 4).astype(np.float32)
@@ -105,7 +105,7 @@ def test_an_exported_onnx_graph_computes_the_same_update_as_pytorch():
 
 
 def test_fixed_parameters_are_stored_in_the_exported_onnx_graph():
-    """Of what is trained, fixed layers are below and above; test_graph_labels.py has a head."""
+    """Fixed layers lie before and after the trained layer; test_graph_labels.py trains the last."""
     model = build_module(Base, adapters=Adapters(2, 8.0, ("middle",)), trainable=("body.1.*",))
     inputs = SOURCE.random((4, 5, 5)).astype(np.float32)
     labels, moved = np.array([1, 0, 4, 4]), SOURCE.standard_normal(model.dimension) / 4

@@ -1,4 +1,4 @@
-"""Tasks whose labels are not classes, losses of the user's own, and pretrained bases."""
+"""ONNX tasks with labels that are no classes, with custom losses, and with pretrained bases."""
 
 import asyncio
 import hashlib
@@ -88,7 +88,7 @@ CASES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """Own networks, a table, and arrays of tokens."""
+    """Folder with custom networks, a table, and arrays of tokens."""
     (tmp_path / "nets.py").write_text(NETS)
     rows = [f"p{i // 3},{i % 7},{i % 5},{i % 2},{int(i % 3 > 1)}" for i in range(60)]
     (tmp_path / "table.csv").write_text("\n".join(["who,a,b,u,v", *rows]) + "\n")
@@ -103,7 +103,7 @@ def folder(tmp_path):
 
 
 def computed(made, records, parameters):
-    """A device's update from the charter that it gets."""
+    """Update of a device from the charter that it receives."""
     charter = Charter.from_canonical(made.charter.canonical())
     held = {hashlib.sha256(content).digest(): content for content in made.artefacts}
 

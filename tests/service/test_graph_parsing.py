@@ -1,4 +1,4 @@
-"""Graphs of a charter: what a device reads of them, and what it refuses before it runs any."""
+"""Parsing of a charter's ONNX graphs, and graphs that a device refuses before running them."""
 
 import numpy as np
 import pytest
@@ -147,7 +147,7 @@ WHOLE = {"tensor(int64)", "tensor(int32)"}
 
 
 def test_every_integer_input_of_an_operator_that_sets_a_shape_is_listed():
-    """By ONNX's own signatures: the others are positions of elements within a given shape."""
+    """By the signatures of ONNX, other integer inputs are positions within a given shape."""
     defs = pytest.importorskip("onnx.defs")
     positions = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
     for operator in OPERATORS - positions:
@@ -196,7 +196,7 @@ def test_a_feature_graph_must_map_each_record_by_itself():
 
 
 def test_an_onnx_graph_with_a_changed_byte_never_contains_a_forbidden_operator():
-    """Whatever one byte is changed to: refused, or still a flat graph of listed operators."""
+    """A graph with a changed byte is refused, or is still a flat graph of allowed operators."""
     source = np.random.default_rng(5)
     read = 0
     for place in source.choice(len(GRAPH), 400, replace=False):

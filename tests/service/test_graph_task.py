@@ -1,4 +1,4 @@
-"""A task whose model is a graph: from the plan over the coordinator's HTTP to a device's update."""
+"""Task whose model is an ONNX graph: from the plan, over HTTP, to the update of a device."""
 
 import asyncio
 import hashlib
@@ -59,7 +59,7 @@ def simulated(tmp_path_factory):
 
 
 def records_of(workload, algorithm, client):
-    """What a client of the simulation holds."""
+    """Records of a client of the simulation."""
     holdings = algorithm.task._holdings
     held = holdings.records[holdings.offsets[client] : holdings.offsets[client + 1]]
     return workload.data.train.inputs[held], workload.data.train.labels[held]
@@ -105,7 +105,7 @@ def test_a_device_downloads_the_onnx_graph_and_computes_the_simulated_update(
 
 
 def test_a_plan_served_as_an_onnx_graph_also_runs_in_a_device_fleet(new, simulated):
-    """The plan's own model computes the same task; features that are named must agree."""
+    """The model of the plan computes the same task; the named features must agree."""
     workload, _ = simulated
     assert task_of_charter(workload, new.charter).dimension == 650
     other = Plan.from_toml(PLAN.replace("standardized", "pixels"))
@@ -173,7 +173,7 @@ def test_an_npz_file_with_a_class_out_of_range_is_refused_by_a_device(new, tmp_p
 
 
 def test_an_update_of_an_onnx_graph_is_clipped_only_in_the_norm_of_its_message(simulated, tmp_path):
-    """ℓ2 in the graph would make other messages of ℓ∞; the sandbox gives it as it is."""
+    """Additional clipping in ℓ2 inside the graph would change messages of an ℓ∞ randomizer."""
     local = PLAN.replace('relation = "add-remove"', 'relation = "replace-one"\ntrust = "local"')
     local = local.replace("noise_multiplier = 1.0", '[randomizer]\nnorm = "linf"')
     local = local.replace("clip_norm = 0.5\n", "epsilon0 = 4.0\n", 1)

@@ -1,4 +1,4 @@
-"""A device that computes by the charter's graph: the update, its bounds, and what it refuses."""
+"""Device that computes updates by the charter's ONNX graph: result, bounds and refusals."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def charter(computation=COMPUTATION, **terms):
 
 
 def ready(inputs=INPUTS_HELD, labels=LABELS, bounds=None, **contents):
-    """Updates by a graph, and the artefacts that were asked for."""
+    """Update computation by a graph, and the artefacts that it requested."""
     computation, held = named(**contents)
     updates = GraphUpdates(charter(computation), inputs, labels, 3, bounds)
 
@@ -102,7 +102,7 @@ def test_non_finite_updates_become_zero(inputs):
 
 
 def test_an_update_of_an_onnx_graph_without_clipping_is_clipped():
-    """The graph hands out the parameters; its vectors say so, and it still stays in the bound."""
+    """The graph returns the parameters themselves; the device clips them to the clip norm."""
     told = {
         "parameters": [0.25] * DIMENSION,
         "inputs": [[0.0] * 6],
@@ -189,7 +189,7 @@ def test_a_graph_process_that_dies_fails_one_update_and_computes_the_next():
 
 
 def test_one_graph_process_serves_several_forked_processes_in_turn():
-    """Also after one of them was ended in the middle of a request."""
+    """The graph process keeps working after a forked process was killed during a request."""
     updates = ready()
 
     def computed(seconds=HANGS_SECONDS):
@@ -208,7 +208,7 @@ def test_one_graph_process_serves_several_forked_processes_in_turn():
 
 
 def table_features(size):
-    """Features that are looked up: a graph that fails for records with a number of size or more."""
+    """Features read from a table: the graph fails for records with a number of ``size`` or more."""
     to_whole = field(1, "to") + field(3, 7) + field(20, 2)
     return model(
         [
@@ -240,7 +240,7 @@ def test_features_are_computed_only_in_steps_of_the_client(largest):
 
 
 def test_feature_graphs_that_always_fail_are_refused():
-    """Before anything is known of the records: a table without places."""
+    """The refusal does not depend on the records: the table has no entries."""
     with pytest.raises(RemoteProtocolError, match="failed"):
         ready(feature_map=table_features(0))
 
@@ -273,7 +273,7 @@ def test_the_charter_contains_format_digest_and_size_of_its_onnx_graph():
 
 
 def take_part(tmp_path, change=lambda served: None):
-    """What becomes of the one device of a task with a graph; the coordinator's rows."""
+    """Tally of the only device of a task with an ONNX graph, and the coordinator's rows."""
     terms = charter()
     told = invitation(terms)
 

@@ -1,4 +1,4 @@
-"""Real sockets: silent and slow clients do not delay others."""
+"""Connections over real sockets: silent and slow clients do not delay others."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from turnout.service.witness.app import create_witness_app as witness_app
 
 
 class Served:
-    """A world behind a listening socket, and the clock of its table."""
+    """Simulation behind a listening socket, with the clock of its connection table."""
 
     def __init__(self, w):
         self.world, self.now, self.port = w, 1000.0, 0
@@ -56,7 +56,7 @@ class Served:
                 await writer.wait_closed()
 
     async def status(self, client):
-        """Of an honest request over a fresh connection."""
+        """HTTP status of a valid request over a new connection."""
         body = self.world.body()
         reader, _ = await self.opened(self.head(client, body) + body)
         answer = await reader.readuntil(b"\r\n\r\n")
@@ -154,7 +154,7 @@ def test_a_newer_body_replaces_an_older_body_of_the_same_client(tmp_path):
 
 
 def test_slow_bodies_do_not_block_updates(tmp_path):
-    """Received bytes count, not announced lengths; the oldest body is dropped."""
+    """Only received bytes count, not announced lengths; the oldest body is dropped."""
 
     async def main():
         async with served(tmp_path, most_bytes=100) as s:  # three updates, and four bytes
@@ -190,7 +190,7 @@ def test_silent_connections_are_closed_if_the_table_is_full(tmp_path, said):
 
 
 def test_a_client_that_reads_no_answer_is_closed(tmp_path):
-    """Pipelined requests: each answer waits until the one before is read."""
+    """The requests are pipelined: each answer waits until the previous answer is read."""
 
     async def main():
         async with served(tmp_path) as s:
@@ -290,7 +290,7 @@ RUBBISH = [
 
 
 async def rubbish(server, port, app):
-    """All of it, at all of an application's endpoints, by senders who leave at once."""
+    """Send invalid requests to all endpoints of an application, and disconnect immediately."""
     paths = {re.sub(r"\{.*?\}", "0", route.path) for route in app.routes}
     assert len(paths) > 2
     for row, path in enumerate(sorted(paths)):
@@ -373,7 +373,7 @@ def test_a_repeated_internal_error_is_logged_once_a_minute(tmp_path, caplog, mon
 
 @pytest.fixture
 def limits(monkeypatch):
-    """The process's limits of open files, without changing them."""
+    """Simulated limits of open files of the process."""
     held = [100, 1000]
     monkeypatch.setattr(resource, "getrlimit", lambda which: tuple(held))
     monkeypatch.setattr(resource, "setrlimit", lambda which, new: held.__setitem__(slice(2), new))

@@ -1,4 +1,4 @@
-"""Requests as bytes in any chunks: each is answered alone and in order."""
+"""Requests split into arbitrary chunks: each is answered separately and in order."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ from turnout.service.web.http_request import MalformedError, request_of
 
 
 class Wire:
-    """A transport that keeps what is written, and takes bytes only while they are read."""
+    """Transport that stores written bytes, and accepts bytes only while reading is not paused."""
 
     def __init__(self):
         self.written, self.paused, self.closed = bytearray(), False, False
@@ -54,7 +54,7 @@ class Wire:
 
 
 class Application:
-    """Answers by path, and counts how many requests it has at once."""
+    """Application that answers by path and counts its concurrent requests."""
 
     def __init__(self):
         self.active = self.most = 0
@@ -85,7 +85,7 @@ class Application:
 
 
 class Peer:
-    """A connection of a server in this process, and the bytes that it is sent."""
+    """Server connection in this process, with the bytes sent to it."""
 
     def __init__(self, application=None):
         self.application, self.wire = application or Application(), Wire()
@@ -101,7 +101,7 @@ class Peer:
         self.connection.connection_made(self.wire)
 
     def takes(self, data):
-        """How much of some bytes is read before reading pauses."""
+        """Number of bytes that are read before reading pauses."""
         taken = 0
         while taken < len(data) and not self.wire.paused and not self.wire.closed:
             into = self.connection.get_buffer(-1)
@@ -112,7 +112,7 @@ class Peer:
         return taken
 
     async def sent(self, pieces):
-        """Send all pieces, each after what the loop does at once."""
+        """Send all pieces, running the event loop between them."""
         for piece in pieces:
             taken = 0
             while taken < len(piece) and not self.wire.closed:
@@ -122,7 +122,7 @@ class Peer:
             await asyncio.sleep(0)
 
     def answers(self):
-        """Status, body and whether it is the last one, of each answer."""
+        """Status and body of each answer, and whether it closes the connection."""
         rest, found = bytes(self.wire.written), []
         while rest:
             head, _, rest = rest.partition(b"\r\n\r\n")

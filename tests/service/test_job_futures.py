@@ -1,4 +1,4 @@
-"""The answers of one commit reach the event loop in one call."""
+"""All answers of one commit reach the event loop in one call."""
 
 import asyncio
 import threading

@@ -1,6 +1,6 @@
-"""``kill -9`` at random moments: no acknowledged update is lost or counted twice.
+"""Processes killed by SIGKILL at random times: no acknowledged update is lost or counted twice.
 
-``TURNOUT_KILLS`` says how often; ``make kills`` takes 1,000.
+``TURNOUT_KILLS`` sets the number of kills; ``make kills`` uses 1,000.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ TIMING = ["--step-seconds", "0.06", "--check-in-seconds", "0.04", "--answer-seco
 
 
 def await_news(crowds, acknowledged, over, *, steps):
-    """Wait until so many more updates are acknowledged, and so many more steps over.
+    """Wait for more acknowledged updates and more finished steps.
 
     Args:
         crowds: the clients.
-        acknowledged: updates.
-        over: whether nothing will come any more.
-        steps: so many.
+        acknowledged: number of updates.
+        over: function that is true if the run has ended.
+        steps: number of steps.
     """
 
     def news():
@@ -85,7 +85,7 @@ def await_news(crowds, acknowledged, over, *, steps):
 
 @dataclass
 class Run:
-    """What is stored after all kills, and what its clients saw."""
+    """Stored data after all kills, and what the clients saw."""
 
     database: Path
     witness: Path
@@ -94,11 +94,11 @@ class Run:
 
 
 def kill_again_and_again(server, witness, port, crowds):
-    """So many processes are killed: the coordinator, the witness, or both at once."""
+    """Kill the coordinator, the witness, or both, many times."""
     dice, kills, life = random.Random(1), 0, 0
 
     def over():
-        """Whether a promise was broken, or a process ended by itself: the next start says why."""
+        """Whether a guarantee was violated, or a process ended without being killed."""
         ran = server.runs and witness.runs
         return not ran or any(crowd.diary.errors for crowd in crowds)
 
@@ -128,7 +128,7 @@ def kill_again_and_again(server, witness, port, crowds):
 
 @pytest.fixture
 def killed(tmp_path):
-    """A run whose coordinator and witness were killed often."""
+    """Run whose coordinator and witness were killed many times."""
     plan, database, log = tmp_path / "plan.toml", tmp_path / "task.sqlite", tmp_path / "log.txt"
     plan.write_text(PLAN)
     tokens, witnessed = tmp_path / "tokens.txt", tmp_path / "witness.sqlite"
@@ -160,7 +160,7 @@ def killed(tmp_path):
 
 
 def ledger(run, view):
-    """Records and models, from the charter on; each is what the one before leads to."""
+    """Records and models from the charter on, each checked to follow from the previous one."""
     head, records = Head(0, bytes.fromhex(run.charter.task)), []
     models = [view.initial_parameters()]
     for record in view.records():
@@ -172,7 +172,7 @@ def ledger(run, view):
 
 
 def clients_of(record: Record, before: bytes, after: bytes, charter: Charter) -> np.ndarray:
-    """How often each client was counted in a release: exactly, by the record's own digest."""
+    """Number of times that each client was counted in a release, checked by the record's digest."""
     total = counted(before, after, charter.encoding)
     assert hashlib.sha256(total.astype("<i8").tobytes()).digest() == record.sum_digest
     marks, tags = total[:CLIENTS], total[-TAGS:]
@@ -183,7 +183,7 @@ def clients_of(record: Record, before: bytes, after: bytes, charter: Charter) ->
 
 
 def require_counted_once(run, view, records, models):
-    """What was acknowledged was counted, nothing was counted twice, or that nobody sent."""
+    """Check that acknowledged updates were counted, none twice, and none that no client sent."""
     acknowledged = {pair for diary in run.diaries for pair in diary.acknowledged}
     sent = {pair for diary in run.diaries for pair in diary.sent}
     assert len(acknowledged) > KILLS  # or the run would prove nothing

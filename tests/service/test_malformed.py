@@ -1,6 +1,6 @@
-"""Malformed bodies and requests are answered, without an error of the server.
+"""Malformed bodies and requests get an answer, without an internal server error.
 
-TURNOUT_BODIES says how many in total; `make malformed` takes 50,000.
+TURNOUT_BODIES sets the total number of bodies; `make malformed` uses 50,000.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ requests = st.one_of(
 
 
 async def sent(w, route, step, client, body):
-    """The status of one signed request."""
+    """HTTP status of one signed request."""
     path = enrolments_path() if route == "enrolments" else f"/v1/steps/{step}/{route}"
     headers = signed(w.task, path, client, body)
     answer = await w.http.post(path, content=body, headers=headers)
@@ -102,7 +102,7 @@ def test_malformed_signed_bodies_cause_no_server_error_and_no_invalid_model(tmp_
             runner.run(batch(several))
 
         async def contradicts_itself():
-            """Which of the drawn bodies are accepted depends on their order; these always are."""
+            """Send two bodies with known answers; answers to drawn bodies depend on their order."""
             for value in (0, 1):
                 body = np.full(DIMENSION, value, "<i4").tobytes()
                 seen.add(await sent(w, "updates", 0, 7, body))
@@ -126,7 +126,7 @@ def test_malformed_signed_bodies_cause_no_server_error_and_no_invalid_model(tmp_
 
 
 async def _asgi_headers(w, headers):
-    """The status of a request whose headers are bytes that no client library would send."""
+    """HTTP status of a request whose header bytes no client library would send."""
     answer = []
 
     async def receive():
@@ -180,7 +180,7 @@ def test_malformed_headers_cause_no_server_error(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_openapi_document_matches_the_answers(tmp_path):
-    """Schemathesis makes requests from the document and compares the answers with it."""
+    """Schemathesis derives requests from the document and compares the answers with it."""
     checks = [not_a_server_error, status_code_conformance, content_type_conformance]
     checks.append(response_schema_conformance)
     with asyncio.Runner() as runner:

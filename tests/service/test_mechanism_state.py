@@ -1,4 +1,4 @@
-"""The mechanism's state between steps is stored and read back."""
+"""State of a mechanism between steps is stored and restored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_mechanism_state_of_a_wrong_length_is_refused(initial, data):
 
 
 class Differences:
-    """z_t − z_{t−1}: noise that is correlated from step to step, on the lattice."""
+    """Noise z_t − z_{t−1} on the lattice, which is correlated between steps."""
 
     def initial_state(self, dimension):
         return {"last": np.zeros(dimension, np.int64)}
@@ -54,7 +54,7 @@ class Differences:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_stateful_mechanism_releases_the_same_sums_after_restarts(monkeypatch, restarts):
-    """The engine serves a mechanism with state; a restart in every step changes nothing."""
+    """The coordinator is restarted in every step."""
     charter = charter_of(CheckIn(3, 2), ReleaseRule.AGGREGATED, 1)
     plain = charter.mechanism
     correlated = Aggregated(plain.priced_as, plain.bound, plain.expected_check_ins, Differences())

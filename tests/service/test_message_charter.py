@@ -1,4 +1,4 @@
-"""Charters of local trust: they define the message exactly, and others are refused."""
+"""Charters under local trust define the message exactly; other charters are refused."""
 
 import json
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_a_charter_under_local_trust_round_trips(name):
 
 
 def test_the_charter_contains_exact_probabilities_of_random_draws():
-    """No client needs an exponential function with the same rounding."""
+    """A client need not compute an exponential function with the same rounding."""
     code = KINDS["seeded-code-1"]
     update = json.loads(of().canonical())["messages"]["update"]
     assert float.fromhex(update["preference"]["float"]) == code.preference

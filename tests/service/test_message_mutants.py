@@ -1,4 +1,4 @@
-"""Coordinators that are wrong with messages, each in one way: some world must notice every one."""
+"""Coordinators with one fault in handling messages: some simulation must detect each fault."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A plan of local trust, simulated and served: same draws, same bits; and what is refused."""
+"""A plan under local trust, simulated and served with equal draws, and refused tasks."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -73,7 +73,7 @@ def task(norm):
 
 
 class Told(Source):
-    """The draws of one client of a step, which follow from both: for tests alone."""
+    """Random source that depends only on client and step, for tests only."""
 
     secure = True
 
@@ -88,7 +88,7 @@ class Told(Source):
 
 
 def simulated(norm):
-    """The parameters at the end, and how often each message was sent in each step."""
+    """Final parameters, and the number of times that each message was sent in each step."""
     plan = Plan.from_toml(text(norm))
     sent, source = defaultdict(Counter), SimulationStreams.source
     encode = KINDS[norm].encode_updates
@@ -128,7 +128,7 @@ def simulated(norm):
 
 
 class Served:
-    """The same clients in the same steps, each with a device's trainer, against the engine."""
+    """Engine with the same clients at the same steps, each with a device's trainer."""
 
     def __init__(self, norm, trainer=None):
         self.new = task(norm)
@@ -140,7 +140,7 @@ class Served:
         self.open()
 
     def open(self):
-        """Begin, or begin again from what is stored."""
+        """Start the engine, or restart it from its storage."""
 
         def no_noise(deviation, size):
             raise AssertionError("a coordinator adds no noise to messages")
@@ -157,7 +157,7 @@ class Served:
             return self.engine.update(tx, client, step, self.engine.inspect(body))
 
     def take(self, schedule, step):
-        """All of a step's clients send; then it is released."""
+        """Send the messages of all clients of a step, and release the step."""
         for client in schedule.at(step).tolist():
             body = self.message(client, step)
             self.sent[step][body] += 1
@@ -190,7 +190,7 @@ def test_equal_draws_give_identical_models_simulated_and_served(norm, monkeypatc
 
 
 def test_a_device_that_clips_in_another_norm_is_detected(monkeypatch):
-    """A negative control of the test above."""
+    """Negative control of the test that compares simulated and served models."""
     _, sent = simulated("linf")
     right = trainer_on_dealt()(task("linf").charter)
     served = Served("linf", Trainer(right._task))  # clips in ℓ2, as for whole numbers
@@ -225,7 +225,7 @@ def test_malformed_messages_are_refused_and_valid_ones_counted_once():
 
 
 def test_a_step_without_messages_is_released_and_survives_a_restart():
-    """Nobody's messages are zero; who comes after a restart is added to who came before."""
+    """The sum of no messages is zero; messages after a restart are added to earlier messages."""
     apart, whole = Served("l2"), Served("l2")
     for served in (apart, whole):
         for client in (3, 4, 5):
@@ -286,7 +286,7 @@ def test_a_device_refuses_a_charter_with_another_randomizer():
 
 
 def test_a_device_refuses_a_charter_that_charges_too_little_epsilon():
-    """A charter that is whole, and charges too little for its messages."""
+    """The charter is valid, but charges less ε than its messages cost."""
     charter = task("linf").charter
     require_price(charter)
     less = tuple(0.9 * e for e in charter.charged)
@@ -302,7 +302,7 @@ def test_a_device_refuses_a_charter_that_charges_too_little_epsilon():
 
 @pytest.mark.parametrize("norm", KINDS)
 def test_a_device_never_refuses_a_charter_with_a_correct_epsilon(norm):
-    """Two proved bounds: no tolerance is needed, however long the run is."""
+    """A lower bound is compared with an upper bound, so no tolerance is needed for long runs."""
     charter = task(norm).charter
     message = replace(charter.encoding.randomizer, epsilon=0.3).priced_as
     for law in (CheckIn(9, 8, 0.3), EveryStep(25), KSubset(4, 2, 3)):

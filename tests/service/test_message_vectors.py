@@ -1,4 +1,4 @@
-"""Messages by the words of docs/device-protocol.md, against the vectors and the code."""
+"""Messages computed by the rules of docs/device-protocol.md, compared with vectors and code."""
 
 import json
 
@@ -40,7 +40,7 @@ def test_invalid_bodies_in_the_message_vectors_are_refused(name, randomizer):
 
 
 def without_flips(vector, drawn):
-    """As if the last coin never came up."""
+    """Message computed as if the last Bernoulli draw were always 0."""
     changed = [dict(each) for each in drawn]
     for each in changed:
         if each["below"] == str(1 << 62):
@@ -49,7 +49,7 @@ def without_flips(vector, drawn):
 
 
 def test_messages_with_a_wrong_encoding_norm_or_seed_differ_from_the_vectors():
-    """Negative controls: nothing turned over, another norm, another public seed."""
+    """Negative controls: no randomized sign, another norm, another public seed."""
     turned = clipped = seeded = False
     for vector in VECTORS.values():
         told, update = vector["update_format"], vector["update_format"]

@@ -54,7 +54,7 @@ ROUTES = {
 
 
 def forgeries(w, path, other_path, client, body):
-    """Ways to sign wrongly, each as headers; none of them needs more than what a liar has."""
+    """Headers of wrongly signed requests, made without any secret of another client."""
     key, task = key_of(client), w.task
     nonce = bytes(16)
     good = signed(task, path, client, body, nonce=nonce)
@@ -134,7 +134,7 @@ def test_a_request_with_a_repeated_header_is_not_authenticated(tmp_path):
 
 
 def test_signatures_of_unknown_clients_are_verified_as_well(monkeypatch):
-    """A signature is verified for every claimed client."""
+    """A signature is verified for every claimed client, so that response times do not differ."""
     from turnout.service.contract import ledger
 
     source = inspect.getsource(ledger.verified)
@@ -144,7 +144,7 @@ def test_signatures_of_unknown_clients_are_verified_as_well(monkeypatch):
 
 
 def test_a_client_without_an_invitation_cannot_enrol(tmp_path):
-    """One-time secrets of the operator, one key for each device, a limit on their number."""
+    """Invitations have one-time secrets, enrol one key each, and are limited in number."""
     from turnout.core.errors import ParameterError
     from turnout.service.coordinator.new_task import invite
 
@@ -180,7 +180,7 @@ def test_a_replayed_update_gets_the_same_receipt_and_a_changed_one_a_conflict(tm
 
 
 def test_a_device_that_lost_its_state_cannot_participate_twice_in_a_window(tmp_path):
-    """Second defence: a client is stored once in a window, whatever it draws again."""
+    """The coordinator stores one participation per client and window, whatever a device redraws."""
 
     async def main():
         async with world(tmp_path) as w:
@@ -250,7 +250,7 @@ def test_a_step_without_participants_releases_noise(tmp_path):
 
 
 def test_public_answers_have_no_counts(tmp_path):
-    """Public answers are the same for any participants; the noise is replaced here."""
+    """Public answers do not depend on the participants; the noise is replaced in this test."""
 
     async def seen(folder, clients):
         zero = lambda deviation, size: np.zeros(size, np.int64)  # noqa: E731
@@ -352,7 +352,7 @@ def opened(path, head_file):
 
 
 def test_logs_and_answers_contain_no_secrets(tmp_path, capfd):
-    """Neither keys nor secrets nor invitations are in logs or answers."""
+    """Logs and answers contain no keys, secrets or invitations."""
 
     async def main():
         async with world(tmp_path) as w:

@@ -1,4 +1,4 @@
-"""The device in JavaScript: all vectors, real tasks, kill -9 at every write, a set-back ledger."""
+"""Device in JavaScript: test vectors, real tasks, SIGKILL at every write, a restored ledger."""
 
 import re
 import subprocess
@@ -72,7 +72,7 @@ def test_the_javascript_device_passes_the_test_vectors():
 
 
 class Task:
-    """A task that is served until its devices, of both kinds, are through with it."""
+    """Task that is served until its devices in Python and JavaScript have finished."""
 
     def __init__(self, folder, text):
         self.folder, self.states, self.left = folder, folder / "states", folder / "left"
@@ -86,7 +86,7 @@ class Task:
         self.tokens = (folder / "tokens").read_text().split()
 
     def run(self, in_javascript):
-        """What passed the wire, and the devices' ends, once the run is finished."""
+        """Recorded requests and the exits of the devices, after the run has finished."""
         serve = ["serve", self.plan, "--db", self.db, "--port", self.port]
         serve += ["--exit-when-finished", "--wait-for", len(self.tokens)]
         clock = partial(by_any_devices, self.states, self.left)
@@ -122,7 +122,7 @@ class Task:
         return turnout(*fleet, log=log, prepare=hurry_fleet), log
 
     def stored(self):
-        """Charter, and how many came and were served in each step."""
+        """Charter, and the numbers of check-ins and updates in each step."""
         with (
             closing(open_storage(str(self.db), serving=False)) as storage,
             storage.snapshot() as view,
@@ -131,7 +131,7 @@ class Task:
 
 
 def test_javascript_and_python_devices_send_equal_updates_in_one_task(tmp_path):
-    """Each update is Python's on the same records, but for one unit of the lattice at most."""
+    """Updates on the same records differ by at most one unit of the lattice."""
     task = Task(tmp_path, PLAN.format(windows=2, release="aggregated"))
     recorder, ends = task.run(in_javascript=3)
     assert ends == [(0, "turns: 2 accepted\n", "")] * 3
@@ -169,7 +169,7 @@ CHARTER = charter_of(CheckIn(2, 2), dimension=4, step_seconds=3600)
 
 
 class Fake(ServedFake):
-    """No clock: a step is over once the device keeps a receipt for it."""
+    """Coordinator without clock: a step ends when the device has stored its receipt."""
 
     def _memories(self):
         return [memory(path) for path in self._folder.glob("*.json")]
@@ -208,7 +208,7 @@ def test_the_javascript_device_keeps_its_draw_and_message_if_killed(tmp_path):
 
 
 class SetBack(Fake):
-    """Hides its ledger's records after the second step's update, and hears about it."""
+    """Coordinator that hides its ledger after the second update, as if it had been restored."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)

@@ -1,4 +1,4 @@
-"""The device of examples/onnx_device: NumPy, cryptography, ONNX Runtime and the page alone."""
+"""Device of examples/onnx_device, written with NumPy, cryptography and ONNX Runtime."""
 
 import json
 import os

@@ -17,7 +17,7 @@ BLOCKS = 4
 
 
 def cut(seeds: range, wrongs: Wrongs | None = None) -> tuple[int, dict[int, list[str]]]:
-    """How many cuts, and what was found wrong, by seed."""
+    """Number of power cuts, and faults found, by seed."""
     outcomes = {seed: suffer(seed, CUTS, lives=LIVES, wrongs=wrongs) for seed in seeds}
     faults = {seed: outcome.faults for seed, outcome in outcomes.items() if outcome.faults}
     return sum(outcome.cuts for outcome in outcomes.values()), faults

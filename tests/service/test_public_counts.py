@@ -13,10 +13,10 @@ OURS = re.compile(r"^/(operator|metrics)")
 
 
 async def answers(folder, came: int, public: bool) -> dict[str, bytes]:
-    """What every readable route says after two steps, the first with so many devices.
+    """Answers of every readable route after two steps, the first with ``came`` devices.
 
-    Updates are zero and so is the noise: models do not depend on who came, and what else differs
-    is a count.
+    Updates and noise are zero, so models do not depend on participation, and all other differences
+    are counts.
     """
     async with world(folder, noise=lambda _deviation, size: np.zeros(size, np.int64)) as w:
         waiting = iter(range(20))  # nobody comes twice

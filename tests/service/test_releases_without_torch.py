@@ -1,4 +1,4 @@
-"""A coordinator loads no PyTorch for a release, and loads its optimizer at the start."""
+"""A coordinator imports no PyTorch for a release, and imports its optimizer at the start."""
 
 import os
 import subprocess

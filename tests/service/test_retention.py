@@ -1,4 +1,4 @@
-"""Data that remain of a step and of a task, in rows and in the bytes of files."""
+"""Data of a step and of a task that remain in rows and in bytes of files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHARTER = charter_of(dimension=64, law=LAW, population=CLIENTS)
 
 
 class Task:
-    """A task with everything that an attacker may know, and what only a test knows."""
+    """Task with all data that an attacker may know, and data known only to the test."""
 
     def __init__(self, folder: Path) -> None:
         dice = random.Random(12)
@@ -40,11 +40,11 @@ class Task:
         }
 
     def truth(self, *steps: int) -> set[tuple[int, int, int]]:
-        """Who came at some steps, with which records."""
+        """(client, step, records) of all participations, or of those at the given steps."""
         return {(c, s, self.records[c]) for c, s in self.slots if s in (steps or range(16))}
 
     async def take_part(self, w) -> None:
-        """Everybody whose step it is sends an update."""
+        """Send an update of every client that participates at the current step."""
         step = w.running.shown.step
         for client, _, records in sorted(self.truth(step)):
             update = update_of(CHARTER, self.models[-1], data_set(records))
@@ -75,7 +75,7 @@ def folder_of(tmp_path: Path):
 
 
 def finished(folder: Path) -> tuple[Task, Finding, Finding]:
-    """A whole task, and what its files tell while the coordinator still runs and afterwards."""
+    """A whole task, and the attacker's findings while the coordinator runs and afterwards."""
     task = Task(folder)
 
     async def main() -> Finding:
@@ -104,7 +104,7 @@ def test_files_of_a_finished_task_identify_no_client(tmp_path):
 
 
 def test_rows_kept_after_a_release_would_identify_clients(tmp_path, mutate):
-    """Negative control: kept rows of step, client and digest."""
+    """Negative control: a storage that keeps step, client and digest."""
     forget = Transaction._delete_participants
 
     def kept(self, step):
@@ -125,7 +125,7 @@ def test_rows_kept_after_a_release_would_identify_clients(tmp_path, mutate):
 def test_rows_deleted_without_overwriting_remain_in_the_database_file(
     tmp_path, monkeypatch, mutate
 ):
-    """Negative control: SQLite's plain DELETE."""
+    """Negative control: SQLite's DELETE without secure_delete."""
     careless = tuple(s for s in sqlite._SETTINGS if "secure_delete" not in s)
     mutate(sqlite, "_SETTINGS", (*careless, "PRAGMA secure_delete=OFF"))
     monkeypatch.setitem(sqlite._REQUIRED, "secure_delete", 0)
@@ -214,7 +214,7 @@ def test_stored_check_ins_do_not_reveal_the_step(tmp_path):
 
 
 def test_postgres_transaction_ids_do_not_reveal_the_step(postgres_url):
-    """Neither in rows of clients nor in rows of counts."""
+    """Neither rows of clients nor rows of counts reveal the step."""
     storage, head = served(postgres_url), START
     with storage.transaction() as tx:
         create_task(tx)

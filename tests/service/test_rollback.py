@@ -50,7 +50,7 @@ WHEN = ("two or more", "one", "none")
 
 
 def said(ended):
-    """A cell of the table."""
+    """Cell of the table for one outcome."""
     if ended[0] == "goes on":
         return "goes on, nothing twice"
     guards = [guard for text, guard in GUARDS.items() if text in ended[1]]
@@ -59,7 +59,7 @@ def said(ended):
 
 
 def lag(point, step):
-    """Releases that a snapshot's database lacks."""
+    """Column of the table: how many releases the database of a snapshot is behind."""
     done = {"before the first start": 0, "before the commit": step}.get(point, step + 1)
     return WHEN[2 - min(RELEASES - done, 2)]
 
@@ -69,7 +69,7 @@ def everything(names, witnessed):
 
 
 async def outcomes(folder, *, witnessed):
-    """Subset and lag → cells; all snapshots, each subset of them put back."""
+    """Cells by subset and lag, from restoring each subset of each snapshot."""
     task, taken = await history(folder, witnessed=witnessed)
     cells, number = defaultdict(set), 0
     for (point, step), snapshot in taken.items():
@@ -107,7 +107,7 @@ def test_restoring_any_subset_of_files_releases_no_step_twice(tmp_path, witnesse
 
 
 def stopped_at(task, snapshot, seen_at, exported):
-    """The task whose coordinator was killed at a moment, after an export at that moment."""
+    """Task whose coordinator was killed at a stage, after an export at that stage."""
     published = {steps: digests for steps, digests in task.seen.models.items() if steps <= seen_at}
     seen = Seen(defaultdict(set, {0: task.seen.models[0]} | published), task.seen.head)
     seen.export(exported)
@@ -115,10 +115,10 @@ def stopped_at(task, snapshot, seen_at, exported):
 
 
 async def exports(folder, *, witnessed):
-    """Stage of the last release → its records in an export, and releases drawn again after it.
+    """Map from stage of the last release to its exported records and the releases drawn again.
 
-    The export is made at that stage, the coordinator killed there, and each subset of the files
-    put back as they were before the commit.
+    The export is made at that stage, the coordinator is killed there, and each subset of the files
+    is restored to its state before the commit.
     """
     task, taken = await history(folder, witnessed=witnessed)
     step, rows = RELEASES - 1, {}
@@ -153,7 +153,7 @@ def test_an_exported_release_is_never_drawn_again_after_a_restart(tmp_path, witn
 def test_exporting_unpublished_releases_would_reveal_two_draws_of_a_step(
     tmp_path, witnessed, mutate
 ):
-    """Negative control of the rule that published releases alone are exported."""
+    """Negative control of the rule that only published releases are exported."""
     mutate(reads, "_PUBLISHED", reads._COMMITTED)
     rows = asyncio.run(exports(tmp_path, witnessed=witnessed))
     assert {stage for stage, (exported, _) in rows.items() if exported} == set(rows) - {STAGES[0]}
@@ -162,7 +162,7 @@ def test_exporting_unpublished_releases_would_reveal_two_draws_of_a_step(
 
 
 def test_a_restored_coordinator_without_checks_releases_steps_twice(tmp_path):
-    """Negative control of the checks."""
+    """Negative control: without head file and witness a restored database is not refused."""
 
     async def main():
         task, taken = await history(tmp_path, witnessed=False)
@@ -217,7 +217,7 @@ def test_a_changed_head_file_stops_the_coordinator(tmp_path, how):
 
 
 def test_concurrent_exports_to_one_head_file_are_serialized(tmp_path):
-    """Both coordinators read the same file; the second writer finds the other's head."""
+    """Both coordinators read the same file; the second writer finds the head of the first."""
     path, ended = tmp_path / "head", []
     together = threading.Barrier(2)
 

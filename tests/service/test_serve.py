@@ -1,4 +1,4 @@
-"""`turnout serve` and `turnout enrol` as processes: start, refusal, end, restart."""
+"""`turnout serve` and `turnout enrol` as processes: start, refusals, end and restart."""
 
 import json
 import os
@@ -27,7 +27,7 @@ PLAN, TASK = charter_of().plan, charter_of().task
 
 @pytest.fixture
 def folder(tmp_path):
-    """A plan and a database with its task, founded without pricing it."""
+    """Folder with a plan and the database of a task created without computing its ε."""
     (tmp_path / "plan.toml").write_text(PLAN)
     task_storage(tmp_path / "db", charter_of()).close()
     return tmp_path
@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 @contextmanager
 def serving(folder, *options, name="log"):
-    """A coordinator process and its address; killed at the end if it is still there."""
+    """Coordinator process and its address; a process still running at the end is killed."""
     log = folder / name
     arguments = ("serve", folder / "plan.toml", "--db", folder / "db", "--port", 0, *options)
     process = fresh(*arguments, log=log)
@@ -83,7 +83,7 @@ def test_a_signal_ends_the_server_without_losing_updates(folder):
 
 
 def test_serve_accepts_requests_before_pytorch_is_imported(folder):
-    """Modules that are loaded once requests are accepted."""
+    """The test lists the imported modules at the time of the first accepted request."""
     script = (
         "import sys\n"
         "from turnout.service.web import server\n"

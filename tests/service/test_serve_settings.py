@@ -1,4 +1,4 @@
-"""Settings: order of their sources, and refusal of unknown ones."""
+"""Settings of the server: precedence of their sources, and refusal of unknown settings."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_the_schedule_of_a_new_task_follows_from_its_settings():
 
 @pytest.mark.parametrize("db", ["a/b", "sqlite:///a/b", "postgresql://u:secret@h/d"])
 def test_the_default_head_file_is_in_the_state_folder(db, tmp_path, monkeypatch):
-    """They are never beside the database, and their address has no password."""
+    """The head file is never next to the database, and its address contains no password."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     monkeypatch.setenv("XDG_STATE_HOME", "/state")

@@ -60,7 +60,7 @@ def test_the_audit_of_a_served_task_detects_noise_that_is_too_small(charter, sta
 
 
 class CountsAgain(Releases):
-    """Once another process took over, what is stored counts twice."""
+    """Faulty releases that count stored updates twice after a restart."""
 
     restarted = False
 

@@ -1,4 +1,4 @@
-"""Coordinators with one fault each: some simulated world must detect every one."""
+"""Coordinators with one fault each: some simulation must detect each fault."""
 
 import hashlib
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ charge, and test_simulated_runs.py the first 500.
 
 
 def noticed(**parts) -> bool:
-    """Whether some world breaks a guarantee or raises an error."""
+    """Whether some simulation violates a guarantee or raises an error."""
     for seed in range(ENOUGH):
         try:
             World(seed, **parts).run()
@@ -54,7 +54,7 @@ class TakesEarlyUpdates(Engine):
 
 
 class ForgetsTheWindow(Engine):
-    """After a restart, who came earlier in the window."""
+    """Mutant that forgets at a restart which clients participated earlier in the window."""
 
     def _coordinator_at(self, view, step):
         return self.charter.coordinator(
@@ -63,14 +63,14 @@ class ForgetsTheWindow(Engine):
 
 
 class ForgetsTheStep(Engine):
-    """After a restart, who came in the open step."""
+    """Mutant that forgets at a restart which clients participated in the open step."""
 
     def _resume_step(self, view):
         pass
 
 
 class ConfirmsAnything(Engine):
-    """A second update gets the first one's receipt with its own digest."""
+    """Mutant that answers a different second update with a receipt for its digest."""
 
     def _repeated(self, stored, upload):
         return self._receipt(WireAnswer.ACCEPTED, stored.client, stored.step, digest=upload.digest)
@@ -88,7 +88,7 @@ class AnswersBeforeItStores(Engine):
 
 
 class AdmitsTwice(Engine):
-    """Leaves quotas to nobody."""
+    """Mutant that does not check the quota of a client."""
 
     def _admit(self, tx, client, step, upload):
         digest, body = (upload.digest, upload.body) if upload else (None, None)
@@ -97,14 +97,14 @@ class AdmitsTwice(Engine):
 
 
 class LooksAtNothing(Engine):
-    """Takes an update of any norm."""
+    """Mutant that accepts updates of any norm."""
 
     def inspect(self, body):
         return Upload(body, hashlib.sha256(body).digest())
 
 
 class AsksAgain(Engine):
-    """Keeps in memory who is asked, and chooses anew after a restart."""
+    """Mutant that keeps the selected client in memory and selects again after a restart."""
 
     _chosen: tuple[int, ...] = ()
 
@@ -159,7 +159,7 @@ def test_a_mutated_engine_is_detected(engine):
 
 
 def test_a_release_published_before_its_commit_is_detected(monkeypatch):
-    """Published bytes that were rolled back are drawn again."""
+    """A release that was published and rolled back is drawn again."""
     leaks = []
 
     class Leaky(World):
@@ -202,7 +202,7 @@ def _without_noise(original):
 
 
 def _same_noise(original):
-    """The first draw of a process, over and over."""
+    """Noise that repeats the first draw of a process."""
     kept = {}
 
     def release(self, total, state, step, noise):
@@ -231,7 +231,7 @@ def _forgets_optimizer(self, view):
 
 
 def _sums_what_is_in_memory(self, tx, step):
-    """Counts one stored update twice."""
+    """Sum in which one stored update is counted twice."""
     updates = Releases_stored_updates(self, tx, step)
     for _, body in tx.bodies(step):
         total = updates.sum.total + self._charter.encoding.decode(body)
@@ -275,7 +275,7 @@ def test_mutated_noise_is_detected(mutate, wrong, mechanism):
 
 @pytest.mark.parametrize("late", [0, 2])
 def test_an_epsilon_charged_for_another_number_of_steps_is_detected(mutate, late):
-    """The charged ε is that of another number of steps than are released."""
+    """The charged ε is that of fewer or more steps than are released."""
     from turnout.service.contract.charter import Charter
 
     right = Charter.spent
@@ -287,7 +287,7 @@ def test_an_epsilon_charged_for_another_number_of_steps_is_detected(mutate, late
 
 
 class CommitsByParts(MemoryStorage):
-    """A crash leaves the check-in without its update."""
+    """Mutant in which a crash leaves a check-in without its update."""
 
     @contextmanager
     def transaction(self):
@@ -301,7 +301,7 @@ class CommitsByParts(MemoryStorage):
 
 
 class LosesTheLast(MemoryStorage):
-    """Says that it is committed, and is not always."""
+    """Mutant that reports a commit that is sometimes lost."""
 
     def __init__(self):
         super().__init__()
@@ -318,7 +318,7 @@ class LosesTheLast(MemoryStorage):
 
 
 class Overwrites(MemoryStorage):
-    """A second release of a step replaces the first."""
+    """Mutant in which a second release of a step replaces the first."""
 
     @contextmanager
     def transaction(self):
@@ -338,7 +338,7 @@ class Overwrites(MemoryStorage):
 
 
 def changed(**methods) -> type[MemoryStorage]:
-    """A storage whose transactions have some methods otherwise."""
+    """Storage whose transactions have some methods replaced."""
     wrong = type("WrongTransaction", (MemoryTransaction,), methods)
     return type("WrongStorage", (MemoryStorage,), {"transaction_class": wrong})
 
@@ -355,18 +355,18 @@ def _keeps_who_was_asked(self, step):
 
 
 def _keeps_one(self, step):
-    """The check-in of the lowest id stays."""
+    """Deletion after which the check-in of the smallest client number remains."""
     for client in sorted(self.t.check_ins)[1:]:
         del self.t.check_ins[client]
     self.t.asked.pop(step, None)
 
 
 def _counts_no_turns(self, step, block_ends):
-    """After a restart nobody knows who came in the block."""
+    """Mutant that stores no check-in counts of the window, so that a restart forgets them."""
 
 
 def _counts_one_turn(self, step, block_ends):
-    """The first time of a client is all that is noted."""
+    """Mutant that stores at most one check-in per client in a window."""
     if block_ends <= step + 1:
         self.t.turns.clear()
     self.t.turns.update(dict.fromkeys(self.t.check_ins, 1) if block_ends > step + 1 else {})
@@ -388,7 +388,7 @@ def _reads_on_after_the_release(self, step):
 
 
 def _loses_turns(self):
-    """What a restart reads of the block."""
+    """Mutant that reads no check-in counts of the window at a restart."""
     return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Thousands of simulated worlds, one for each seed: every guarantee holds in all of them.
+"""Thousands of simulated service runs, one per seed, in which every guarantee must hold.
 
-TURNOUT_WORLDS says how many; `make worlds` takes 10,000. A failure names its seed;
-``python tests/service/simulated_world.py SEED`` plays it again.
+TURNOUT_WORLDS sets their number; `make worlds` uses 10,000. A failure reports its seed;
+``python tests/service/simulated_world.py SEED`` repeats the run.
 """
 
 import os
@@ -29,7 +29,7 @@ def test_a_seed_reproduces_its_simulated_service_run():
 
 
 def test_simulated_service_runs_contain_every_kind_of_event():
-    """Worlds without faults would prove nothing."""
+    """Simulations without faults would not test the guarantees."""
     told = "\n".join(line for seed in range(200) for line in World(seed).run().story)
     for what in (
         "killed before a commit",

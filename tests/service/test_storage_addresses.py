@@ -1,4 +1,4 @@
-"""Addresses of Postgres databases: errors name the cause and never a password."""
+"""Addresses of Postgres databases: errors name the cause and never contain a password."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnout.service.web.settings import Settings
 
 @pytest.fixture
 def locked(postgres_url):
-    """Host, port and database of a server on which the role `locked` needs this password."""
+    """Host, port and database of a server on which the role `locked` needs the test's password."""
     password = "s3cret/@#?%"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS locked")
@@ -29,7 +29,7 @@ def locked(postgres_url):
 
 
 def refused(name, capsys):
-    """The line that a command ends with where it cannot open a database."""
+    """Error line of a command that cannot open a database."""
     with pytest.raises(SystemExit) as ended:
         main(["ledger", "export", "--db", name])
     assert ended.value.code == 4

@@ -375,7 +375,7 @@ def test_witness_receipts_are_immutable(storage):
 
 
 def test_a_release_is_readable_after_its_publication(storage, url):
-    """Every connection reads it then; the coordinator alone reads it earlier."""
+    """Before the publication only the coordinator's connection can read the release."""
     with storage.transaction() as tx:
         released(tx, 3)
         for steps in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""One database file has one coordinator, under every path."""
+"""A database file has at most one coordinator, under every path of the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVE = (
 
 
 def refusal(name: object) -> str:
-    """What another process hears that wants to serve a database."""
+    """Error message in another process that tries to serve a database."""
     told = subprocess.run(
         [sys.executable, "-c", SERVE, str(name)], check=True, capture_output=True, text=True
     )

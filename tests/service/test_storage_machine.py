@@ -1,4 +1,4 @@
-"""After any writes, failures and restarts SQLite equals a model in a dictionary."""
+"""After any writes, failures and restarts, SQLite equals a model in dictionaries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ clients, ahead = st.integers(0, CLIENTS - 1), st.sampled_from((0, 0, 0, 1, STEPS
 
 
 class StorageMachine(RuleBasedStateMachine):
-    """The database beside its model."""
+    """State machine that compares the database with its model."""
 
     @initialize()
     def begin(self) -> None:
@@ -180,7 +180,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Open a copy of the files as a killed process leaves them."""
+        """Open a copy of the files, as a killed process would leave them."""
         files = {f.name: f.read_bytes() for f in self.path.parent.iterdir() if "-shm" not in f.name}
         self.storage.close()
         for name, data in files.items():

@@ -1,4 +1,4 @@
-"""Databases that open, databases that are refused, and rows that never change."""
+"""Databases that open, databases that are refused, and rows that cannot be changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url(request, path) -> str:
 
 
 def filled(url: str) -> Storage:
-    """A database with a row in every table."""
+    """Database with a row in every table."""
     storage = served(url)
     assert isinstance(storage, Storage)
     with storage.transaction() as tx:
@@ -54,7 +54,7 @@ def filled(url: str) -> Storage:
 
 
 def run(url: str, *statements: str) -> None:
-    """Statements of somebody with a database shell."""
+    """Run SQL statements as a person with a database shell."""
     if url.startswith("postgres"):
         with psycopg.connect(url, autocommit=True) as shell:
             for statement in statements:
@@ -67,7 +67,7 @@ def run(url: str, *statements: str) -> None:
 
 
 def unlocked(url: str, table: str, verb: str) -> str:
-    """The statement that takes a guard away."""
+    """SQL statement that removes the trigger that protects a table."""
     if url.startswith("postgres"):
         return f"ALTER TABLE {table} DISABLE TRIGGER USER"
     return f"DROP TRIGGER {table}_no_{verb.lower()}"

@@ -1,4 +1,4 @@
-"""A database of an earlier schema is migrated on opening, and deleted rows are purged."""
+"""A database of an earlier schema is migrated when it is opened, and deleted rows are purged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SECOND = "CREATE TABLE second_edition (x INTEGER); DROP TABLE notes"
 
 
 def upgraded(url: str, *, serving: bool) -> Storage:
-    """The database with the synthetic migration."""
+    """Database after the synthetic migration."""
     module, dialect = (postgres, "postgres") if url.startswith("postgres") else (sqlite, "sqlite")
     open_database = sqlite.open_sqlite if module is sqlite else postgres.open_postgres
     return open_database(url, serving=serving, scripts=(*migrations(dialect), SECOND))
 
 
 def run(url: str, sql: str, *values: object) -> list[tuple[object, ...]]:
-    """Rows of a statement by another connection."""
+    """Rows of a statement on another connection."""
     if url.startswith("postgres"):
         with psycopg.connect(url, autocommit=True) as shell:
             answer = shell.execute(sql.replace("?", "%s").encode(), values)
@@ -38,7 +38,7 @@ def run(url: str, sql: str, *values: object) -> list[tuple[object, ...]]:
 
 
 def with_notes(url: str) -> None:
-    """A task of the first schema, with a table that the second one drops."""
+    """Task in the first schema, with a table that the second schema drops."""
     filled(url).close()
     run(url, f"CREATE TABLE notes (note {'BYTEA' if url.startswith('postgres') else 'BLOB'})")
     run(url, "INSERT INTO notes VALUES (?)", SECRET)

@@ -1,4 +1,4 @@
-"""A device's update by the words of docs/device-protocol.md, against the vectors and the code."""
+"""Updates computed by the rules of docs/device-protocol.md, compared with vectors and code."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_logistic_updates_computed_as_documented_equal_the_update_vectors(name):
 
 
 def test_the_network_update_is_the_derivative_of_the_documented_loss():
-    """Central differences in float64, at every coordinate that the vectors show."""
+    """Central differences in float64 at every coordinate that the vectors contain."""
     vector = VECTORS[ONE_STEP]
     at, rows = filled(vector["parameters"]).astype(np.float64), features_of(vector)
     for i in range(0, len(at), 8 * vector["every"]):
@@ -74,7 +74,7 @@ def test_the_network_update_is_the_derivative_of_the_documented_loss():
 
 
 def test_updates_with_a_wrong_order_of_coordinates_differ_from_the_vectors():
-    """A negative control: biases first, or columns before rows, is not what the vectors say."""
+    """Negative control: biases before weights, or columns before rows."""
     vector = VECTORS[LOGISTIC[0]]
     rows = [np.array(row) for row in vector["features"]]
     moved, told = moved_of(vector, rows), np.array(vector["moved"])

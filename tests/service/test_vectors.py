@@ -1,6 +1,6 @@
-"""Test vectors of docs/device-protocol.md, compared with the code and the document.
+"""Test vectors of docs/device-protocol.md, compared with the code and the page.
 
-``python tests/service/test_vectors.py`` writes them anew.
+``python tests/service/test_vectors.py`` rewrites them.
 """
 
 import base64
@@ -105,7 +105,7 @@ def vectors():
 
 
 def _draws():
-    """What uniform whole numbers below the limits given make of a law."""
+    """Steps that each participation derives from given uniform draws."""
     cases = [
         (CheckIn(4, 2), 3, [(4, 2), (4, 1)]),
         (FixedAssignment(3, 2), 3, [(3, 1)]),
@@ -188,7 +188,7 @@ def _receipts():
 
 
 def _formats():
-    """Where a format is named in the charter, and a name that is refused there."""
+    """Place of each format name in the charter, and a name that is refused there."""
     places = [
         ["format"],
         ["model", "format"],
@@ -256,7 +256,7 @@ VECTORS = json.loads(PLACE.read_text()) if PLACE.exists() else {}
 
 
 def unhexed(value):
-    """A float where the wire has ``{"float": …}``."""
+    """Float from the wire notation ``{"float": …}``."""
     return float.fromhex(value["float"])
 
 

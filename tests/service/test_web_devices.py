@@ -1,4 +1,4 @@
-"""The device API, request by request: published resources and receipts."""
+"""Device API, one request at a time: published resources and receipts."""
 
 import asyncio
 import hashlib
@@ -206,7 +206,7 @@ def test_only_the_selected_client_may_send_its_update(tmp_path):
 
 
 def test_a_request_body_that_is_too_long_is_not_read(tmp_path):
-    """Neither with an announced length nor without one."""
+    """The body is not read whether or not its length is announced."""
 
     async def endless():
         yield bytes(4 * DIMENSION)
@@ -226,7 +226,7 @@ def test_a_request_body_that_is_too_long_is_not_read(tmp_path):
 
 
 def test_request_bodies_of_unknown_clients_or_formats_are_not_read(tmp_path):
-    """The signature covers the headers, which suffice for every refusal before the body."""
+    """The signature covers the headers, which suffice for all refusals before the body is read."""
     read = []
 
     async def body(content):

@@ -1,4 +1,4 @@
-"""Guesses of the operator's password, and ends of sessions, for every kind of request."""
+"""Limits on guesses of the operator's password, and ends of sessions, for every kind of request."""
 
 import asyncio
 from base64 import b64encode
@@ -36,7 +36,7 @@ def get(route, header):
 
 
 async def by_form(http, password):
-    """The form, whose page is asked for without a password."""
+    """Login by the form, whose page is served without a password."""
     token = token_in(await http.get("/operator/login"))
     return await http.post("/operator/login", data={"password": password, "token": token})
 
@@ -66,13 +66,13 @@ async def until(condition):
 
 
 def from_address(w, host):
-    """A client elsewhere; the world's own is on this machine."""
+    """HTTP client with another address than this machine."""
     transport = httpx.ASGITransport(app=w.app, client=(host, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://coordinator")
 
 
 async def waits_in_line(w, door):
-    """Of twenty wrong passwords at once, some are turned away, the others wait for each other."""
+    """Check that of twenty concurrent wrong passwords some are refused and the others wait."""
     asked = [asyncio.create_task(DOORS[door](w.http, "wrong")) for _ in range(20)]
     await until(lambda: len(done(asked)) == 20 - MOST_WAITING)
     for turned_away in done(asked):
@@ -117,7 +117,7 @@ def test_all_kinds_of_password_authentication_share_one_queue(tmp_path):
 
 
 async def lets_in(w, door, host):
-    """The right password is answered while the clock stands still and wrong ones wait."""
+    """Check that the correct password is answered while wrong passwords wait."""
     guessed = [asyncio.create_task(DOORS[door](w.http, "wrong")) for _ in range(50)]
     await until(lambda: len(done(guessed)) == 50 - MOST_WAITING)
     async with from_address(w, host) as http, asyncio.timeout(HANGS_SECONDS):
@@ -138,7 +138,7 @@ def test_the_correct_password_is_accepted_while_others_guess(tmp_path):
 
 
 async def guess(w, http, times, header=bearer):
-    """Wrong passwords, one after the other; the codes that they got."""
+    """Statuses of several wrong passwords, sent one after another."""
     codes = []
     for _ in range(times):
         answer = await answered(w, http.get("/metrics", headers=header("wrong")))
@@ -175,7 +175,7 @@ def test_an_address_that_logged_in_before_may_mistype_the_password_more_often(tm
 
 
 def test_password_guesses_through_a_local_proxy_are_limited(tmp_path, monkeypatch):
-    """With a proxy that forwards no addresses, all clients have this machine's address."""
+    """If the proxy forwards no addresses, all clients have the address of this machine."""
     monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)
     monkeypatch.setattr(operators, "MOST_WRONG_TRUSTED", 40)
 
@@ -225,13 +225,13 @@ def test_the_number_of_addresses_with_counted_guesses_is_bounded(tmp_path, mutat
 
 
 async def logged_in(w):
-    """The cookie of a new session."""
+    """Cookie of a new session."""
     w.http.cookies.clear()
     return (await login(w)).cookies[COOKIE]
 
 
 async def opens(w, cookie):
-    """Whether a cookie opens every route that is for the operator."""
+    """Whether a cookie opens every route of the operator."""
     found = set()
     for route in ROUTES[:3]:
         w.http.cookies.clear()
@@ -242,7 +242,7 @@ async def opens(w, cookie):
 
 
 async def log_out(w, cookie, **more):
-    """The answer to the form that a session's page shows."""
+    """Answer to the logout form of a session's page."""
     w.http.cookies.clear()
     headers = {"Cookie": f"{COOKIE}={cookie}"}
     form = {"token": token_in(await w.http.get("/operator", headers=headers)), **more}

@@ -1,4 +1,4 @@
-"""Messages over HTTP: invalid ones are refused and never summed."""
+"""Messages over HTTP: invalid messages are refused and never summed."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ FORMAT, UPDATES = "sampled-bit-1", updates_path(0)
 
 
 def message(bit):
-    """Coordinate 2, and its bit."""
+    """Body of a message that consists of coordinate 2 and its bit."""
     return bytes([2 * 2 + bit])
 
 

@@ -1,4 +1,4 @@
-"""The operator's view, the operator's authentication, and logs."""
+"""Operator's view, authentication of the operator, and logs."""
 
 import asyncio
 import io
@@ -29,7 +29,7 @@ async def ask(w, password):
 
 
 async def answered(w, asked):
-    """The answer, once the time that a wrong password costs has passed."""
+    """Answer to a request, after the delay of a wrong password has passed."""
     answer = asyncio.create_task(asked)
     while not answer.done():
         await asyncio.sleep(0)
@@ -189,7 +189,7 @@ def test_passwords_need_twelve_characters_and_are_never_printed(tmp_path):
 
 @pytest.fixture
 def logged():
-    """What is logged, and everything as it was afterwards."""
+    """Text stream with the log output of a test."""
     names = ("turnout.service", "asyncio")
     before = {name: (log := logging.getLogger(name), log.handlers, log.level) for name in names}
     stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""Table of the device API: each route is served, described, and its types become schemas."""
+"""Route table of the device API: each route is served and described, and types become schemas."""
 
 import asyncio
 from typing import Annotated, Literal, NotRequired, TypedDict

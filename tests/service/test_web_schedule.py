@@ -1,4 +1,4 @@
-"""The conductor: full runs, restarts, delays, deletion and exported heads."""
+"""The conductor of a task's schedule: full runs, restarts, delays, deletion and exported heads."""
 
 import asyncio
 
@@ -62,7 +62,7 @@ def test_updates_of_released_steps_are_deleted(tmp_path):
 
 
 def test_failures_to_purge_deleted_rows_are_reported(tmp_path, mutate):
-    """A snapshot stays open for a while and then ends."""
+    """A snapshot that stays open prevents the purge until it ends."""
     mutate("turnout.service.web.conductor", "_PAUSE_SECONDS", 0.0)
     mutate("turnout.service.web.conductor", "_LAST_TIDY_TRIES", 3)
 
@@ -120,7 +120,7 @@ def test_a_step_that_waits_for_the_witness_is_logged_with_that_reason(tmp_path):
 
 
 def test_a_full_disk_stops_the_coordinator_with_an_error(tmp_path):
-    """The error is SQLite's, and the step is not reported as late."""
+    """The error is that of SQLite, and the step is not reported as late."""
 
     async def main():
         charter = charter_of(dimension=20_000)  # a model that needs new pages

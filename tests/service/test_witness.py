@@ -1,4 +1,4 @@
-"""The witness: what it takes, refuses and keeps, and how a coordinator waits for it."""
+"""The witness: heads that it accepts and refuses, and how a coordinator waits for it."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ TOKEN = "a token of the operator"
 
 
 def chain(steps, salt=b""):
-    """Heads of a ledger as a coordinator shows them, from before the first release on."""
+    """Ledger heads that a coordinator sends, beginning before the first release."""
     records, head = [None], START
     for _ in range(steps):
         record = release(head, salt=salt).record
@@ -56,7 +56,7 @@ def shown(record, key=COORDINATOR, begins=False):
 
 
 def beginning(message):
-    """The same from a coordinator that has no receipt yet."""
+    """Copy of a message from a coordinator that has no receipt yet."""
     return ShownHead(message.task, message.key, message.head, message.record, True)
 
 
@@ -179,7 +179,7 @@ def test_the_witness_refuses_to_open_another_database(tmp_path):
 
 
 def asked(store, *requests, token=None):
-    """Answers of a witness: (status, body)."""
+    """Answers of a witness to several requests, as (status, body)."""
 
     async def ask():
         transport = httpx.ASGITransport(app=create_witness_app(store, token))
@@ -236,7 +236,7 @@ def test_the_witness_requires_its_configured_token(store):
 
 
 def judged(answer, message, key=None):
-    """What a coordinator makes of one answer of its witness."""
+    """Coordinator's result for one answer of its witness."""
 
     def streamed(request):
         status, body = answer(request)
@@ -255,7 +255,7 @@ def judged(answer, message, key=None):
 
 
 def test_an_answer_without_receipt_is_retried_and_not_taken_as_a_refusal(store):
-    """A proxy's page while the witness restarts: the coordinator asks again."""
+    """A proxy may answer while the witness restarts; the coordinator repeats its request."""
     message, pages = beginning(chain(1)[1]), [b"<html>back soon</html>"]
 
     def answer(request):
@@ -317,7 +317,7 @@ def test_a_witness_that_does_not_answer_is_asked_again(store):
 
 
 class Switch(httpx.AsyncBaseTransport):
-    """A witness that can be out of reach."""
+    """Transport to a witness that can be made unreachable."""
 
     def __init__(self, store):
         self._inside = httpx.ASGITransport(app=create_witness_app(store))

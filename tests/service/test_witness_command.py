@@ -1,4 +1,4 @@
-"""The command `turnout witness`: what it refuses to start with, and how it ends."""
+"""The command `turnout witness`: settings that it refuses, and how it ends."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""The writer: results after the commit, group commits, limits, failures, end."""
+"""The writer: results after the commit, group commits, limits, failures and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.service.storage.writer import BusyError, Writer
 
 
 class Journal:
-    """A storage that writes down what is done with it; commits wait for permission."""
+    """Storage that records its calls, and whose commits wait for permission."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []
@@ -58,7 +58,7 @@ def writer(journal, failures) -> Iterator[Writer]:
 
 
 def held(writer: Writer, journal: Journal) -> Future[None]:
-    """A job whose transaction is open and cannot commit yet."""
+    """Write whose transaction is open and cannot commit yet."""
     journal.permission.clear()
     began = threading.Event()
     future = writer.submit(lambda tx: began.set())

@@ -1,4 +1,4 @@
-"""Vectors of what a device computes: from the code, and by the words of the page alone."""
+"""Test vectors of device updates, from the code and from the documented rules."""
 
 import hashlib
 import math
@@ -23,13 +23,13 @@ EVERY = 97
 
 
 def formula(length, multiplier, modulus, scale):
-    """A long vector that a few numbers give, as the page has it."""
+    """Long vector defined by a few numbers, as documented."""
     given = {"length": length, "multiplier": multiplier, "modulus": modulus, "scale": scale}
     return given, filled(given)
 
 
 def filled(given):
-    """The numbers of a vector that is a list, or given by a formula."""
+    """Numbers of a vector that is given as a list or by a formula."""
     if isinstance(given, list):
         return np.array(given, np.float32)
     i = np.arange(given["length"], dtype=np.int64)
@@ -38,7 +38,7 @@ def filled(given):
 
 
 def cases():
-    """(name, computation, clip norm, parameters, records: (input, label))."""
+    """Name, computation, clip norm, parameters and (input, label) records of each case."""
     small = [round(0.3 * math.sin(5 * i), 3) for i in range(15)]
     pixels = Computation(input_shape=(2, 2), classes=3)
     steps = Computation("logistic-1", "standardized-1", (2, 2), 3, 3, 0.5)
@@ -61,12 +61,12 @@ def cases():
 
 
 def vectors():
-    """All of them, out of the code."""
+    """All update vectors, from the code."""
     return [_vector(*case) for case in cases()]
 
 
 def equal_but_for_rounding(told, made):
-    """Whether two vectors agree; PyTorch's last digits depend on the processor."""
+    """Whether two vectors agree up to rounding, which depends on the processor in PyTorch."""
     rounded = ("norm", "moved", "quantised", "body")
     for_sure = [{k: v for k, v in one.items() if k not in rounded} for one in (told, made)]
     if for_sure[0] != for_sure[1] or ("norm" in told) != ("norm" in made):
@@ -115,7 +115,7 @@ def _hexed(fields):
 
 
 def _computed(computation, clip_norm, at, inputs, labels):
-    """Features, the update unclipped (None where it is not finite), and clipped."""
+    """Features, the unclipped update (None if it is not finite), and the clipped update."""
     if not inputs:
         return [], np.zeros(len(at)), np.zeros(len(at))
     by_format = {named: name for name, named in (ARCHITECTURES | FEATURES).items()}
@@ -141,7 +141,7 @@ def _computed(computation, clip_norm, at, inputs, labels):
 
 
 def features_of(vector):
-    """What the model sees, as the page says: rows of float64."""
+    """Features of the records, computed as documented, as rows of float64."""
     rows = []
     for record in vector["records"]:
         x = filled(record["input"]).astype(np.float64)
@@ -153,7 +153,7 @@ def features_of(vector):
 
 
 def moved_of(vector, rows):
-    """The unclipped update of logistic regression, as the page says."""
+    """Unclipped update of logistic regression, computed as documented."""
     k = vector["model"]["architecture"]["classes"]
     n = math.prod(vector["model"]["features"]["input_shape"])
     rate, at = (
@@ -175,7 +175,7 @@ def moved_of(vector, rows):
 
 
 def loss_of(vector, rows, parameters):
-    """The mean loss of the network at some parameters, as the page says, in float64."""
+    """Mean loss of the network at given parameters, computed as documented in float64."""
     shape = (*vector["model"]["features"]["input_shape"], 1)[:3]
     k = vector["model"]["architecture"]["classes"]
     filters = {"tanh-cnn-13k-1": 16, "tanh-cnn-26k-1": 32}
@@ -221,7 +221,7 @@ def loss_of(vector, rows, parameters):
 
 
 def lattice_of(vector, moved):
-    """q, as the page says."""
+    """Quantised update q, computed as documented."""
     told = vector["update_format"]
     step, clip = (float.fromhex(told[name]["float"]) for name in ("step", "clip_norm"))
     with np.errstate(all="ignore"):

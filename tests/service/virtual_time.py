@@ -1,11 +1,11 @@
-"""An event loop whose clock jumps: sleeping costs nothing, and every run is the same."""
+"""Event loop with a virtual clock: sleeping takes no time, and every run is the same."""
 
 import asyncio
 import selectors
 
 
 class _Jumping(selectors.SelectSelector):
-    """Where the loop would wait, its clock moves instead."""
+    """Selector that advances the virtual clock where the loop would wait."""
 
     now = 0.0
 
@@ -26,6 +26,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def virtually(main, *arguments):
-    """What ``await main(*arguments)`` gives, in no time."""
+    """Result of ``await main(*arguments)`` in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main(*arguments))

@@ -1,4 +1,4 @@
-"""A coordinator in this process: real storage, real routes, a clock that the test moves."""
+"""Coordinator in this process: real storage, real routes, and a clock that the test sets."""
 
 import asyncio
 import hashlib
@@ -71,7 +71,7 @@ def charter_of(rule=ReleaseRule.AGGREGATED, dimension=DIMENSION, law=LAW, popula
 
 
 class Adding:
-    """A learner without PyTorch."""
+    """Learner without PyTorch that adds the direction to the model."""
 
     def init(self, parameters):
         return {"moves": np.zeros(1)}
@@ -86,7 +86,7 @@ class Adding:
 
 
 class ManualClock:
-    """Stands still until it is told; what waits then goes on."""
+    """Clock that stands still until a test advances it."""
 
     def __init__(self):
         self.time, self.waiting, self._moved = 1000.0, 0, asyncio.Event()
@@ -109,7 +109,7 @@ class ManualClock:
 
 
 class EndedError(BaseException):
-    """In place of the end of the process."""
+    """Error raised in place of ending the process."""
 
 
 class Ends:
@@ -129,7 +129,7 @@ def secret_of(client):
 
 
 def task_storage(path, charter, enrolled=20, invited=30):
-    """A database with a task, in which clients 0 … enrolled − 1 have keys."""
+    """Database with a task, in which clients 0 … enrolled − 1 have keys."""
     storage = open_storage(path, serving=True)
     with storage.transaction() as tx:
         tx.create_task(charter.canonical(), KEY.private, bytes(4 * charter.encoding.dimension))
@@ -142,7 +142,7 @@ def task_storage(path, charter, enrolled=20, invited=30):
 def signed(
     task, path, client, body=b"", *, key=None, head="", method="POST", nonce=None, format=None
 ):
-    """The headers of a signed request."""
+    """Headers of a signed request."""
     nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
     if format is None:
         has_body = path.endswith(("/updates", "/covered"))
@@ -154,7 +154,7 @@ def signed(
 
 
 class World:
-    """One running task, its application and a client of it."""
+    """One running task, its application and an HTTP client."""
 
     def __init__(self, running, ends, clock, password):
         self.running, self.ends, self.clock = running, ends, clock
@@ -165,7 +165,7 @@ class World:
         self.conductor = Conductor(running)
 
     def body(self, value=1):
-        """An update."""
+        """Body of an update."""
         return self.charter.encoding.encode(
             np.full(self.charter.encoding.dimension, value, np.int32)
         )
@@ -178,13 +178,13 @@ class World:
         return await self.post(updates_path(step), client, self.body(value), **how)
 
     async def until_shown(self, condition):
-        """Let the conductor work until something is shown."""
+        """Let the conductor work until a condition on the published state holds."""
         async with asyncio.timeout(HANGS_SECONDS):
             while not condition(self.running.shown):
                 await asyncio.sleep(0.002)
 
     async def step_over(self):
-        """Move the clock to the next publication."""
+        """Advance the clock to the next publication."""
         step = self.running.shown.step
         conducting = asyncio.create_task(self.conductor._step())
         while not conducting.done():
@@ -198,7 +198,7 @@ class World:
 async def world(
     folder, *, rule=ReleaseRule.AGGREGATED, storage=None, password=PASSWORD, charter=None, **how
 ):
-    """A world over a new database, or over a given storage."""
+    """Running task with a new database, or with a given storage."""
     charter = charter or charter_of(rule)
     storage = storage or task_storage(folder / "turnout.sqlite", charter)
     ends, clock = Ends(), ManualClock()

@@ -1,4 +1,4 @@
-"""The tasks that `simulated_world` plays."""
+"""Tasks that `simulated_world` simulates."""
 
 from __future__ import annotations
 
