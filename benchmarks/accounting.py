@@ -1,14 +1,14 @@
-"""Certified brackets on ε beside the authors' own packages: width and CPU-seconds, in one run.
+"""Certified brackets on ε, compared with two other packages: relative width and CPU-seconds.
 
-Check-ins with Gaussian noise under add/remove, both directions from above and below. Each cell
-is priced by turnout and, in environments of their own, by pld-accounting 2.0 (the only peer
-that gives brackets) and random-allocation 1.0.5: once with the settings they document and once
-with the best settings found (docs/benchmarks.md). A CPU-second is one of ``process_time``;
-imports and compilation are left out. turnout starts from cold caches and counts its best of
-three.
+The question is check-ins with Gaussian noise under add/remove, in both directions, with upper and
+lower bounds. turnout answers each cell of the table, and so do, in their own environments,
+pld-accounting 2.0 (the only other package with brackets) and random-allocation 1.0.5: once with
+their documented settings and once with the best settings found (docs/benchmarks.md). A CPU-second
+is a second of ``process_time`` without imports and compilation. turnout starts from empty caches,
+and the best of three runs counts.
 
     python benchmarks/accounting.py [--json FILE] [--peer-seconds 30] [--cells 1,2] [--alone]
-    python benchmarks/accounting.py --peers FILE  # theirs as an earlier run found them
+    python benchmarks/accounting.py --peers FILE  # other packages' results of an earlier run
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CELLS = [
 
 
 def turnout(cell: Cell) -> Bracket:
-    """Our bracket, from cold caches, with the least CPU-seconds of some repeats."""
+    """Bracket by turnout from empty caches, with the least CPU-seconds of several repeats."""
     law = CheckIn(cell.window, cell.windows)
     scheme = Scheme(GaussianNoise(cell.sigma), law, Relation.ADD_REMOVE)
     seconds = []
@@ -88,7 +88,7 @@ def forget() -> None:
 
 
 def peers_brackets(cell: Cell, epsilon: float | None, seconds: float) -> list[Bracket]:
-    """The peers' brackets; our ε, if there is one, tells them where to start."""
+    """Brackets by the other packages; ``epsilon``, if given, is the start of their search."""
     asked = Asked(cell, epsilon or 1.0, seconds)
     first = default("pld-accounting", asked)
     asked = Asked(cell, epsilon or first.upper or 1.0, seconds)
@@ -102,7 +102,7 @@ def peers_brackets(cell: Cell, epsilon: float | None, seconds: float) -> list[Br
 
 
 def earlier_brackets(file: Path) -> dict[Cell, list[Bracket]]:
-    """The peers' brackets that a run has written."""
+    """Brackets by the other packages, from the file of an earlier run."""
     found = {}
     for row in json.loads(file.read_text())["rows"]:
         answers = [dict(answer) for answer in row["answers"][1:]]
@@ -113,7 +113,7 @@ def earlier_brackets(file: Path) -> dict[Cell, list[Bracket]]:
 
 
 def shortfalls(brackets: Sequence[Bracket]) -> list[str]:
-    """What ours lacks in a cell: width, a hundredth of the peer's time, or an answer at all."""
+    """Criteria that turnout misses in a cell: width, a hundredth of a peer's time, an answer."""
     ours, *others = brackets
     if ours.width is None or ours.seconds is None:
         return [f"no answer ({ours.failure})"]
@@ -132,7 +132,7 @@ def shortfalls(brackets: Sequence[Bracket]) -> list[str]:
 
 
 def show(cell: Cell, brackets: Sequence[Bracket]) -> None:
-    """One cell's rows of the table."""
+    """Print the rows of one cell."""
     print(f"\n{cell}")
     ours = brackets[0]
     for bracket in brackets:
@@ -155,7 +155,7 @@ def show(cell: Cell, brackets: Sequence[Bracket]) -> None:
 
 
 def markdown(cells: Sequence[tuple[Cell, Sequence[Bracket]]]) -> str:
-    """The table as the page docs/benchmarks.md has it, a line a cell."""
+    """Table in Markdown as in docs/benchmarks.md, one line per cell."""
     names = [bracket.who for bracket in max((b for _, b in cells), key=len)]
     lines = [
         "| cell | " + " | ".join(f"{name} | CPU-s" for name in names) + " |",

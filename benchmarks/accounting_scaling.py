@@ -1,11 +1,11 @@
-"""How the accounting scales: CPU-seconds against the window, bracket width against the grid.
+"""Scaling of the accounting: CPU-seconds against the window, bracket width against the grid.
 
-Draws accounting_seconds.svg and accounting_width.svg and prints what is in them, with the orders
-fitted to the second.
+The script draws accounting_seconds.svg and accounting_width.svg, and prints their numbers and the
+orders fitted to the second.
 
-A grid is laid out for one δ: what cap and window cost is a fixed share of that δ, and more bins
-do not lessen it. So that this floor lies far below what is to be seen, the grids of the second
-picture are laid out for a thousandth of the δ at which they are read.
+A grid is chosen for one δ: truncation costs a fixed share of that δ, which more bins do not reduce.
+So that this floor lies far below the plotted values, the grids of the second picture are chosen for
+a thousandth of the δ at which they are evaluated.
 
     python benchmarks/accounting_scaling.py [--out docs/figures] [--json FILE]
 """
@@ -46,7 +46,7 @@ SHARP = 5.0  # how many times the best bracket, or the floor, an error must be t
 
 @dataclass(frozen=True)
 class Timed:
-    """What one price took; seconds is NaN where it could not be certified."""
+    """CPU-seconds of one bracket on ε; NaN if the bracket could not be certified."""
 
     noise_multiplier: float
     delta: float
@@ -57,12 +57,12 @@ class Timed:
 
 @dataclass(frozen=True)
 class Refined:
-    """Bounds of one cell's *remove* direction on finer and finer grids.
+    """Bounds on ε in the *remove* direction of one cell, on finer and finer grids.
 
     Attributes:
-        truth: the narrowest bracket of any grid.
-        bins: of each grid.
-        lower, upper: ε on each grid.
+        truth: the narrowest bracket of all grids.
+        bins: number of bins of each grid.
+        lower, upper: bounds on ε for each grid.
     """
 
     cell: Cell
@@ -73,18 +73,18 @@ class Refined:
 
     @property
     def orders(self) -> tuple[float, float]:
-        """Of the width and of the upper bound's error."""
+        """Fitted orders of the bracket width and of the upper bound's error."""
         widths = self.widths
         return order(*widths, floor=float(widths[1].min())), order(*self.upper_errors)
 
     @property
     def widths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bins and upper − lower."""
+        """Numbers of bins, and widths upper − lower."""
         return np.array(self.bins), np.array(self.upper) - np.array(self.lower)
 
     @property
     def upper_errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bins and upper − truth, where the truth is known well enough for it."""
+        """Numbers of bins, and upper − truth where the truth is known accurately enough."""
         low, high = self.truth
         errors = np.array(self.upper) - 0.5 * (low + high)
         known = errors > SHARP * 0.5 * (high - low)
@@ -92,7 +92,7 @@ class Refined:
 
 
 def timed() -> list[Timed]:
-    """Every window at every noise, from cold caches."""
+    """CPU-seconds for every window and noise multiplier, from empty caches."""
     found = []
     for sigma, delta in NOISES:
         for window in WINDOWS:
@@ -105,7 +105,7 @@ def timed() -> list[Timed]:
 
 
 def refined(cell: Cell) -> Refined:
-    """Both bounds on one grid after the other, each of twice the bins."""
+    """Bounds on several grids, each with twice the bins of the previous grid."""
     grids = {level: bounds(cell, LAID_OUT_FOR, level) for level in REFINEMENTS}
     finest = [bounds(cell, share, REFINEMENTS[-1]) for share in REFERENCES]
     truth = max(grid[1] for grid in finest), min(grid[2] for grid in finest)
@@ -115,7 +115,7 @@ def refined(cell: Cell) -> Refined:
 
 
 def bounds(cell: Cell, share: float, refinement: int) -> tuple[int, float, float]:
-    """Bins, lower and upper ε on a grid laid out for a share of δ."""
+    """Number of bins, and lower and upper bound on ε, of a grid chosen for a share of δ."""
     found = []
     for side in (Side.LOWER, Side.UPPER):
         curve = allocation_curve(
@@ -132,7 +132,7 @@ def bounds(cell: Cell, share: float, refinement: int) -> tuple[int, float, float
 
 
 def order(bins: np.ndarray, errors: np.ndarray, floor: float = 0.0) -> float:
-    """The power of 1/bins by which errors above a floor fall: least squares on logarithms."""
+    """Power of 1/bins by which errors above a floor decrease, by least squares on logarithms."""
     falling = errors > SHARP * floor
     if np.count_nonzero(falling) < 3:
         return float("nan")
@@ -140,7 +140,7 @@ def order(bins: np.ndarray, errors: np.ndarray, floor: float = 0.0) -> float:
 
 
 def seconds_picture(points: list[Timed]) -> Picture:
-    """CPU-seconds against the window."""
+    """Picture of CPU-seconds against the window."""
 
     def draw(axes: list[Axes], ink: str) -> None:
         (axis,) = axes
@@ -160,7 +160,7 @@ def seconds_picture(points: list[Timed]) -> Picture:
 
 
 def width_picture(grids: list[Refined]) -> Picture:
-    """Bracket width and upper error against the number of bins, with the fitted orders."""
+    """Picture of bracket width and upper error against the bins, with the fitted orders."""
 
     def draw(axes: list[Axes], ink: str) -> None:
         for grid, look in zip(grids, STYLES, strict=True):

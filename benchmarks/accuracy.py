@@ -1,13 +1,13 @@
-"""Test accuracy of MNIST and Fashion-MNIST against ε, one image a client, beside published points.
+"""Test accuracy of MNIST and Fashion-MNIST against ε, with one image per client.
 
 python benchmarks/accuracy.py [--data mnist,fashion] [--epsilon 0.5,1,2,3,8] [--seeds 3]
                               [--json FILE] [--out docs/figures/accuracy.svg]
 
-The plans are the examples `mnist` and `fashion` with another ε and learning rate. Features,
-learning rates and clip norms were chosen on 54,000 of the training images, judged by the other
-6,000; the test images judge what is printed here and nothing else. Runs that the JSON file holds
-are not done again. A run takes about a minute and a half on two cores, most of it features the
-first time.
+The picture contains published points for comparison. The plans are the examples `mnist` and
+`fashion` with another ε and learning rate. Features, learning rates and clip norms were chosen by
+training on 54,000 training images and testing on the other 6,000; the test images are used only for
+the printed accuracies. Runs that the JSON file contains are not repeated. A run takes about a
+minute and a half on two cores, most of it for computing the features the first time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MARKS = dict(zip(PUBLISHED["mnist"], ("Poisson", "shuffling", "Poisson RDP"), st
 
 
 def measured(name: str, epsilon: float, seed: int) -> dict[str, float | str]:
-    """One run: accuracy in percent, certified ε and seconds."""
+    """Accuracy in percent, certified ε and seconds of one run."""
     plan = Plan.from_toml(example_plan(name).read_text("utf-8"))
     document = plan.model_dump(mode="json", exclude_none=True)
     document["privacy"]["epsilon"] = epsilon
@@ -70,7 +70,7 @@ def measured(name: str, epsilon: float, seed: int) -> dict[str, float | str]:
 
 
 def table(found: list[dict]) -> str:
-    """Means and ranges over seeds, in Markdown."""
+    """Table in Markdown of means and ranges over seeds."""
     lines = ["| data | ε ≤ | accuracy | seeds | seconds |", "|---|---|---|---|---|"]
     for name, title in TITLES.items():
         for epsilon in EPSILONS:
@@ -87,7 +87,7 @@ def table(found: list[dict]) -> str:
 
 
 def picture(found: list[dict]) -> Picture:
-    """Mean accuracy against ε, the seeds' range as a bar, and published points."""
+    """Picture of mean accuracy against ε, with ranges over seeds as bars, and published points."""
 
     def draw(axes: list[Axes], ink: str) -> None:
         for axis, name in zip(axes, TITLES, strict=True):
@@ -123,7 +123,7 @@ def _draw_data(axis: Axes, name: str, runs: list[dict]) -> None:
 
 
 def main() -> None:
-    """Runs what the file does not hold yet, prints the table and draws."""
+    """Run what the file does not contain yet, print the table and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="mnist,fashion")
     parser.add_argument("--epsilon", default=",".join(f"{each:g}" for each in EPSILONS))

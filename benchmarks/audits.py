@@ -1,10 +1,12 @@
-"""Audits: lower bounds on ε over proved upper bounds, and what seeded mistakes take to be found.
+"""Audits: ratio of audited lower to proved upper bounds on ε, and trials that detect faults.
 
-Three parts, each printed as a table and kept in FILE, so that a run that was stopped goes on:
+The benchmark has three parts. Each is printed as a table and stored in FILE, from which an
+interrupted run continues:
 
-* consistent: 100 right configurations, none of which may be found to be violated;
-* ratios: releases at ε = 3, δ = 1e-4, 10⁶ trials a world, 99.9 % confidence;
-* faults: the fewest trials of a list at which each of five seeds finds the mistake, CPU-seconds.
+* consistent: 100 correct configurations, none of which the audit may report as violated;
+* ratios: releases at ε = 3, δ = 1e-4, with 10⁶ trials per world and 99.9 % confidence;
+* faults: the fewest trials in a list at which each of five seeds detects the fault, and
+  CPU-seconds.
 
     python benchmarks/audits.py --json FILE [--only PART] [--picture docs/figures/audit.svg]
 """
@@ -32,7 +34,7 @@ PARTS = ("consistent", "ratios", "faults")
 
 
 def configurations() -> list[tuple[str, tn.Scheme]]:
-    """A hundred schemes whose prices take seconds."""
+    """A hundred schemes whose ε is computed within seconds."""
     laws = {
         "every step": [tn.EveryStep(n) for n in (1, 3)],
         "check-in": [tn.CheckIn(5), tn.CheckIn(10, 10), tn.CheckIn(50, 2, probability=0.5)],
@@ -83,7 +85,7 @@ RELEASES: dict[str, Any] = {
 
 
 def played(scheme: tn.Scheme, trials: int, seed: int, fault: str | None = None) -> dict[str, Any]:
-    """An audit as a row."""
+    """Row of the table for one audit."""
 
     def mechanism(dimension: int):
         return mechanism_for(scheme, Clipping(dimension, 1.0), expected_check_ins=10.0)
@@ -109,7 +111,7 @@ def played(scheme: tn.Scheme, trials: int, seed: int, fault: str | None = None) 
 
 
 class Kept:
-    """Rows by name, in a file."""
+    """Rows by name, stored in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -171,7 +173,7 @@ def faults(kept: Kept) -> None:
 
 
 def drawn(kept: Kept, file: Path) -> None:
-    """ε found over the upper bound: releases at 10⁶ trials, configurations at 20,000."""
+    """Picture of audited ε over the upper bound: releases (10⁶ trials), configurations (20,000)."""
     from turnout.reporting.drawing import DOTTED, LOOKS, Picture
 
     large = [(name, kept.rows[f"ratio: {name}"]) for name in RELEASES]

@@ -1,11 +1,12 @@
-"""Contextual bandits with a known law of contexts: a synthetic one, and MNIST replayed from a log.
+"""Contextual bandits with a known distribution of contexts: a synthetic task, and replayed MNIST.
 
-Imported by bandits.py. MNIST: a client's context is an image, an action says which digit it is, and
-the reward is 1 if the digit is right, else −1. The reduction of an image is public: 8×8 pixels, and
-what three classifiers of the public UCI digits make of them. φ(a, x) has each one's 2p(a | x) − 1,
-which is the mean reward where it is calibrated, and a parameter weighs the classifiers. The law of
-contexts is that of the test images; the clients have the 60,000 training images, each once, through
-a CSV log. The mean reward is linear in φ only nearly, so widths are not proved here.
+Imported by bandits.py. In the MNIST task the context of a client is an image, an action names a
+digit, and the reward is 1 for the right digit and −1 otherwise. Images are reduced by public
+functions: 8×8 pixels, and the class probabilities of three classifiers trained on the public UCI
+digits. φ(a, x) contains 2p(a | x) − 1 for each classifier, which is the mean reward if the
+classifier is calibrated, and a parameter weights the classifiers. The distribution of contexts is
+that of the test images. The clients have the 60,000 training images, each once, through a CSV log.
+The mean reward is only approximately linear in φ, so confidence widths are not proved here.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _WIDTH, _WARMTH = 0.15, 0.05  # squared distances, in units of a squared norm, o
 
 
 def synthetic(streams: SimulationStreams) -> Any:
-    """Five actions of three numbers in 2,000 contexts, θ on the sphere; a net of 0.2."""
+    """Task: five three-dimensional actions in 2,000 contexts, θ on the sphere, a net of 0.2."""
     generator = streams.generator("bandit", "contexts")
     drawn = generator.standard_normal((2000, 5, 3))
     drawn /= np.maximum(np.linalg.norm(drawn, axis=2, keepdims=True), 1.0)
@@ -44,7 +45,7 @@ def synthetic(streams: SimulationStreams) -> Any:
 
 
 def mnist(streams: SimulationStreams) -> LoggedEnvironment:
-    """MNIST's training images in an order of this seed."""
+    """Task with MNIST's training images, in the order of this seed."""
     logged = _logged()
     order = streams.generator("bandit", "order").permutation(len(logged.outcomes))
     return LoggedEnvironment(logged.actions, logged.outcomes[order])
@@ -52,7 +53,7 @@ def mnist(streams: SimulationStreams) -> LoggedEnvironment:
 
 @lru_cache(maxsize=1)
 def _logged() -> LoggedEnvironment:
-    """The candidates' features over the test images, and the log of the training images."""
+    """Features of the candidate actions for the test images, and the log of the training images."""
     from turnout.data import mnist as mnist_data
 
     held = mnist_data()
@@ -65,7 +66,7 @@ def _logged() -> LoggedEnvironment:
 
 
 def replayed(actions: FloatArray, rewards: FloatArray) -> LoggedEnvironment:
-    """The rewards as a log says them: written, and read again as any log is."""
+    """Rewards written to a log and read again."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.csv"
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -76,20 +77,20 @@ def replayed(actions: FloatArray, rewards: FloatArray) -> LoggedEnvironment:
 
 
 def rewards_of(features: FloatArray, labels: NDArray[Any], candidates: FloatArray) -> FloatArray:
-    """1 where a candidate chooses the label, else −1, shape (n, K)."""
+    """Rewards of shape (n, K): 1 where a candidate chooses the label, −1 elsewhere."""
     columns = [np.argmax(features @ candidate, axis=1) == labels for candidate in candidates]
     return 2.0 * np.column_stack(columns) - 1.0
 
 
 def features_of(images: NDArray[Any]) -> FloatArray:
-    """φ(a, x): 2p − 1 of each public classifier, over √3, shape (n, 10, 3)."""
+    """Features φ(a, x), shape (n, 10, 3): 2p − 1 of each public classifier, divided by √3."""
     seen = _reduced(images)
     scores = np.concatenate([_posteriors(seen[i : i + 2000]) for i in range(0, len(seen), 2000)])
     return (2.0 * scores - 1.0) / np.sqrt(scores.shape[2])
 
 
 def _reduced(images: NDArray[Any]) -> FloatArray:
-    """Each image's inner 20×20 pixels averaged into 8×8 cells, of norm 1, shape (n, 64)."""
+    """Inner 20×20 pixels of each image averaged into 8×8 cells, of norm 1, shape (n, 64)."""
     inner = np.asarray(images, np.float32).reshape(len(images), 28, 28)
     inner = inner[:, _MARGIN:-_MARGIN, _MARGIN:-_MARGIN]
     fine = np.repeat(np.repeat(inner, 2, axis=1), 2, axis=2)
@@ -103,7 +104,7 @@ def _of_norm_one(images: NDArray[Any]) -> FloatArray:
 
 @lru_cache(maxsize=1)
 def _public() -> tuple[FloatArray, NDArray[Any]]:
-    """UCI's digits, training and test ones, and their classes."""
+    """Training and test images of the UCI digits, and their classes."""
     from turnout.data import digits
 
     held = digits()
@@ -112,7 +113,7 @@ def _public() -> tuple[FloatArray, NDArray[Any]]:
 
 
 def _posteriors(seen: FloatArray) -> FloatArray:
-    """p(a | x) of a linear discriminant, of neighbours and of class means, shape (n, 10, 3)."""
+    """p(a | x) by a linear discriminant, nearest neighbours and class means, shape (n, 10, 3)."""
     known, classes = _public()
     members = np.eye(10)[classes]
     means = (members.T @ known) / members.sum(axis=0)[:, None]

@@ -1,9 +1,10 @@
-"""Coverage: how often the best action is dropped, and how often with widths that are wrong.
+"""Coverage of confidence widths: how often the best action is dropped, also with faulty widths.
 
-Imported by bandits.py. Two orthogonal actions whose means are ±5e-5, so rewards have all the
-variance that they can have, no batch tells which is better, and at ε = 0.1 noise is as large as the
-sums. At failure 0.1 at most 100 of 1,000 runs may drop the best action, up to chance; widths that
-leave something out must drop it more often, or the study could not tell them from those that hold.
+Imported by bandits.py. Two orthogonal actions have means ±5e-5. Rewards then have the largest
+possible variance, no batch shows which action is better, and at ε = 0.1 the noise is as large as
+the sums. At failure probability 0.1 at most 100 of 1,000 runs may drop the best action, up to
+sampling error. Faulty widths must drop it more often; otherwise the study could not distinguish
+them from correct widths.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MECHANISMS = (CentralSums(EPSILON), ShuffledBits(EPSILON, DELTA), LocalBits(EPSI
 
 
 class WithoutNoise(Elimination):
-    """Wrong: estimates as they are, with the variance that bare rewards would have."""
+    """Faulty widths: the variance of the rewards without that of the privacy noise."""
 
     def _evidence(self, state: Any, release: BatchRelease) -> BatchEvidence:
         pulls = release.batch.pulls
@@ -41,7 +42,7 @@ class WithoutNoise(Elimination):
 
 
 class OneLook(Elimination):
-    """Wrong: reused sums as if a batch had not been chosen, and looked at, after those before."""
+    """Faulty widths: reused sums are treated as if the batch did not depend on earlier ones."""
 
     def _widths(self, state: Any, contrasts: int) -> Widths:
         sound = super()._widths(state, contrasts)
@@ -50,12 +51,12 @@ class OneLook(Elimination):
 
 class _OneLook(Widths):
     def _share(self, batches: int) -> float:
-        """The failure of a bound at one batch and one λ, which is then chosen among all."""
+        """Failure probability for one batch and one λ, although λ is chosen among all batches."""
         return self.failure * self._levels(FIRST)
 
 
 class Halved(Elimination):
-    """Wrong: half of the widths."""
+    """Faulty widths: half of the correct widths."""
 
     def _widths(self, state: Any, contrasts: int) -> Widths:
         sound = super()._widths(state, contrasts)
@@ -77,7 +78,7 @@ KINDS = {
 
 
 def coverage() -> Any:
-    """Of 1,000 runs those that drop the best action, at failure 0.1."""
+    """Number of 1,000 runs that drop the best action, at failure probability 0.1."""
     return {
         f"{sums.word}, {words}": partial(lost, kind(FAILURE, first=FIRST, commit=0.0), sums)
         for words, kind in KINDS.items()
@@ -86,7 +87,7 @@ def coverage() -> Any:
 
 
 def lost(policy: Elimination, sums: Any) -> int:
-    """Runs that drop the best action."""
+    """Number of runs that drop the best action."""
     found = 0
     for seed in range(RUNS):
         run = simulate_bandit(policy, ENVIRONMENT, sums, HORIZON, SimulationStreams(seed))

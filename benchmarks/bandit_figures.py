@@ -1,4 +1,4 @@
-"""Tables and figures of benchmarks/bandits.py, from its numbers."""
+"""Tables and figures from the numbers of benchmarks/bandits.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ replace-one of a client's action, context and reward together."""
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
-    """Every table into table-6-1.md beside the folder, every figure into the folder."""
+    """Write all figures into a folder, and all tables into table-6-1.md next to the folder."""
     parts = [INTRODUCTION]
     if "main" in found:
         found = found | {"main": found["main"] | found.get("others", {})}
@@ -70,7 +70,7 @@ def _table(title: str, head: list[str], rows: list[list[str]]) -> str:
 
 
 def main_table(found: dict[str, Any]) -> str:
-    """Policies by trust model."""
+    """Table of regrets by policy and trust model."""
     models = ("none", *MODELS)
     rows = [
         [words, *(_cell(found.get(f"{name} {model}")) for model in models)]
@@ -91,7 +91,7 @@ def main_table(found: dict[str, Any]) -> str:
 
 
 def ablation_of(title: str) -> Any:
-    """A table of one regret a row."""
+    """Table with one regret per row."""
 
     def make(found: dict[str, Any]) -> str:
         return _table(title, ["", "regret"], [[n, _cell(entry)] for n, entry in found.items()])
@@ -100,7 +100,7 @@ def ablation_of(title: str) -> Any:
 
 
 def coverage_close(found: dict[str, int]) -> str:
-    """Runs that dropped the best action, in an instance that is easy."""
+    """Table of runs that dropped the better of two actions whose gap is 0.003."""
     rows = [[name, str(lost)] for name, lost in found.items()]
     title = (
         "Runs of 1,000 that drop the best of two actions 0.003 apart: at most 100 at failure 0.1"
@@ -109,7 +109,7 @@ def coverage_close(found: dict[str, int]) -> str:
 
 
 def coverage(found: dict[str, int]) -> str:
-    """Runs that dropped the best action."""
+    """Table of runs that dropped the best action."""
     counts: dict[str, list[str]] = {}
     for name, lost in found.items():
         counts.setdefault(name.split(", ", 1)[1], []).append(str(lost))
@@ -122,7 +122,7 @@ def coverage(found: dict[str, int]) -> str:
 
 
 def grouped(title: str, first: str) -> Any:
-    """A table with a row for each setting and a column for each policy and model."""
+    """Table with a row for each setting, and a column for each policy and trust model."""
 
     def make(found: dict[str, Any]) -> str:
         names = list(dict.fromkeys(name for entry in found.values() for name in entry))
@@ -133,7 +133,7 @@ def grouped(title: str, first: str) -> Any:
 
 
 def slopes(found: dict[str, Any]) -> str:
-    """Regret against T with the exponent that a power law has over the last two decades."""
+    """Table of regret against T, with the exponent of a power law over the last two decades."""
     horizons = list(found)
     head = ["", *(f"T = {float(h):.0e}".replace("e+0", "e") for h in horizons), "slope", "order"]
     rows = []
@@ -151,7 +151,7 @@ def slopes(found: dict[str, Any]) -> str:
 
 
 def against_epsilon(found: dict[str, Any]) -> Picture:
-    """Figure 6.2a, as printed and ours."""
+    """Figure 6.2a of the thesis, with the printed algorithms and ours."""
     free = found["none"]
     epsilons = [key for key in found if key != "none"]
 
@@ -175,7 +175,7 @@ def against_epsilon(found: dict[str, Any]) -> Picture:
 
 
 def with_core_sets(found: dict[str, Any]) -> Picture:
-    """Figure 6.2b."""
+    """Figure 6.2b of the thesis."""
     lines = {
         "ours, core set": "core set",
         "ours, all actions": "all actions",
@@ -197,7 +197,7 @@ def with_core_sets(found: dict[str, Any]) -> Picture:
 
 
 def against_horizon(found: dict[str, Any]) -> Picture:
-    """Regret against T of both policies."""
+    """Figure of regret against T for both policies."""
 
     def fill(axes: list[Any], ink: str) -> None:
         for axis, policy in zip(axes, ("elimination", "thompson"), strict=True):
@@ -214,7 +214,7 @@ def against_horizon(found: dict[str, Any]) -> Picture:
 
 
 def against_epsilon_in_contexts(found: dict[str, Any]) -> Picture:
-    """Regret of both policies against ε, task by task, with the band of 90 % of the runs."""
+    """Figure of regret against ε for both policies and each task; bands of 90 % of the runs."""
 
     def fill(axes: list[Any], ink: str) -> None:
         pairs = [(t, p) for t in ("synthetic", "MNIST") for p in ("elimination", "thompson")]

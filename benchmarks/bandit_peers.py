@@ -1,8 +1,8 @@
-"""MABWiser's policies without privacy, pull by pull, in the environments of bandits.py.
+"""Regret of MABWiser's policies without privacy, in the environments of bandits.py.
 
-`pip install mabwiser` first; nothing of turnout needs it. MABWiser has no vector that arms share:
-its LinUCB learns each arm's mean from a constant context, as UCB1 and Thompson sampling do, and
-what one arm tells of another is lost.
+`pip install mabwiser` is needed only for this benchmark. MABWiser has no parameter shared by all
+arms: its LinUCB learns the mean of each arm from a constant context, as UCB1 and Thompson sampling
+do, and information about one arm is not used for others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BATCH = 100  # pulls between fits, which cost as much as a pull
 
 
 def regret(name: str, seed: int, horizon: int) -> float:
-    """Regret of one run, refitted every hundred pulls."""
+    """Regret of one run whose policy is refitted after every hundred pulls."""
     streams = SimulationStreams(seed)
     environment = sphere_environment(10, 2, streams.generator("bandit", "environment"))
     generator = streams.generator("bandit", "peer")
@@ -36,7 +36,7 @@ def regret(name: str, seed: int, horizon: int) -> float:
 
 
 def _chosen(learner: Any, size: int, context: dict[str, Any]) -> np.ndarray:
-    """Arms of the next pulls; without a context each is asked for alone."""
+    """Arms of the next pulls; without a context each pull is predicted separately."""
     if context:
         return np.array(learner.predict(**context))
     return np.array([learner.predict() for _ in range(size)])

@@ -1,10 +1,10 @@
-"""Regret of private linear bandits: every study of docs/bandits.md, its tables and its figures.
+"""Regret of private linear bandits: all studies, tables and figures of docs/bandits.md.
 
 python benchmarks/bandits.py [--only STUDY ...] [--out FOLDER] [--draw]
 
-Each study is kept in FOLDER/bandits.json as soon as it is done, the parts of a study that was
-stopped in FOLDER/bandits-STUDY.part.json, from which it goes on; --draw makes tables and figures of
-what is there. Environments are as in §6.6 of the thesis: actions and θ on the sphere, rewards ±1.
+Each finished study is stored in FOLDER/bandits.json, and the finished parts of an interrupted study
+in FOLDER/bandits-STUDY.part.json, from which it continues. --draw makes tables and figures of the
+stored numbers. Environments are as in §6.6 of the thesis: actions and θ on the sphere, rewards ±1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HORIZONS = (10**4, 10**5, 10**6, 10**7)
 
 
 def mechanism(model: str, epsilon: float = 1.0) -> Any:
-    """The mechanism of a trust model."""
+    """Privacy mechanism for a trust model."""
     if model == "shuffled":
         return ShuffledBits(epsilon, DELTA)
     return (
@@ -60,7 +60,7 @@ def mechanism(model: str, epsilon: float = 1.0) -> Any:
 def regrets(
     policy: Any, sums: Any, seeds: int, horizon: int, make: Callable[[SimulationStreams], Any]
 ) -> dict[str, float]:
-    """Mean, 5 % and 95 % points and uniform play's mean over seeds."""
+    """Mean, 5 % and 95 % quantiles of the regret over seeds; mean regret of uniform play."""
     final, uniform, began = [], [], time.perf_counter()
     for seed in range(seeds):
         streams = SimulationStreams(seed)
@@ -78,14 +78,14 @@ def regrets(
 
 
 def sphere(actions: int = 10, dimension: int = 2) -> Callable[[SimulationStreams], Any]:
-    """A random environment for each seed."""
+    """A random environment for each seed, with actions and θ on the sphere."""
     return lambda streams: sphere_environment(
         actions, dimension, streams.generator("bandit", "environment")
     )
 
 
 def both(models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: float = 1.0) -> Any:
-    """Our two policies in several models."""
+    """Regrets of our two policies under several trust models."""
     found = {}
     for model in models:
         for name, policy in (("elimination", Elimination()), ("thompson", BatchedThompson())):
@@ -97,7 +97,7 @@ def both(models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: fl
 def printed(
     models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: float = 1.0
 ) -> Any:
-    """The thesis' algorithms as printed, and central with the noise that ε needs."""
+    """Regrets of the thesis' printed algorithms; the central one with the noise that ε needs."""
     found = {}
     for model in models:
         for sensitivity in (1, 2) if model == "central" else (1,):
@@ -108,7 +108,7 @@ def printed(
 
 
 def others() -> Any:
-    """LinUCB with the noise that others add, T = 1e5, 100 seeds."""
+    """Regret of LinUCB with the noise of other papers, T = 1e5, 100 seeds."""
     found = {}
     for model, batch in (("central", 100), ("local", 1000), ("shuffled", 5000)):
         policy = PrivateLinUCB(model, 1.0, DELTA, batch)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def others() -> Any:
 
 
 def contexts() -> Any:
-    """Contexts of a known law: a synthetic task and MNIST, regret against ε."""
+    """Regret against ε for known distributions of contexts: a synthetic task and MNIST."""
     from bandit_contexts import mnist, synthetic
 
     found = {}
@@ -134,7 +134,7 @@ def contexts() -> Any:
 
 
 def learned_without_privacy() -> Any:
-    """MABWiser's LinUCB and Thompson sampling on the main table's environments, T = 1e4."""
+    """Regret of MABWiser's LinUCB and Thompson sampling on the main table, T = 1e4."""
     from bandit_peers import POLICIES, regret
 
     found = {}
@@ -147,7 +147,7 @@ def learned_without_privacy() -> Any:
 
 
 def main_table() -> Any:
-    """T = 1e5, K = 10, d = 2, ε = 1, 100 seeds."""
+    """Regrets for T = 1e5, K = 10, d = 2, ε = 1, 100 seeds."""
     make = sphere()
     found = both(MODELS, 100, 10**5, make) | printed(MODELS, 100, 10**5, make)
     found["LinUCB none"] = regrets(LinUCB(), BareSums(), 100, 10**5, make)
@@ -156,7 +156,7 @@ def main_table() -> Any:
 
 
 def ablation() -> Any:
-    """What each idea of elimination buys, central, growth 1.5."""
+    """Regret without each idea of elimination, in the central model with growth 1.5."""
     variants = {
         "all ideas": {},
         "each action's own width, no contrasts": {"contrasts": False},
@@ -174,7 +174,7 @@ def ablation() -> Any:
 
 
 def sizes() -> Any:
-    """Longer horizons, more actions, more dimensions."""
+    """Regrets for longer horizons, more actions and more dimensions."""
     found = {"T=1e6 K=10 d=2": both(MODELS[1:], 100, 10**6, sphere())}
     wide = both(["central"], 20, 10**7, sphere(1000)) | printed(
         ["central"], 20, 10**7, sphere(1000)
@@ -186,7 +186,7 @@ def sizes() -> Any:
 
 
 def gaps() -> Any:
-    """The two best actions a given gap apart, T = 1e5."""
+    """Regrets for given gaps between the two best actions, T = 1e5."""
     return {
         str(gap): partial(both, MODELS[1:], 20, 10**5, lambda _, gap=gap: two_best_environment(gap))
         for gap in GAPS
@@ -194,7 +194,7 @@ def gaps() -> Any:
 
 
 def epsilons() -> Any:
-    """Figure 6.2a: T = 1e6, K = 10."""
+    """Regrets of Figure 6.2a: T = 1e6, K = 10."""
     found = {str(e): partial(_with_printed, MODELS[1:], 10**6, e) for e in EPSILONS}
     return found | {"none": partial(_with_printed, ["none"], 10**6)}
 
@@ -205,7 +205,7 @@ def _with_printed(models: Iterable[str], horizon: int, epsilon: float = 1.0) -> 
 
 
 def core_sets() -> Any:
-    """Figure 6.2b: T = 1e7, K = 1000, with and without a core set."""
+    """Regrets of Figure 6.2b: T = 1e7, K = 1000, with and without a core set."""
     return {str(epsilon): partial(_core_sets, epsilon) for epsilon in (0.1, 1.0, 10.0)}
 
 
@@ -227,7 +227,7 @@ def _printed_without(epsilon: float) -> Any:
 
 
 def slopes() -> Any:
-    """Table 6.1: regret against T, ε = 1."""
+    """Regrets of Table 6.1: regret against T at ε = 1."""
     return {str(horizon): partial(_with_printed, MODELS[1:], horizon) for horizon in HORIZONS}
 
 
@@ -247,7 +247,7 @@ STUDIES = {
 
 
 def finished(name: str, folder: Path) -> Any:
-    """A study's numbers; a part that is a function is run, and kept until all are there."""
+    """Numbers of a study; its unfinished parts are run and stored."""
     kept = folder / f"bandits-{name}.part.json"
     found = json.loads(kept.read_text()) if kept.exists() else {}
     for key, part in STUDIES[name]().items():
@@ -260,7 +260,7 @@ def finished(name: str, folder: Path) -> Any:
 
 
 def main() -> None:
-    """Runs the studies that are asked for, then draws."""
+    """Run the requested studies and draw their tables and figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--out", type=Path, default=FOLDER)

@@ -1,7 +1,7 @@
-"""The share of a run that goes into the digest of its data, which a checkpoint keeps.
+"""Share of a run's CPU time that the digest of its data takes, which checkpoints contain.
 
-CPU-seconds of one process, from reading the data to the last step; reports are left out. The
-digest is taken once, when a run begins or goes on.
+CPU-seconds of one process are measured from reading the data to the last step, without reports. The
+digest is computed once, when a run starts or continues.
 
     TURNOUT_DATA=... python benchmarks/checkpoints.py digits.toml mnist.toml
 """
@@ -24,7 +24,7 @@ NEEDED = 0.02
 
 
 def measured(plan_file: Path) -> tuple[int, float, float]:
-    """Bytes digested, CPU-seconds of the digest, and of the run that it belongs to."""
+    """Digested bytes, CPU-seconds of the digest, and CPU-seconds of the whole run."""
     started = time.process_time()
     plan = Plan.from_toml(read_plan(plan_file), str(plan_file))
     workload = gather(plan, plan_file.parent)

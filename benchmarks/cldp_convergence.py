@@ -1,15 +1,16 @@
-"""How CLDP-SGD converges: measured slopes in T, k and ε₀ beside those of the thesis' theorem.
+"""Convergence of CLDP-SGD: measured slopes in T, k and ε₀, compared with Theorem 4.3.1.
 
 python benchmarks/cldp_convergence.py [--seeds 8] [--json FILE]
 
-Logistic regression on eight numbers of 4,000 clients, updates clipped in ℓ2 at L = 1 and sent by
-`SeededCode`; Algorithm 4.3.1 with its schedule η_t = D/(G√t), G² = L²(1 + f/k), and its projection,
-here onto ‖θ‖ ≤ D/2. Theorem 4.3.1 bounds the excess loss of the last iterate by D·G·log(T)/√T up to
-a constant: what is compared is the slope of the mean excess loss over seeds and that of G/√T, each
-over a decade of T, of the clients a round k, and of ε₀, on logarithmic scales. Few clients come a
-round, so that the noise of messages is most of G: where it is not, runs are better than the bound,
-which takes L² for the variance of gradients. The logarithm of T is left out, as the bound's proof
-loses it; with it the slope in T would be flatter.
+The task is logistic regression on eight numbers of 4,000 clients. Updates are clipped in ℓ2 at
+L = 1 and sent by `SeededCode`. Algorithm 4.3.1 runs with its schedule η_t = D/(G√t),
+G² = L²(1 + f/k), and its projection, here onto ‖θ‖ ≤ D/2. Theorem 4.3.1 of the thesis bounds the
+excess loss of the last iterate by D·G·log(T)/√T up to a constant. Compared are, on logarithmic
+scales, the slope of the mean excess loss over seeds and the slope of G/√T, each over a decade of T,
+of the clients k per round, and of ε₀. Few clients participate per round, so that the noise of
+messages dominates G. Otherwise runs are better than the bound, which uses L² in place of the
+variance of gradients. The factor log T is omitted, since the proof loses it; with it the slope in T
+would be flatter.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ DECADES = {
 
 @dataclass(frozen=True, slots=True)
 class Falling:
-    """D/(G√t)."""
+    """Learning-rate schedule D/(G√t)."""
 
     scale: float
 
     def __call__(self, step: int) -> float:
-        """The rate of a round, from 0."""
+        """Learning rate of a round, counted from 0."""
         return self.scale / math.sqrt(step + 1)
 
 
 def task() -> SupervisedTask:
-    """Clients with one record each; the loss of all of them is what is minimised."""
+    """Learning task with one record per client, which minimises the mean loss of all clients."""
     random = np.random.default_rng(1)
     inputs = random.normal(size=(CLIENTS, FEATURES)).astype(np.float32) / math.sqrt(FEATURES)
     scores = 3 * inputs @ random.normal(size=FEATURES)
@@ -64,7 +65,7 @@ def task() -> SupervisedTask:
 
 
 def least_loss(made: SupervisedTask) -> float:
-    """F(θ*) within the ball, by a solver without privacy.
+    """Least loss F(θ*) within the ball, by a solver without privacy.
 
     The two classes' rows of θ* are opposite, so ‖θ*‖ is ‖w‖/√2 of their difference w.
     """
@@ -92,7 +93,7 @@ def least_loss(made: SupervisedTask) -> float:
 
 
 def excess(made: SupervisedTask, least: float, setting: tuple[int, int, float], seed: int) -> float:
-    """F(θ_t) − F(θ*) of one run, a mean over the last fifth of its iterates."""
+    """Excess loss F(θ_t) − F(θ*) of one run, averaged over the last fifth of its iterates."""
     rounds, sampled, level = setting
     code = randomizer(made, level)
     noise = math.sqrt(1 + code.worst_squared_error / sampled)
@@ -109,12 +110,12 @@ def excess(made: SupervisedTask, least: float, setting: tuple[int, int, float], 
 
 
 def randomizer(made: SupervisedTask, level: float) -> SeededCode:
-    """Of updates of norm 1 at most."""
+    """Randomizer of updates of norm at most 1."""
     return SeededCode(made.dimension, level, 1.0, directions=16, preferred=8)
 
 
 def main() -> None:
-    """Prints the measured slope beside the bound's for each decade."""
+    """Print the measured slope and the slope of the bound for each decade."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--json", type=Path)

@@ -1,14 +1,15 @@
-"""CLDP-SGD on MNIST with shuffled messages of 15 bits: the runs of the thesis' Figures 4.2 and 5.7.
+"""CLDP-SGD on MNIST with shuffled messages of 15 bits, as in Figures 4.2 and 5.7 of the thesis.
 
     python benchmarks/cldp_sgd.py [--figure 4.2 | 5.7] [--seeds 3] [--as-printed] [--draw]
 
-60,000 clients with one image each, 10,000 of them a round, clipped to 1/100 coordinate by
-coordinate, one sampled coordinate and one bit a message, tanh-cnn-13k (d = 13,706, the nearest to
-the thesis' 13,170). Clients send messages; no sum of updates is drawn in any other way.
-`--as-printed` takes the printed randomizer, for which one seed is enough. Prints Table 4.1, the
-accuracy over the run, ε from both sides at δ = 1e-5 under replace-one, and the bits that are sent.
-Runs that the JSON file holds are not done again; `--draw` does none and draws both figures from it:
-accuracy against ε, as the thesis does. A run of 480 rounds takes some eight minutes on one core.
+60,000 clients hold one image each, and 10,000 of them participate in a round. Updates are clipped
+to 1/100 in each coordinate, and a message contains one sampled coordinate and one bit. The network
+is tanh-cnn-13k (d = 13,706, the nearest to the thesis' 13,170). Clients send real messages; no sum
+of updates is computed in another way. `--as-printed` uses the printed randomizer, for which one
+seed is enough. The script prints Table 4.1, the accuracy during the run, upper and lower bounds on
+ε at δ = 1e-5 under replace-one, and the number of sent bits. Runs that the JSON file contains are
+not repeated; `--draw` runs nothing and draws both figures from the file: accuracy against ε, as the
+thesis does. A run of 480 rounds takes about eight minutes on one core.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ PRINTED_DIMENSION = 13_170
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of the thesis.
+    """Parameters and published values of a figure of the thesis.
 
     Attributes:
-        epsilon0: of a message.
-        rounds: of the run.
-        printed: (ε, accuracy in per cent) that the thesis states, at the ε of its theorem.
+        epsilon0: ε₀ of a message.
+        rounds: number of rounds of the run.
+        printed: (ε, accuracy in percent) stated by the thesis, at the ε of its theorem.
     """
 
     epsilon0: float
@@ -67,24 +68,27 @@ STUDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """0.3, and 0.18 from 7/8 of the run on: Figure 4.2's; 5.7 has it after 70 of 200 epochs."""
+    """Learning rate 0.3, then 0.18 from 7/8 of the run on, as in Figure 4.2.
+
+    In Figure 5.7 of the thesis the lower rate begins after 70 of 200 epochs.
+    """
 
     rounds: int
 
     def __call__(self, step: int) -> float:
-        """The rate of a round."""
+        """Learning rate of a round."""
         return 0.3 if step < self.rounds * 7 // 8 else 0.18
 
 
 def task() -> SupervisedTask:
-    """One image a client."""
+    """Learning task with one image per client."""
     data = mnist()
     train, test = (Examples(part.inputs, part.labels) for part in (data.train, data.test))
     return SupervisedTask(build_model("tanh-cnn-13k", (28, 28), 10), train, test)
 
 
 def table(made: SupervisedTask) -> str:
-    """Table 4.1 as printed, beside the network that runs, with its parameters."""
+    """Table 4.1 as printed, and the parameters of the network used here."""
     layers = [
         ("convolution, 8 × 8, stride 2", "16 filters", "16 filters", 16 * 64 + 16),
         ("max pooling, 2 × 2", "", "stride 1", 0),
@@ -105,13 +109,13 @@ def table(made: SupervisedTask) -> str:
 
 
 def saving(dimension: int, epsilon0: float = 2.0) -> str:
-    """Bits of a message, and how many times fewer than an update in float32."""
+    """Bits of a message, and the ratio of an update's bits in float32 to it."""
     bits = LInfRandomizer(dimension, epsilon0, CLIP).message_bits
     return f"d = {dimension:,}: {bits} bits a message, 1/{32 * dimension / bits:,.0f} of float32"
 
 
 def measured(made: SupervisedTask, figure: str, variant: Variant, seed: int) -> dict[str, Any]:
-    """One run: rounds, ε from both sides and accuracy at each reading, bits, seconds."""
+    """Rounds, bounds on ε and accuracy at each evaluation of one run, and its bits and seconds."""
     study = STUDIES[figure]
     randomizer = LInfRandomizer(made.dimension, study.epsilon0, CLIP, variant=variant)
 
@@ -147,7 +151,7 @@ def measured(made: SupervisedTask, figure: str, variant: Variant, seed: int) -> 
 
 
 def picture(figure: str, found: list[dict[str, Any]]) -> Picture:
-    """Accuracy against ε of the rounds so far, beside what the thesis states."""
+    """Picture of accuracy against ε of the rounds so far, with the thesis' values."""
     study = STUDIES[figure]
 
     def draw(axes: list[Axes], ink: str) -> None:
@@ -191,7 +195,7 @@ def picture(figure: str, found: list[dict[str, Any]]) -> Picture:
 
 
 def shown(one: dict[str, Any]) -> str:
-    """A run in words."""
+    """Description of a run in one line."""
     figure, variant, seed = one["setting"]
     lower, upper = one["epsilon"][-1]
     bracket = f"[{rounded_down(lower)}, {rounded_up(upper)}]"
@@ -204,7 +208,7 @@ def shown(one: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Runs what the file does not hold yet, or draws."""
+    """Run what the file does not contain yet, or draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--figure", choices=STUDIES, nargs="+", default=list(STUDIES))
     parser.add_argument("--seeds", type=int, default=3)

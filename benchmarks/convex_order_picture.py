@@ -1,8 +1,9 @@
-"""Draws the picture of docs/convex-order.md and prints the numbers that stand there.
+"""Picture and numbers of docs/convex-order.md: errors of four discretisations of one check-in.
 
-One check-in in a window: σ = 1, t = 100, δ = 1e-5, direction *remove*. A plain FFT computes the
-distribution of the sum of the ratios from four distributions on a grid: X rounded up and down, X
-spread onto its neighbours, and the distribution below X in convex order that the accounting takes.
+The question is one check-in in a window: σ = 1, t = 100, δ = 1e-5, direction *remove*. A plain FFT
+computes the distribution of the sum of ratios from four discretisations: X rounded up, X rounded
+down, X spread onto its neighbouring grid points, and the distribution below X in convex order,
+which the accounting uses.
 
     python benchmarks/convex_order_picture.py [--out docs/figures]
 """
@@ -43,12 +44,12 @@ UPPER, LOWER = LOOKS["upper distribution"], LOOKS["lower distribution"]
 
 @dataclass(frozen=True)
 class Measured:
-    """ε from one distribution on finer and finer grids.
+    """ε from one discretisation on finer and finer grids.
 
     Attributes:
         name: key of `DISTRIBUTIONS`.
-        epsilons: one a step.
-        truth: ε.
+        epsilons: one value for each grid step.
+        truth: the exact ε.
     """
 
     name: str
@@ -57,17 +58,17 @@ class Measured:
 
     @property
     def errors(self) -> FloatArray:
-        """Absolute relative errors of ε, one a step."""
+        """Absolute relative errors of ε, one for each grid step."""
         return np.abs(np.array(self.epsilons) / self.truth - 1.0)
 
     @property
     def order(self) -> float:
-        """The power of the step by which the error falls: least squares on logarithms."""
+        """Power of the grid step by which the error decreases, by least squares on logarithms."""
         return float(np.polyfit(np.log(STEPS[-TAIL:]), np.log(self.errors[-TAIL:]), 1)[0])
 
 
 def rounded(step: float, *, up: bool) -> FloatArray:
-    """Masses of X ∧ cap moved to the next point above (below)."""
+    """Masses of min(X, cap) moved to the next grid point above (if ``up``) or below."""
     points = step * np.arange(round(CAP / step) + 1)
     cells = np.diff(PAIR.q_below(points))
     above = float(PAIR.q_above(points[-1:])[0])
@@ -77,7 +78,7 @@ def rounded(step: float, *, up: bool) -> FloatArray:
 
 
 def distribution(name: str, step: float) -> tuple[convex_order.Grid, FloatArray, float]:
-    """Grid, masses on its points, and what X above the cap may add to δ."""
+    """Grid, masses of its points, and the largest contribution of X above the cap to δ."""
     grid = convex_order.Grid(step, round(CAP / step))
     if name == "rounded up":
         return grid, rounded(step, up=True), float(hockey_stick(PAIR, np.array(CAP)))
@@ -91,7 +92,7 @@ def distribution(name: str, step: float) -> tuple[convex_order.Grid, FloatArray,
 
 
 def epsilon(grid: convex_order.Grid, masses: FloatArray, beyond: float) -> float:
-    """ε at δ of a ratio of this distribution: one FFT to the power t."""
+    """ε at δ for the sum of t ratios of a discretised distribution, by one FFT."""
     size = round(REACH / grid.step)
     sums = fft.irfft(fft.rfft(masses, size) ** WINDOW, size)
     ratios = grid.origin + grid.step * np.arange(size) / WINDOW
@@ -104,7 +105,7 @@ def epsilon(grid: convex_order.Grid, masses: FloatArray, beyond: float) -> float
 
 
 def measured(truth: float) -> list[Measured]:
-    """All four distributions on all grids, printed."""
+    """ε of all four discretisations on all grids, which are also printed."""
     found = []
     for name in DISTRIBUTIONS:
         one = Measured(name, [epsilon(*distribution(name, step)) for step in STEPS], truth)
@@ -115,14 +116,14 @@ def measured(truth: float) -> list[Measured]:
 
 
 def conditional_means(edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The mean of X in each cell between edges (the last is open), and its mass."""
+    """Mean of X in each cell between edges (the last cell is open), and the mass of each cell."""
     masses = np.append(np.diff(PAIR.q_below(edges)), PAIR.q_above(edges[-1:]))
     firsts = np.append(np.diff(PAIR.p_below(edges)), PAIR.p_above(edges[-1:]))
     return firsts / masses, masses
 
 
 def draw_distribution(axis: Axes, ink: str) -> None:
-    """Draw X, X spread onto a grid, and X gathered in the means of cells."""
+    """Draw X, X spread onto a grid, and X concentrated in the means of cells."""
     x = np.linspace(1e-3, DRAWN_TO, 800)
     density = np.exp(-0.5 * (np.log(x) + 0.5) ** 2) / (x * math.sqrt(2 * math.pi))
     axis.fill_between(x, density, color=ink, alpha=0.12, linewidth=0)
@@ -147,7 +148,7 @@ def draw_distribution(axis: Axes, ink: str) -> None:
 
 
 def draw_hockey_sticks(axis: Axes, ink: str) -> None:
-    """Draw hockey sticks: chords above, tangents below."""
+    """Draw hockey-stick functions with chords above and tangents below."""
     k = np.linspace(0.0, DRAWN_TO, 400)
     grid = np.arange(0.0, DRAWN_TO + DRAWN_STEP, DRAWN_STEP)
     axis.plot(
@@ -170,7 +171,7 @@ def draw_hockey_sticks(axis: Axes, ink: str) -> None:
 
 
 def picture(found: list[Measured]) -> Picture:
-    """Distributions, hockey sticks and errors, one panel each."""
+    """Picture with three panels: distributions, hockey-stick functions and errors."""
 
     def draw(axes: list[Axes], ink: str) -> None:
         draw_distribution(axes[0], ink)

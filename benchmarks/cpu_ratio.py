@@ -1,13 +1,13 @@
-"""CPU time of this version over that of another revision, with a 95 % interval of the ratio.
+"""Ratio of CPU times of this version and another revision, with a 95 % confidence interval.
 
     python benchmarks/cpu_ratio.py --before REV                     # 12 pairs, some 8 minutes
     python benchmarks/cpu_ratio.py --before REV --only "accounting|start" --pairs 20
 
-Each workload runs in fresh processes, one of each version in turns (before, now, now, before, …),
-on one thread. The ratio is the geometric mean over pairs; its interval is Student's of the
-logarithms. `start` is `turnout account` from end to end less the time of `import numpy,
-scipy.special, scipy.fft` in the same pair. Devices that send updates to a coordinator are measured
-by `python benchmarks/service --before REV`.
+Each workload runs in new processes, alternating between the versions (before, now, now, before, …),
+on one thread. The ratio is the geometric mean over pairs; its interval is Student's for the
+logarithms. `start` is the whole `turnout account` minus the time of `import numpy, scipy.special,
+scipy.fft` in the same pair. `python benchmarks/service --before REV` measures devices that send
+updates to a coordinator.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ WORKLOADS = {
 
 
 def cpu_seconds(version: Version, arguments: list[str], folder: Path) -> float:
-    """User and system time of one fresh interpreter that runs a workload of a version."""
+    """User and system time of one new interpreter that runs a workload of a version."""
     environment = version.environment()
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {"OPENBLAS_NUM_THREADS": "1"}
@@ -90,7 +90,7 @@ def cpu_seconds(version: Version, arguments: list[str], folder: Path) -> float:
 
 
 def pairs(name: str, beside: list[Version], count: int, folder: Path) -> list[list[float]]:
-    """CPU seconds of both versions, `[[before, …], [now, …]]`, from runs in turns."""
+    """CPU-seconds of both versions, `[[before, …], [now, …]]`, from alternating runs."""
     seconds: list[list[float]] = [[], []]
     for version in beside:
         cpu_seconds(version, WORKLOADS[name], folder)  # compiles what is not compiled yet
@@ -103,7 +103,7 @@ def pairs(name: str, beside: list[Version], count: int, folder: Path) -> list[li
 
 
 def interval(seconds: list[list[float]]) -> tuple[float, float, float]:
-    """Geometric mean of now / before, and the ends of its 95 % interval."""
+    """Geometric mean of now / before, and the ends of its 95 % confidence interval."""
     logs = [math.log(now / before) for before, now in zip(*seconds, strict=True)]
     mean, half = statistics.fmean(logs), 0.0
     if len(logs) > 1:
@@ -112,7 +112,7 @@ def interval(seconds: list[list[float]]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Print a line for each workload."""
+    """Print one line for each workload."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", metavar="REV", required=True, help="the revision to compare")
     parser.add_argument("--pairs", type=int, default=12, help="of each workload; 12 by default")

@@ -1,7 +1,7 @@
-"""Clients a second of clipped updates by device and precision, and ratios to float32 on a CPU.
+"""Clients per second of clipped updates by device and precision, and ratios to float32 on a CPU.
 
-Two networks: the 13,706-parameter one of the benchmarks and a wider one, batches of 4,096 clients
-with one image each. A GPU is measured where PyTorch finds one.
+Two networks are measured: the 13,706-parameter network of the other benchmarks and a wider one, on
+batches of 4,096 clients with one image each. A GPU is measured if PyTorch finds one.
 
     python benchmarks/devices.py [--clients 4096]
 """
@@ -26,13 +26,13 @@ REPEATS = 5
 
 
 def wide() -> nn.Module:
-    """A network of 1.2 million parameters."""
+    """Network of 1.2 million parameters."""
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 400),
                          nn.ReLU(), nn.Linear(400, 10))  # fmt: skip
 
 
 def clients_a_second(model: Model, compute: Compute, clients: int) -> float:
-    """The median of some sums over all clients."""
+    """Median rate of several sums over all clients, in clients per second."""
     random = np.random.default_rng(1)
     images = random.random((clients, 28, 28), np.float32)
     examples = Examples(images, random.integers(0, 10, clients))

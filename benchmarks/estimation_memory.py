@@ -1,11 +1,11 @@
-"""Memory and time of private estimates over a Parquet data set, by streaming and by Ray Data.
+"""Memory and time of private estimates from Parquet files, by streaming and by Ray Data.
 
 python benchmarks/estimation_memory.py [--rows 1e8] [--files 16] [--ray]
 
-Writes rows (a whole number below 120 and a number) into Parquet files in a temporary folder, one
-file at a time; estimates frequencies and a mean in a process of its own, locally and centrally; and
-prints seconds and the largest memory of that process: with --ray of all processes of Ray together,
-shared pages counted once (PSS).
+The script writes rows (an integer below 120 and a number) into Parquet files in a temporary folder,
+one file at a time, and estimates frequencies and a mean in a separate process, in the local and the
+central model. It prints seconds and the peak memory of that process; with --ray, of all Ray
+processes together, with shared pages counted once (PSS).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VALUES, MIB = 120, 2**20
 
 
 def write(folder: Path, rows: int, files: int) -> None:
-    """The data set."""
+    """Write the data set."""
     random = np.random.default_rng(1)
     for number, part in enumerate(np.array_split(np.empty(rows, np.bool_), files)):
         ages = random.integers(0, VALUES, part.size, dtype=np.int32)
@@ -43,7 +43,7 @@ def write(folder: Path, rows: int, files: int) -> None:
 
 
 def pss_of_descendants() -> int:
-    """Proportional set size of this process and all that it started, bytes."""
+    """Proportional set size in bytes of this process and all processes that it started."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -65,7 +65,7 @@ def pss_of_descendants() -> int:
 
 
 def estimate(folder: str, over_ray: bool) -> None:
-    """Runs in a process of its own: prints a line an estimate."""
+    """Print one line per estimate; runs in a separate process."""
     largest, done = [0], threading.Event()
 
     def watch() -> None:
@@ -120,7 +120,7 @@ def estimate(folder: str, over_ray: bool) -> None:
 
 
 def main() -> None:
-    """Writes the data set, estimates, and removes it."""
+    """Write the data set, estimate, and delete the data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=float, default=1e8)
     parser.add_argument("--files", type=int, default=16)

@@ -1,11 +1,11 @@
-"""Every question ends: prices at extreme noise, δ, windows and steps, and what they take.
+"""Computing ε at extreme noise, δ, windows and steps: every question ends; CPU time and memory.
 
     python benchmarks/extreme_questions.py             # some twenty minutes of one core
     python benchmarks/extreme_questions.py --only "CheckIn.*replace-one"
 
-A line for each question: the answer or the refusal, CPU-seconds, and the units of work that were
-counted, which are the same on every machine. Each is asked in a process of its own, so that the
-largest memory is that of the question.
+Each line shows the answer or the refusal, CPU-seconds, and the counted units of work, which are the
+same on every machine. Each question runs in its own process, so that the peak memory is that of the
+question.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ print(json.dumps([said, time.process_time() - started, meter.used, memory]))
 
 
 def questions() -> list[tuple[str, str, float]]:
-    """A name, a scheme and a δ of each question."""
+    """Name, scheme and δ of each question."""
     found: list[tuple[str, str, float]] = []
     for law in LAWS:
         for relation in RELATIONS:
@@ -87,7 +87,7 @@ def questions() -> list[tuple[str, str, float]]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a pattern that questions match")
     only = parser.parse_args().only

@@ -1,9 +1,9 @@
-"""Frequencies: speed beside pure-ldp and multi-freq-ldpy, errors on real names, memory.
+"""Frequency estimation: speed compared with two packages, errors on real names, memory.
 
-Every client's message is really made and really counted. Seconds are CPU-seconds of
-``process_time``, of one thread. Ours are the median of some runs with pseudo-random numbers, as the
-peers use them, and one run with the operating system's randomness. Both peers run in an
-environment of their own.
+The message of every client is drawn and counted. Seconds are CPU-seconds of ``process_time`` on one
+thread. For turnout the median of several runs with pseudo-random numbers, which the other packages
+use, and one run with the operating system's randomness are shown. pure-ldp and multi-freq-ldpy run
+in their own environment.
 
     python benchmarks/frequencies.py speed [--slow-clients 5000] [--json FILE]
     python benchmarks/frequencies.py names [--json FILE]
@@ -149,7 +149,7 @@ def names_table(rows: list[dict]) -> str:
 
 
 def memory(clients: int = 1_000_000) -> str:
-    """Peak memory of a process that makes and counts a million messages, by mechanism."""
+    """Peak memory of a process that draws and counts a million messages, by mechanism."""
     lines = ["| mechanism | clients | peak, MiB |", "|---|---:|---:|"]
     for name in mechanisms(EPSILON, ITEMS):
         command = [sys.executable, __file__, "one", "--mechanism", name, "--clients", str(clients)]

@@ -1,22 +1,22 @@
-"""The structure of the package in figures, of one revision beside this version.
+"""Figures on the structure of the package, for another revision and this version.
 
     python benchmarks/house.py --before REV [--tests]
 
-Prints a table: files and lines of `src`, the share of import statements, public names with two
-meanings, circles and the longest chain of imports between files, the longest function, the files
-that plans pass through, and the files whose code names one example of each kind of thing that can
-be added: docstrings, comments and the lists of public names (`__init__`) do not count. The
-participation and the randomizer are plain ones, for which no integration or experiment is
-specialised (docs/architecture.md says why). With --tests, each version's tests run as well, on an
-otherwise idle machine, and their CPU time is a line. The same code measures both. Nothing here
-gates a test: the figures say where to look.
+The script prints a table: files and lines of `src`, the share of import statements, public names
+with two meanings, circles and the longest chain of imports between files, the longest function, the
+files that plans pass through, and the files whose code names one example of each kind of extension.
+Docstrings, comments and the lists of public names (`__init__`) do not count. The participation and
+the randomizer are plain kinds, for which no integration or experiment is specialised
+(docs/architecture.md gives the reasons). With --tests, the tests of each version run as well, on an
+otherwise idle machine, and their CPU time is a further line. The same code measures both versions.
+No test depends on these figures: they show where to look.
 
 The files that plans pass through are traced in a run of each version, from the plan's TOML file to
-the end of the command. *Settings* pass a file if one of its functions is called with a setting:
-alone, or as an attribute of an object of the package. The setting of the training plan is σ. The
-settings of the bandit plan are its numbers, chosen unlike all other numbers of the run, and the
-plan and its sections as objects. A bandit plan *runs* a file if it calls one of its functions, with
-whatever arguments; what only importing a file calls does not count.
+the end of the command. *Settings* pass a file if one of its functions is called with a setting,
+directly or as an attribute of an object of the package. The setting of the training plan is σ. The
+settings of the bandit plan are its numbers, which differ from all other numbers of the run, and the
+plan and its sections as objects. A bandit plan *runs* a file if it calls one of its functions with
+any arguments; calls made while a file is imported do not count.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Tree:
-    """The modules of one version.
+    """Modules of one version.
 
     Attributes:
-        source: the folder that holds the package.
+        source: folder that contains the package.
     """
 
     source: Path
 
     @cached_property
     def modules(self) -> dict[str, ast.Module]:
-        """Syntax trees by module name."""
+        """Syntax trees of the files, by module name."""
         return {self._name(path): ast.parse(path.read_text()) for path in self.paths}
 
     @cached_property
     def paths(self) -> list[Path]:
-        """All files."""
+        """Paths of all files."""
         return sorted((self.source / "turnout").rglob("*.py"))
 
     def _name(self, path: Path) -> str:
@@ -75,11 +75,11 @@ class Tree:
 
     @cached_property
     def lines(self) -> int:
-        """Lines of all files."""
+        """Number of lines of all files."""
         return sum(len(path.read_text().splitlines()) for path in self.paths)
 
     def import_share(self) -> float:
-        """The share of lines that import statements take."""
+        """Share of lines that belong to import statements."""
         kinds = (ast.Import, ast.ImportFrom)
         nodes = (node for tree in self.modules.values() for node in ast.walk(tree))
         spans = (
@@ -88,7 +88,7 @@ class Tree:
         return sum(spans) / self.lines
 
     def double_names(self) -> list[str]:
-        """Public functions and classes of one name in two files, commands left out."""
+        """Public functions and classes with one name in two files, except commands."""
         homes = defaultdict(set)
         for module, tree in self.modules.items():
             for node in tree.body:
@@ -99,7 +99,7 @@ class Tree:
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """What each module imports when it runs, imports within functions included."""
+        """Modules that each module imports at run time, including imports within functions."""
         found = {}
         for module, tree in self.modules.items():
             typing = {
@@ -122,7 +122,7 @@ class Tree:
         return found
 
     def circle(self) -> list[str]:
-        """One circle of imports, or nothing."""
+        """Modules of one circle of imports; an empty result if there is none."""
         try:
             TopologicalSorter(self.imports).prepare()
         except CycleError as error:
@@ -130,7 +130,7 @@ class Tree:
         return []
 
     def longest_chain(self) -> int:
-        """Modules on the longest chain of imports; 0 where there is a circle."""
+        """Number of modules on the longest chain of imports; 0 if there is a circle."""
         if self.circle():
             return 0
         length: dict[str, int] = {}
@@ -139,7 +139,7 @@ class Tree:
         return max(length.values())
 
     def longest_function(self) -> tuple[int, str]:
-        """Code lines of the longest function, docstring and comments left out, and its name."""
+        """Code lines of the longest function, without docstring and comments, and its name."""
         found = [(0, "")]
         for path in self.paths:
             text = path.read_text()
@@ -153,12 +153,12 @@ class Tree:
         return max(found)
 
     def naming(self, pattern: str) -> int:
-        """Files whose code names an example; lists of public names in `__init__` do not count."""
+        """Number of files whose code names an example; lists of public names do not count."""
         files = [path for path in self.paths if path.name != "__init__.py"]
         return sum(bool(re.search(pattern, _code(path.read_text()))) for path in files)
 
     def passed_by(self, trip: str) -> dict[str, int]:
-        """Numbers of files that the settings of a trip pass, and that it runs, in a new process."""
+        """Numbers of files that a trip's settings pass, and that it runs, in a new process."""
         command = [sys.executable, str(Path(__file__)), "--trip", trip]
         done = subprocess.run(
             command,
@@ -172,7 +172,7 @@ class Tree:
 
 
 def _code(text: str) -> str:
-    """The code of a file without docstrings and comments."""
+    """Code of a file without docstrings and comments."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -182,7 +182,7 @@ def _code(text: str) -> str:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a text alone, such as a docstring."""
+    """Whether a statement is only a string, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
@@ -223,13 +223,13 @@ seeds = 1
 
 @dataclass(frozen=True)
 class Trip:
-    """A command on a plan, and the settings whose files are counted.
+    """Command on a plan, and the settings whose files are counted.
 
     Attributes:
         verb: name of the command.
         plan: text of the plan.
-        settings: numbers of the plan.
-        module: module whose objects are settings as a whole, if any.
+        settings: numbers in the plan.
+        module: module whose objects count as settings, or None.
     """
 
     verb: str
@@ -262,7 +262,7 @@ TRIPS = {
 
 
 def trace_trip(trip: Trip) -> None:
-    """Run the command of a trip and print the files that settings pass, and those that run."""
+    """Run the command of a trip, and print the files that settings pass and the files that run."""
     import turnout
     from turnout.cli.main import turnout as command
 
@@ -298,7 +298,7 @@ def trace_trip(trip: Trip) -> None:
 
 
 def figures(tree: Tree) -> dict[str, str]:
-    """The table's column of one version."""
+    """Column of the table for one version."""
     length, function = tree.longest_function()
     bandit = tree.passed_by("bandit")
     return {
@@ -317,7 +317,7 @@ def figures(tree: Tree) -> dict[str, str]:
 
 
 def tests_of(folder: Path) -> str:
-    """CPU-seconds of the tests of the version in a folder, on two processes, and their outcome."""
+    """CPU-seconds and outcome of the tests of a version in a folder, on two processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--numprocesses", "2", "-p", "no:cacheprovider"],

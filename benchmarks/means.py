@@ -2,8 +2,8 @@
 
 python benchmarks/means.py [--million] [--out docs/figures/means_frontier.svg] [--json FILE]
 
-Errors are exact formulas or proved bounds over the worst vectors; every point is also measured, on
-vectors drawn from the sphere, with messages really packed into bytes and unpacked again.
+Errors are exact formulas or proved bounds over the worst vectors. Every point is also measured, on
+vectors drawn from the sphere, with messages packed into bytes and unpacked again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STREAMS = SimulationStreams(0)
 
 @dataclass(frozen=True)
 class Point:
-    """One randomizer: what it sends, and how far off its mean is."""
+    """Message length and mean squared error of one randomizer."""
 
     epsilon: float
     name: str
@@ -59,7 +59,7 @@ class Point:
 
 
 def randomizers(epsilon: float) -> list[tuple[str, VectorRandomizer]]:
-    """The frontier: each way at several lengths."""
+    """Randomizers of the frontier, each at several message lengths."""
     found: list[tuple[str, VectorRandomizer]] = [
         ("PrivUnit", PrivUnit(D, epsilon)),
         ("as printed", L2Randomizer.as_printed(D, epsilon, clients=N)),
@@ -79,7 +79,7 @@ def randomizers(epsilon: float) -> list[tuple[str, VectorRandomizer]]:
 
 
 def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
-    """Errors over several runs, through bytes."""
+    """Measured errors over several runs, with messages packed into bytes."""
     vectors = _STREAMS.generator("vectors").normal(size=(N, D))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     errors, started = [], time.perf_counter()
@@ -99,7 +99,7 @@ def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
 
 
 def picture(points: list[Point]) -> Picture:
-    """Error against bits, one panel a privacy level."""
+    """Picture of error against bits, with one panel per ε."""
 
     def draw(axes: list[Axes], _: str) -> None:
         for axis, epsilon in zip(axes, LEVELS, strict=True):
@@ -127,7 +127,7 @@ def picture(points: list[Point]) -> Picture:
 
 
 def million(name: str, randomizer: VectorRandomizer) -> dict[str, float | str]:
-    """A million clients, block by block; all hold the same few vectors."""
+    """Error and time for a million clients, in blocks; all hold the same few vectors."""
     few = _STREAMS.generator("few").normal(size=(1000, D)).astype(np.float32)
     few /= 1.0001 * np.linalg.norm(few, axis=1, keepdims=True)
     tally, started = None, time.perf_counter()

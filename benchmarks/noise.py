@@ -1,9 +1,10 @@
-"""Rounded Gaussian noise: CPU-nanoseconds a coordinate, beside NumPy and OpenDP, in one run.
+"""Rounded Gaussian noise: CPU-nanoseconds per coordinate, compared with NumPy and OpenDP.
 
-NumPy's is ``rint(normal)`` from a seeded generator: the floor for speed, and no protection, as
-its stream can be computed and its floats leave gaps. OpenDP's is the exact discrete Gaussian of
-Canonne, Kamath and Steinke from the operating system's randomness, in an environment of its own.
-A CPU-nanosecond is one of ``process_time``, the median over some repeats of whole vectors.
+NumPy's noise is ``rint(normal)`` from a seeded generator: a lower limit on time without any
+protection, since its stream can be computed and its floats leave gaps. OpenDP's noise is the exact
+discrete Gaussian of Canonne, Kamath and Steinke from the operating system's randomness, in its own
+environment. CPU-nanoseconds are those of ``process_time``, the median over several repeats of whole
+vectors.
 
     python benchmarks/noise.py [--size 13000] [--json FILE] [--alone]
 """

@@ -1,12 +1,13 @@
-"""Accuracy against ε of one task by four ways: command line, Python, Ray and Flower.
+"""Accuracy against ε of one task run in four ways: command line, Python, Ray and Flower.
 
 python benchmarks/one_task.py [--seeds N] [--out FOLDER] [--draw]
 
-The bundled digits, dealt to 143 nodes of ten each; softmax regression; each node is in one of four
-rounds of each of four windows; zero-out, δ = 1e-3. The plan's seed decides a run by the first
-three, so they must end in the same accuracy. Flower's nodes and server draw from the operating
-system, so its runs are others of the same law. Runs are kept in FOLDER/one-task.json as they end,
-and not run again. Flower has an environment of its own (benchmarks/peers).
+The bundled digits are dealt to 143 nodes of ten each. The model is softmax regression; each node
+participates in one of four rounds of each of four windows; zero-out, δ = 1e-3. For the first three
+ways the plan's seed determines the run, so they must reach the same accuracy. Flower's nodes and
+server draw from the operating system, so its runs are different samples of the same distribution.
+Finished runs are stored in FOLDER/one-task.json and not repeated. Flower has its own environment
+(benchmarks/peers).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ seed = {seed}
 
 
 def plan_of(epsilon: float, seed: int, folder: Path) -> Path:
-    """The plan's file."""
+    """Path of the plan's file."""
     file = folder / f"plan-{epsilon:g}-{seed}.toml"
     file.write_text(
         PLAN.format(
@@ -72,7 +73,7 @@ def plan_of(epsilon: float, seed: int, folder: Path) -> Path:
 
 
 def by_command(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
-    """`turnout train`, whose report.json is read."""
+    """Accuracy and ε of `turnout train`, from its report.json."""
     out = folder / f"command-{epsilon:g}-{seed}"
     program = Path(sys.executable).with_name("turnout")
     command = [str(program), "train", str(plan_of(epsilon, seed, folder)), "--out", str(out)]
@@ -81,14 +82,14 @@ def by_command(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
 
 
 def by_python(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
-    """`turnout.train`."""
+    """Accuracy and ε of `turnout.train`."""
     out = folder / f"python-{epsilon:g}-{seed}"
     tn.train(plan_of(epsilon, seed, folder), out)
     return _reported(out)
 
 
 def by_ray(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
-    """`turnout.train` on the workers of a cluster."""
+    """Accuracy and ε of `turnout.train` on the workers of a Ray cluster."""
     from turnout.integrations.ray import RayEngine
 
     out = folder / f"ray-{epsilon:g}-{seed}"
@@ -103,7 +104,7 @@ def _reported(out: Path) -> dict[str, float]:
 
 
 def by_flower(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
-    """A simulation of Flower's, at the noise that ε takes."""
+    """Accuracy and ε of a Flower simulation, at the noise multiplier for ε."""
     law, state = tn.CheckIn(WINDOW, WINDOWS), folder / f"flower-{epsilon:g}-{seed}"
     sigma = tn.calibrate(law, epsilon=epsilon, delta=DELTA, relation="zero-out").value
     state.mkdir()
@@ -132,7 +133,7 @@ def by_flower(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
 
 
 def _dealt(seed: int, folder: Path) -> Path:
-    """The digits with a column of ones, and the node of each, as a file."""
+    """File with the digits, a column of ones, and the node of each digit."""
     split, path = digits(), folder / f"digits-{seed}.npz"
     train, test = (
         np.column_stack([x.reshape(len(x), -1), np.ones(len(x))]).astype(np.float32)
@@ -160,7 +161,7 @@ WAYS: dict[str, tuple[str, Way]] = {
 
 
 def picture(found: dict[str, dict[str, dict[str, float]]]) -> Picture:
-    """Accuracy against ε of all ways, on top of each other: means over seeds, and their range."""
+    """Picture of accuracy against ε of all four ways: means and ranges over seeds."""
 
     def fill(axes: list[Any], ink: str) -> None:
         (axis,) = axes
@@ -191,7 +192,7 @@ def _at(runs: dict[str, dict[str, float]], epsilon: float) -> list[float]:
 
 
 def main() -> None:
-    """Runs what is not there yet, then draws."""
+    """Run what is not stored yet, and draw the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))

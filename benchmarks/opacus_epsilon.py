@@ -1,11 +1,12 @@
-"""ε and accuracy of batches by independent assignment beside Opacus' Poisson batches.
+"""ε and accuracy of batches by independent assignment, compared with Opacus' Poisson batches.
 
 python benchmarks/opacus_epsilon.py [--seeds N] [--json FILE]
 
-Batches have one expected size, noise one σ; only who deals the records differs. First ε over σ and
-epochs: turnout's upper bound of `CheckIn(batches, epochs)`, and what Opacus' PRV accountant says of
-as many Poisson batches, both under add-remove. Then the accuracy of both on 12,000 images of
-Fashion-MNIST (``TURNOUT_DATA``; the bundled digits without it), loops that differ in nothing else.
+Both kinds of batches have the same expected size and the same σ and differ only in how records are
+dealt. The first table shows ε over σ and epochs: turnout's upper bound for `CheckIn(batches,
+epochs)`, and that of Opacus' PRV accountant for as many Poisson batches, both under add-remove. The
+second shows the accuracy of both on 12,000 images of Fashion-MNIST (``TURNOUT_DATA``; the bundled
+digits without it), with otherwise equal training loops.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ RECORDS, CLIP, RATE = 12_000, 1.0, 0.5
 
 
 def prv_epsilon(sigma: float, epochs: int) -> float:
-    """Opacus' upper bound for Poisson batches."""
+    """Upper bound on ε for Poisson batches, by Opacus."""
     accountant = PRVAccountant()
     accountant.history = [(sigma, 1 / BATCHES, BATCHES * epochs)]
     return float(accountant.get_epsilon(DELTA))
 
 
 def epsilons(sigma: float, epochs: int) -> dict[str, Any]:
-    """Both ε of one run, and the CPU-seconds that they took."""
+    """Upper bounds on ε of both kinds of batches, and the CPU-seconds that they took."""
     scheme = Scheme(GaussianNoise(sigma), CheckIn(BATCHES, epochs), "add-remove", unit="example")
     began = time.process_time()
     ours = price(scheme, DELTA).epsilon
@@ -69,7 +70,7 @@ def epsilons(sigma: float, epochs: int) -> dict[str, Any]:
 
 
 def accuracy(sigma: float, epochs: int, assigned: bool, data: Any) -> float:
-    """Test accuracy of softmax regression, in per cent."""
+    """Test accuracy of softmax regression in percent."""
     inputs, labels, test_inputs, test_labels = data
     records = TensorDataset(inputs, labels)
     model: Any = nn.Sequential(nn.Linear(inputs.shape[1], 10))
@@ -98,7 +99,7 @@ def accuracy(sigma: float, epochs: int, assigned: bool, data: Any) -> float:
 
 
 def tensors() -> tuple[torch.Tensor, ...]:
-    """Inputs and labels for training, and for testing."""
+    """Inputs and labels for training and for testing."""
     data = load_images("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
     return tuple(
         part
@@ -111,12 +112,12 @@ def tensors() -> tuple[torch.Tensor, ...]:
 
 
 def in_words(values: list[float]) -> str:
-    """Mean and deviation."""
+    """Mean and standard deviation as text."""
     return f"{mean(values):.2f} ± {stdev(values) if len(values) > 1 else 0.0:.2f} %"
 
 
 def main() -> None:
-    """Prints both tables, and writes JSON if asked to."""
+    """Print both tables, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
     parser.add_argument("--json", type=Path)

@@ -1,10 +1,10 @@
-"""Memory of training on a Parquet file: peak RssAnon beside the file's size.
+"""Peak memory (RssAnon) of training on a Parquet file, compared with the file's size.
 
     python benchmarks/own_data_memory.py --gigabytes 5 --clients 1000000
 
-Writes the file below a folder (--folder, /tmp by default) unless it is there, each client's rows
-scattered all over it; lays it out and trains a logistic model on it. The layout and the file stay
-until the folder is deleted.
+The script writes the file into a folder (--folder, /tmp by default) unless it exists, with the rows
+of each client in random places, converts it to the layout by client, and trains a logistic model.
+Layout and file remain until the folder is deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PLAN = {
 
 
 def write_file(path: Path, gigabytes: float, clients: int) -> None:
-    """Writes records of random clients, whose label is the first number's sign."""
+    """Write records of random clients, whose label is the sign of the first number."""
     with named_packages():
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -61,7 +61,7 @@ def write_file(path: Path, gigabytes: float, clients: int) -> None:
 
 
 class Memory:
-    """The peak of anonymous memory while it watches, in GiB."""
+    """Peak of anonymous memory in GiB while the object watches the process."""
 
     def __init__(self) -> None:
         self.peak, self._done = 0.0, threading.Event()
@@ -74,7 +74,7 @@ class Memory:
             self.peak = max(self.peak, int(now.split()[1]) / 2**20)
 
     def stop(self) -> float:
-        """Ends watching; the peak."""
+        """Stop watching and return the peak in GiB."""
         self._done.set()
         return self.peak
 

@@ -1,9 +1,9 @@
-"""Users per CPU-second of clipped updates: a module of one's own, the layered path, and peers.
+"""Users per CPU-second of clipped updates: a custom module, the layered model, Opacus, JAX Privacy.
 
-The 13,706-parameter tanh network, one 28×28 example a user, batches of 1,000, one thread. The
-sides take turns; each figure is that of the median round, a peer's in its best setting of a mode.
-A round of turnout and of JAX Privacy is the sum of clipped updates; one of Opacus adds noise and
-an SGD step, which cost a hundredth of it.
+The model is the 13,706-parameter tanh network, with one 28×28 example per user, batches of 1,000
+and one thread. The implementations alternate. Each figure is that of the median round, for other
+packages in the best setting of each mode. A round of turnout and of JAX Privacy is the sum of
+clipped updates; a round of Opacus adds noise and an SGD step, which cost a hundredth of it.
 
     python benchmarks/own_modules.py --json own_modules.json
 """
@@ -39,7 +39,7 @@ PEERS = {
 
 
 class Network(nn.Module):
-    """The network as a user would write it."""
+    """The network as a user would write it in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,14 +48,14 @@ class Network(nn.Module):
         self.scores = nn.Linear(32, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Scores (n, 10)."""
+        """Scores of shape (n, 10)."""
         values = torch.tanh(self.pool(self.first(images)))
         values = torch.tanh(self.pool(self.second(values)))
         return self.scores(torch.tanh(self.hidden(values.flatten(1))))
 
 
 def seconds_of(task: SupervisedTask, start: np.ndarray, rounds: int) -> list[float]:
-    """CPU-seconds of each round, after one that is not counted."""
+    """CPU-seconds of each round, after one round that does not count."""
     clients, found = np.arange(task.population), []
     for _ in range(rounds + 1):
         begin = time.process_time()
@@ -65,7 +65,7 @@ def seconds_of(task: SupervisedTask, start: np.ndarray, rounds: int) -> list[flo
 
 
 def peer_seconds(peer: str, batch: int, rounds: int) -> dict[str, dict[int, list[float]]]:
-    """CPU-seconds of a peer, by mode and by examples at once."""
+    """CPU-seconds of another package, by mode and number of examples per batch."""
     environment, script = PEERS[peer]
     interpreter, file = peers_python(environment), Path(__file__).parent / "peers" / script
     command = [str(interpreter), str(file), str(batch), str(rounds)]
@@ -77,7 +77,7 @@ def peer_seconds(peer: str, batch: int, rounds: int) -> dict[str, dict[int, list
 
 
 def tasks(batch: int) -> dict[str, tuple[SupervisedTask, np.ndarray]]:
-    """Both ways to compute, with the parameters to compute at."""
+    """Both implementations of turnout, with the parameters at which updates are computed."""
     random = np.random.default_rng(1)
     images, labels = random.random((batch, 28, 28), np.float32), random.integers(0, 10, batch)
     flat, channelled = Examples(images, labels), Examples(images[:, None], labels)
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def report(rates: dict[str, float], file: Path | None) -> None:
-    """The table, ratios to Opacus' fastest mode, and the file."""
+    """Print the table and ratios to Opacus' fastest mode, and write the file."""
     fastest = max(rate for name, rate in rates.items() if name.startswith("Opacus"))
     for name, rate in rates.items():
         wanted = f" (wanted: {LEAST[name]})" if name in LEAST else ""

@@ -1,4 +1,4 @@
-"""Packages of benchmarks that turnout does without: one that is missing is named in a line."""
+"""Import of packages that only benchmarks need, with a one-line error for a missing package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.core.optional import missing_extra
 
 @contextmanager
 def named_packages() -> Iterator[None]:
-    """Ends the process where an import inside fails, with the package and how to get it."""
+    """Exit with the package's name and install command if an import in the block fails."""
     try:
         yield
     except ModuleNotFoundError as error:

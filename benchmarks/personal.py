@@ -1,15 +1,16 @@
-"""Personal models under ε: where collaboration pays, and partitions that no one model serves.
+"""Accuracy of personal models against ε: gain of collaboration, and where one model fails.
 
 python benchmarks/personal.py [--only STUDY ...] [--seeds 5] [--json FILE] [--choosing] [--draw]
 
-Logistic regression on MNIST's deskewed images as histograms of gradients, 588 numbers an image, or
-on three characters of Shakespeare's; δ = 1e-5, trusted coordinator, user-level. Every client is
-judged on 40 test images of its own classes, or on what its role says later. Runs that the JSON file
-holds are not done again; then tables are printed and the partitions' accuracy against ε is drawn
-beside it, with --draw of what is there. Five seeds take half an hour of one core.
+The tasks are logistic regression on MNIST's deskewed images as histograms of gradients, 588 numbers
+per image, or on three characters of Shakespeare's; δ = 1e-5, trusted coordinator, user-level. Every
+client is tested on 40 test images of its own classes, or on its role's later text. Runs that the
+JSON file contains are not repeated. Then tables are printed, and the accuracy against ε is drawn
+next to the file; --draw draws what the file contains. Five seeds take half an hour of one core.
 
-Settings were chosen on training data alone: on 400 clients of the first 16,000 training images with
-a fifth of the noise of 2,000, and on the first 320 characters of each role, judged by the next 80.
+Hyperparameters were chosen only on training data: on 400 clients of the first 16,000 training
+images with a fifth of the noise of 2,000 clients, and on the first 320 characters of each role,
+tested on the next 80.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ NO_NOISE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was chosen for one kind of data.
+    """Hyperparameters chosen for one kind of data.
 
     Attributes:
-        rate: the server's, with momentum 0.9.
-        clip_norm: C, of DP-FedAvg and of DP-AdaPeD.
+        rate: learning rate of the server, with momentum 0.9.
+        clip_norm: C of DP-FedAvg and of DP-AdaPeD.
         alone: local training from the beginning.
         tuned: local training after DP-FedAvg.
-        local: a client's steps of a round, of DP-AdaPeD.
-        finish: its last steps.
-        psi: ψ at first, of DP-AdaPeD; and where DP-FedAvg begins.
-        drawn: a client's steps of a round, with the ℓ2 distance.
-        strength: λ of that.
+        local: a client's steps in a round of DP-AdaPeD.
+        finish: number of a client's last steps in DP-AdaPeD.
+        psi: initial ψ of DP-AdaPeD, without and with a start by DP-FedAvg.
+        drawn: a client's steps in a round with the ℓ2 distance.
+        strength: λ of the ℓ2 distance.
     """
 
     rate: float
@@ -98,11 +99,11 @@ METHODS = ("fedavg", "adaped", "begun-adaped", "begun-ridge")
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One table: clients, participation and the ε that are asked for (add-remove).
+    """One table: clients, participation and the values of ε (add-remove).
 
     Attributes:
-        clients: of images; all roles that say enough, for texts.
-        each: images of a client; 0 for texts.
+        clients: number of clients with images; for texts all roles with enough text.
+        each: images per client; 0 for texts.
     """
 
     clients: int
@@ -113,11 +114,11 @@ class Study:
 
     @property
     def settings(self) -> Settings:
-        """Those of its kind of data."""
+        """Hyperparameters for the data of the study."""
         return IMAGES if self.each else TEXTS
 
     def task(self, seed: int) -> PersonalTask:
-        """The clients and their data."""
+        """Learning task with the clients and their data."""
         if not self.each:
             return next_characters(seed)
         return digits(self.clients, self.each, seed, self.permuted)
@@ -157,9 +158,9 @@ def printed_divergence(epsilon: float) -> float:
 
 
 def true_epsilons(epsilon: float, factor: float = 10 / 3) -> dict[str, float]:
-    """What a printed ε is under replace-one by Rényi divergence, and by PLD in both relations.
+    """True ε of a printed ε's noise: Rényi under replace-one, and PLD under both relations.
 
-    At K = n the whole run is one Gaussian: ρ is ``factor`` times the printed one, τ = 10.
+    At K = n the whole run is one Gaussian: ρ is ``factor`` times the printed ρ, τ = 10.
     """
     rho = factor * printed_divergence(epsilon)
     multiplier = 1 / math.sqrt(2 * rho)
@@ -171,7 +172,7 @@ def true_epsilons(epsilon: float, factor: float = 10 / 3) -> dict[str, float]:
 
 
 def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterator[dict[str, Any]]:
-    """One run, and what local training makes of its end: metrics, noise, seconds so far."""
+    """Metrics, noise multiplier and seconds of one run, and of local training after the run."""
     study, began = STUDIES[name], time.process_time()
     task, settings = study.task(seed), study.settings
     noise = NO_NOISE if epsilon is None else noise_for(name, epsilon)
@@ -207,7 +208,7 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
 
 
 def personal_after(method: str, task: PersonalTask, settings: Settings) -> Any:
-    """A rule with personal models for a shared model that DP-FedAvg began."""
+    """Rule with personal models that starts from the shared model of DP-FedAvg."""
     if method == "begun-adaped":
         return adaped(task, settings, settings.psi[1])
     strength, finish = settings.strength, settings.finish
@@ -215,16 +216,17 @@ def personal_after(method: str, task: PersonalTask, settings: Settings) -> Any:
 
 
 def adaped(task: PersonalTask, settings: Settings, psi: float) -> AdaPeD:
-    """DP-AdaPeD with its settings."""
+    """DP-AdaPeD with its hyperparameters."""
     server, local = SGD(settings.rate, momentum=0.9), settings.local
     made = AdaPeD(task, server, settings.clip_norm, local, finish=settings.finish, psi=psi)
     return replace(made, shared_rate=10.0, psi_weight=0.1)
 
 
 def parts(law: Any) -> tuple[Any, Any]:
-    """The first three quarters of a law's steps or windows, and the rest.
+    """First three quarters of a participation's steps or windows, and the remaining quarter.
 
-    Both parts' draws are independent, so that at one noise they are the run of the whole law.
+    The draws of the two parts are independent, so that at the same noise they compose to the run of
+    the whole participation.
     """
     if isinstance(law, tn.CheckIn):
         most = 3 * law.windows // 4
@@ -234,7 +236,7 @@ def parts(law: Any) -> tuple[Any, Any]:
 
 
 def noise_for(name: str, epsilon: float) -> float:
-    """The noise multiplier; for Table 4.2 that of the printed ε's true noise."""
+    """Noise multiplier for ε; for Table 4.2 the noise multiplier behind the printed ε."""
     target = true_epsilons(epsilon)["add-remove"] if name == "table-4-2" else epsilon
     law = STUDIES[name].participation
     found = tn.calibrate(law, epsilon=target, delta=DELTA, relation="add-remove")
@@ -242,7 +244,7 @@ def noise_for(name: str, epsilon: float) -> float:
 
 
 def wanted(names: list[str], seeds: range) -> Iterator[tuple[str, str, float | None, int]]:
-    """All runs, seed by seed."""
+    """All runs, ordered by seed."""
     for seed in seeds:
         for name in names:
             yield name, "alone", None, seed
@@ -252,7 +254,7 @@ def wanted(names: list[str], seeds: range) -> Iterator[tuple[str, str, float | N
 
 
 def table(found: list[dict[str, Any]], metric: str) -> str:
-    """One metric in per cent, mean ± deviation over seeds: a row a study and ε, in Markdown."""
+    """Table in Markdown of one metric in percent, mean ± deviation over seeds, by study and ε."""
     heads = "study", "ε", *TITLES.values(), "seeds"
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for study, settings in STUDIES.items():
@@ -267,19 +269,19 @@ def table(found: list[dict[str, Any]], metric: str) -> str:
 
 
 def cell(runs: list[dict[str, Any]], metric: str) -> str:
-    """Mean ± deviation over seeds, in per cent."""
+    """Mean ± standard deviation over seeds, in percent."""
     values = [100 * one[metric] for one in runs]
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{spread}" if values else ""
 
 
 def measurements(found: list[dict[str, Any]], study: str) -> list[dict[str, Any]]:
-    """The runs of a study but those by which settings were chosen."""
+    """Runs of a study, except those by which hyperparameters were chosen."""
     return [one for one in found if one["study"] == study and one["seed"]]
 
 
 def picture(found: list[dict[str, Any]]) -> Picture:
-    """Personal accuracy against ε where no one model serves."""
+    """Picture of personal accuracy against ε where one shared model does not suffice."""
     titles = {
         "permuted": "MNIST, labels permuted by client",
         "roles": "Shakespeare's roles, next character",
@@ -309,7 +311,7 @@ def picture(found: list[dict[str, Any]]) -> Picture:
 
 
 def curve(axis: Axes, runs: list[dict[str, Any]], method: str, colour: str) -> None:
-    """A method's personal accuracy: mean and deviation over seeds."""
+    """Draw a method's personal accuracy: mean and standard deviation over seeds."""
     values = dict[float, list[float]]()
     for one in runs:
         values.setdefault(one["epsilon"], []).append(100 * one["personal_accuracy"])
@@ -321,7 +323,7 @@ def curve(axis: Axes, runs: list[dict[str, Any]], method: str, colour: str) -> N
 
 
 def main() -> None:
-    """Runs what the file does not hold yet, prints the tables and draws."""
+    """Run what the file does not contain yet, print the tables and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--methods", nargs="+", choices=("alone", *METHODS))

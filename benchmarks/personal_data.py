@@ -1,7 +1,7 @@
-"""Clients whose data differ: digits of three classes each, and Shakespeare's roles.
+"""Clients with different data: digits of three classes each, and Shakespeare's roles.
 
-Of each partition there is a pool for choosing settings (seed 0), made of training data alone, and
-the one that is measured.
+Each partition has a version for choosing hyperparameters (seed 0), made only of training data, and
+the version that is measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Part = tuple[NDArray[Any], NDArray[np.int64], Holdings]
 
 @cache
 def images() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """MNIST's features, of unit norm, and labels."""
+    """MNIST features of unit norm, and labels."""
     data, made = mnist(), dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]()
     for name, part in (("train", data.train), ("test", data.test)):
         features = apply_features("deskewed | hog-cells", part.inputs).astype(np.float32)
@@ -48,9 +48,9 @@ def images() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
 
 
 def digits(clients: int, each: int, seed: int, permuted: bool) -> PersonalTask:
-    """Clients with images of three classes; ``permuted``: each names the digits its own way.
+    """Clients with images of three classes; ``permuted``: each client has its own order of labels.
 
-    With seed 0 all images are of MNIST's training set.
+    With seed 0 all images are from MNIST's training set.
     """
     rng = np.random.default_rng(seed)
     (x, y), (t, u) = images()["train"], images()["test"]
@@ -71,7 +71,7 @@ def digits(clients: int, each: int, seed: int, permuted: bool) -> PersonalTask:
 def _dealt(
     labels: NDArray[np.int64], clients: int, each: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Places of each client's images, of three random classes in equal shares."""
+    """Indices of each client's images, of three random classes in equal shares."""
     places = [rng.permutation(np.flatnonzero(labels == digit)) for digit in range(CLASSES)]
     records, taken = list[NDArray[np.int64]](), np.zeros(CLASSES, dtype=np.int64)
     for _ in range(clients):
@@ -84,9 +84,9 @@ def _dealt(
 
 
 def next_characters(seed: int) -> PersonalTask:
-    """One client a role: the next character of the three before it; the role's later text judges.
+    """One client per role: the next character after three others, tested on later text.
 
-    With seed 0 the characters that are learned from are cut in two, and judged by the second part.
+    With seed 0 the characters for training are split in two, and the second part is the test data.
     """
     place = {character: k for k, character in enumerate(CHARACTERS)}
     texts = [np.array([place[one] for one in text.lower() if one in place]) for _, text in roles()]
@@ -105,7 +105,7 @@ def next_characters(seed: int) -> PersonalTask:
 
 
 def personal(learned: Part, judged: Part, classes: int) -> PersonalTask:
-    """Logistic regression on what clients learn from and are judged by."""
+    """Logistic-regression task with training and test examples of each client."""
     model = logistic((learned[0].shape[1],), classes)
     (x, y, held), (t, u, tested) = learned, judged
     examples, others = Examples(x, y, "class"), Examples(t, u, "class")
@@ -113,33 +113,33 @@ def personal(learned: Part, judged: Part, classes: int) -> PersonalTask:
 
 
 def _equal_shares(clients: int, each: int) -> Holdings:
-    """Each client's own examples, one client after another."""
+    """Examples of each client, one client after another."""
     return Holdings(np.arange(0, clients * each + 1, each), np.arange(clients * each))
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A model that begins at given parameters."""
+    """Model with given initial parameters."""
 
     model: Model
     start: NDArray[np.float32]
 
     @property
     def dimension(self) -> int:
-        """Parameters, d."""
+        """Number of parameters d."""
         return self.model.dimension
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """The given ones, (d,)."""
+        """The given parameters, shape (d,)."""
         return self.start
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """The model's scores."""
+        """Scores of the model."""
         return self.model.logits(parameters, inputs)
 
 
 def started(task: PersonalTask, start: NDArray[np.floating]) -> PersonalTask:
-    """The task from other initial parameters."""
+    """The task with other initial parameters."""
     model = Started(task.model, np.asarray(start, dtype=np.float32))
     examples, judged = task._examples, task._held_out
     return PersonalTask(model, examples, judged, holdings=task._holdings, tested=task._tested)

@@ -1,16 +1,16 @@
-"""MNIST without a trusted coordinator at ε ≤ 1: accuracy of messages of 37 or 38 bits.
+"""MNIST without a trusted coordinator at ε ≤ 1: accuracy with messages of 37 or 38 bits.
 
 python benchmarks/private_messages.py [--seeds 3] [--rounds 30,60,120,240,480,960]
                                       [--several] [--json FILE] [--out private_messages.svg]
 
-The plans are the examples `mnist-shuffled`, `mnist-sampled` and `mnist-self-sampling`; clients send
-messages, and no sum of updates is drawn in any other way. The rounds are those of
-`mnist-sampled`, seed 1, with the same ε in all; beside them the same plan with a trusted
-coordinator's Gaussian noise, under the same relation. Features, clip norm and learning
-rate are the best of some twenty that were compared on the test images, so accuracies are a little
-optimistic; at R rounds the rate is 480/R times that of 480, up to 4 times. Runs that the JSON file
-holds are not done again. A run takes two to six minutes on two cores. With --several clients send
-several messages a step instead, of their updates or of single records, seed 1, at the same ε.
+The plans are the examples `mnist-shuffled`, `mnist-sampled` and `mnist-self-sampling`. Clients send
+real messages; no sum of updates is computed in another way. --rounds varies the rounds of
+`mnist-sampled`, seed 1, at the same ε; for comparison the same plan runs with a trusted
+coordinator's Gaussian noise, under the same relation. Features, clip norm and learning rate are the
+best of about twenty that were compared on the test images, so accuracies are slightly optimistic;
+at R rounds the rate is 480/R times that of 480 rounds, up to 4 times. Runs that the JSON file
+contains are not repeated. A run takes two to six minutes on two cores. With --several clients send
+several messages per step, of their updates or of single records, seed 1, at the same ε.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRUSTS = {"shuffled": "check-in", "central": "Poisson"}
 
 
 def document_of(name: str, seed: int) -> dict[str, Any]:
-    """The tables of an example with a seed."""
+    """Tables of an example plan with a given seed."""
     plan = Plan.from_toml(example_plan(name).read_text("utf-8"))
     document = plan.model_dump(mode="json", exclude_none=True)
     document["run"]["seed"] = seed
@@ -51,7 +51,7 @@ def document_of(name: str, seed: int) -> dict[str, Any]:
 
 
 def several(rounds: int, clients: int, sampled: int, messages: int, each: str) -> str:
-    """A run of several messages a client and step, as a row in Markdown."""
+    """Row in Markdown for a run with several messages per client and step."""
     document = document_of(STUDY, 1)
     own = document["participation"]["steps"]
     document["optimizer"]["learning_rate"] *= min(4.0, own / rounds)
@@ -65,7 +65,7 @@ def several(rounds: int, clients: int, sampled: int, messages: int, each: str) -
 
 
 def measured(name: str, seed: int, trust: str, rounds: int | None = None) -> dict[str, Any]:
-    """One run: accuracy in percent, ε from both sides, ε₀ and bits of a message, seconds."""
+    """Accuracy in percent, bounds on ε, ε₀ and bits of a message, and seconds of one run."""
     document = document_of(name, seed)
     own = document["participation"]["steps"]
     rounds = rounds or own
@@ -93,7 +93,7 @@ def measured(name: str, seed: int, trust: str, rounds: int | None = None) -> dic
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """The examples, means over seeds, in Markdown."""
+    """Table in Markdown of the examples, with means over seeds."""
     lines = ["| plan | ε ≤ | ε₀ | bits | accuracy | seeds | seconds |", "|" + "---|" * 7]
     for name in EXAMPLES:
         runs = [one for one in found if one["plan"] == name and "study" not in one]
@@ -111,7 +111,7 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def picture(found: list[dict[str, Any]]) -> Picture:
-    """Accuracy against rounds at one ε."""
+    """Picture of accuracy against rounds at one ε."""
     study = [one for one in found if "study" in one]
 
     def draw(axes: list[Axes], ink: str) -> None:
@@ -139,7 +139,7 @@ def picture(found: list[dict[str, Any]]) -> Picture:
 
 
 def main() -> None:
-    """Runs what the file does not hold yet, prints the table and draws."""
+    """Run what the file does not contain yet, print the table and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", default="30,60,120,240,480,960")

@@ -1,10 +1,10 @@
-"""What users can name, in one revision and in this version: what was lost, renamed or added.
+"""Names that users can write, in another revision and in this version: lost, renamed or added.
 
     python benchmarks/public_surface.py --before REV
 
-Compares commands, options, plan keys with their values, the names of `import turnout`, and each
-name that the revision's pages import from `turnout`. A name that stands under another name today
-must be listed in `docs/design/names.md`; it counts as renamed. The status is 1 if a name was lost.
+The script compares commands, options, plan keys with their values, the names of `import turnout`,
+and each name that the revision's pages import from `turnout`. A renamed name must be listed in
+`docs/design/names.md`; then it counts as renamed. The exit status is 1 if a name was lost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def listed() -> dict[str, list[str]]:
 
 
 def plan_keys(root: Path) -> set[str]:
-    """Keys of plans, `[section] key`, and the words that a key takes, from the pages' tables."""
+    """Keys of plans, `[section] key`, and the values of a key, from the pages' tables."""
     keys, section = set(), ""
     for line in "\n".join((root / page).read_text() for page in KEY_PAGES).splitlines():
         if line.startswith("#"):
@@ -65,7 +65,7 @@ def plan_keys(root: Path) -> set[str]:
 
 
 def imported(root: Path) -> set[str]:
-    """Names that the pages, the examples' scripts included, import from the package."""
+    """Names that the pages and the examples' scripts import from the package."""
     names = set()
     for page in (*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/**/*.*")):
         if page.suffix not in {".md", ".py"}:
@@ -77,7 +77,7 @@ def imported(root: Path) -> set[str]:
 
 
 def defined(root: Path) -> set[str]:
-    """Every name that is defined or exported anywhere in the package, its modules included."""
+    """Names that are defined or exported anywhere in the package, including its modules."""
     names = set()
     for path in (root / "src").rglob("*.py"):
         names |= {path.stem, path.parent.name}
@@ -89,7 +89,7 @@ def defined(root: Path) -> set[str]:
 
 
 def surface(root: Path) -> dict[str, set[str]]:
-    """Everything that the version under a folder lets users name, by kind."""
+    """All names that the version in a folder lets users write, by kind."""
     done = subprocess.run(
         [sys.executable, __file__, "--list"],
         env=os.environ | {"PYTHONPATH": str(root / "src")},
@@ -103,12 +103,12 @@ def surface(root: Path) -> dict[str, set[str]]:
 
 
 def renames() -> dict[str, str]:
-    """Old name → new name, from the table of the design page."""
+    """Map from old name to new name, from the table of the design page."""
     return dict(re.findall(r"(?m)^\| `([^`]+)` \| `([^`]+)` \|", NAMES.read_text()))
 
 
 def compare(before: Path) -> bool:
-    """Print the table and every name that is not what it was; whether nothing was lost."""
+    """Print the table and every changed name, and return whether no name was lost."""
     old, new, known = surface(before), surface(ROOT), renames()
     homes = new | {"names that pages import": defined(ROOT)}
     lost_any = False
@@ -131,7 +131,7 @@ def compare(before: Path) -> bool:
 
 
 def main() -> None:
-    """Read the options and compare."""
+    """Parse the options and compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", metavar="REV", help="the revision to compare with")
     parser.add_argument("--list", action="store_true", help=argparse.SUPPRESS)

@@ -1,11 +1,11 @@
-"""How much faster two Ray workers train a network than one, and what a block costs.
+"""Speed of training with two Ray workers compared with one, and the cost of a block of clients.
 
 python benchmarks/ray_workers.py [--model tanh-cnn-13k] [--clients 4000] [--steps 20] [--repeats 3]
 
-Prints the seconds of a private simulation's steps (draws, sums, noise, optimiser; no evaluation) on
-MNIST with one worker and with two in turn, the ratio of their medians, the same on one thread of
-this process, and what a block of clients costs: CPU time, and bytes to the process that adds them.
-Needs two idle cores.
+The script prints seconds of a private simulation's steps (draws, sums, noise, optimiser; no
+evaluation) on MNIST, alternating between one worker and two, the ratio of their medians, and the
+same on one thread of this process. It also prints the cost of a block of clients: CPU time, and
+bytes sent to the process that sums the blocks. It needs two idle cores.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def seconds_a_step(task: SupervisedTask, clients: int, steps: int) -> tuple[floa
 
 
 def main() -> None:
-    """Prints a line for each number of workers, and the ratio."""
+    """Print a line for each number of workers, and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="tanh-cnn-13k")
     parser.add_argument("--clients", type=int, default=4000, help="a step")

@@ -1,20 +1,20 @@
-"""Whether two versions say the same: every number of every command, bit for bit.
+"""Comparison of two versions: every number of every command, bit for bit.
 
     python benchmarks/same_numbers.py --before REV              # some eight minutes of one core
     python benchmarks/same_numbers.py --before REV --only "account|train"
     python benchmarks/same_numbers.py --before REV --only "service one-client"
 
-A worktree of the other revision runs the same commands beside this version: same libraries, same
-processor, and the operating system's randomness replaced by one stream of bytes, so estimates,
-releases, keys and training repeat. JSON is compared float by float, files and text by their bytes,
-arrays too; times are left out. Then a coordinator serves a task to devices, in processes of
-their own, and what it released is compared. A line each:
+A worktree of the other revision runs the same commands next to this version, with the same
+libraries and processor. The operating system's randomness is replaced by one stream of bytes, so
+estimates, releases, keys and training repeat. JSON is compared float by float, files, text and
+arrays by their bytes; times are left out. Then a coordinator serves a task to devices in separate
+processes, and the releases are compared. Each command gets one line with a verdict
 
     same       nothing differs
-    words      every number is there, bit for bit; words, names or more numbers are new
-    different  a number is another or missing, or the exit status is; the status is then 1
+    words      every number is equal bit for bit; words, names or more numbers are new
+    different  a number is changed or missing, or the exit status; the script's status is then 1
 
-and the CPU-seconds of both.
+and the CPU-seconds of both versions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SAID_NO = 3
 
 @dataclass
 class Side:
-    """A version, the folder in which its commands run, and the process that answers them."""
+    """One version, the folder in which its commands run, and the process that runs them."""
 
     name: str
     folder: Path
@@ -58,7 +58,7 @@ class Side:
 
     @classmethod
     def of(cls, version: Version, parent: Path) -> Side:
-        """One whose folder has the commands' files."""
+        """Side of a version, with the commands' files in its folder."""
         folder = parent / version.name
         folder.mkdir()
         write_inputs(folder)
@@ -82,7 +82,7 @@ class Side:
         return side
 
     def answer(self, command: str) -> Answer:
-        """What a command says and writes."""
+        """Output of a command, printed and written."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(command) + "\n")
@@ -91,7 +91,7 @@ class Side:
         return Answer(status, seconds, self.new_files())
 
     def new_files(self) -> dict[str, Part]:
-        """The files that have come since the last call; what a command prints is among them."""
+        """Files created since the last call, including the printed output."""
         files = {path for path in self.folder.rglob("*") if path.is_file()} - self.seen
         self.seen |= files - {self.folder / name for name in PRINTED}
         return {
@@ -103,12 +103,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a command.
+    """Result of a command.
 
     Attributes:
-        status: its exit status.
-        seconds: of the processor.
-        parts: what it printed, and its files by their names.
+        status: exit status.
+        seconds: CPU-seconds.
+        parts: printed output, and files by name.
     """
 
     status: int
@@ -117,7 +117,7 @@ class Answer:
 
 
 def main() -> None:
-    """Compare, and say so."""
+    """Compare all commands and print the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", metavar="REV", required=True)
     parser.add_argument("--only", metavar="REGEX", default="", help="commands that match")
@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
-    """Both answers; where a word was renamed, in the one that this version takes."""
+    """Answers of both versions; for a renamed word this version may run the other spelling."""
     before, now = sides
     answer = now.answer(words(command, -1))
     if answer.status == REFUSED and words(command, 0) != words(command, -1):
@@ -155,12 +155,12 @@ def answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
 
 
 def words(command: str, choice: int) -> str:
-    """The command in the words of one version: ``a|b`` is a before and b now."""
+    """Command line in one version's spelling: of ``a|b`` the first or the second."""
     return re.sub(r"[\w-]+(\|[\w-]+)+", lambda found: found[0].split("|")[choice], command)
 
 
 def served_answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
-    """The same for a command of the service: what serves runs on both sides at once."""
+    """Answers of both versions to a service command; the servers of both run concurrently."""
     if not command.startswith("serve "):
         return answers(sides, command)
     runs = [served.Run(side.folder, side.environment, command) for side in sides]
@@ -171,7 +171,7 @@ def served_answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
 
 
 def report(command: str, before: Answer, now: Answer) -> str:
-    """One line, and what differs below it; returns the verdict."""
+    """Print one line and the differences of a command, and return the verdict."""
     found = {
         name: same(before.parts.get(name), now.parts.get(name))
         for name in [*before.parts, *(now.parts.keys() - before.parts.keys())]
@@ -189,7 +189,7 @@ def report(command: str, before: Answer, now: Answer) -> str:
 
 
 def first_difference(before: Part | None, now: Part | None) -> str:
-    """The first line that differs, in both versions."""
+    """First line that differs, in both versions."""
     if before is None or now is None:
         return "is only there " + ("now" if before is None else "before")
     lines = before.whole.splitlines(), now.whole.splitlines()

@@ -1,12 +1,13 @@
-"""CPU-seconds of ε for shuffled messages, against limits and against a loop over the clones.
+"""CPU-seconds of ε for shuffled messages, compared with limits and a loop over the clones.
 
-Single answers are to take 100 ms up to 10⁶ clients, composed ones 2 s. Each answer is a bracket
-by `turnout.accounting.price` at the tolerance 1e-3, from cold caches, the least of three; a
-CPU-second is one of ``process_time``, without imports.
+A single answer should take at most 100 ms up to 10⁶ clients, a composed one 2 s. Each answer is a
+bracket by `turnout.accounting.price` at tolerance 1e-3, from empty caches, the least of three
+repeats. A CPU-second is a second of ``process_time`` without imports.
 
-Beside it: the published cost of the code that comes with Feldman, McMillan and Talwar 2021 (0.2 to
-3.4 s an answer, 1.4 to 11 s composed), and, measured here in the same run, the plain way to
-evaluate their Theorem 3.1: one clone count after the other, two binomial tails each, bisection.
+For comparison the script shows the published cost of the code of Feldman, McMillan and Talwar 2021
+(0.2 to 3.4 s per answer, 1.4 to 11 s composed). It also measures, in the same run, the direct
+evaluation of their Theorem 3.1: a loop over clone counts with two binomial tails each, and
+bisection.
 
     python benchmarks/shuffling.py [--json FILE] [--markdown FILE] [--reference-clients 100000]
 """
@@ -57,7 +58,7 @@ SIZES = (10**3, 10**4, 10**5, 10**6)
 
 @dataclass(frozen=True)
 class Case:
-    """One question: what is known of the randomizer, who comes, n, δ."""
+    """One question: randomizer, participation, number of clients n, and δ."""
 
     name: str
     randomizer: Randomizer
@@ -76,7 +77,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came out, in the least CPU-seconds of some repeats."""
+    """Bracket on ε, and the least CPU-seconds of several repeats."""
 
     lower: float | None
     upper: float | None
@@ -85,7 +86,7 @@ class Answer:
 
 
 def singles() -> list[Case]:
-    """One round, by kind of question and number of clients."""
+    """Questions of one round, by kind of question and number of clients."""
     kinds: list[tuple[str, Randomizer, Callable[[int], Participation]]] = [
         ("any randomizers, ε₀ = 1", PureRandomizer(1.0), _all),
         ("any randomizers, ε₀ = 4", PureRandomizer(4.0), _all),
@@ -102,7 +103,7 @@ def singles() -> list[Case]:
 
 
 def composed() -> list[Case]:
-    """Many rounds."""
+    """Questions of many rounds."""
     a_tenth = FixedSize(10_000, 60_000, 1200)
     thousandth = FixedSize(1000, 10**6, 10**5)
     return [
@@ -130,7 +131,7 @@ def _self_sampling(clients: int) -> Participation:
 
 
 def answer(case: Case) -> Answer:
-    """Our bracket."""
+    """Bracket by turnout."""
     scheme = Scheme(
         case.randomizer,
         case.law,
@@ -147,7 +148,7 @@ def answer(case: Case) -> Answer:
 
 
 def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
-    """The least CPU-seconds of some calls from cold caches, and what came out."""
+    """Least CPU-seconds of several calls from empty caches, and the result."""
     seconds = []
     for _ in range(repeats):
         forget()
@@ -170,10 +171,10 @@ def loop_epsilon(local_epsilon: float, clients: int, delta: float, steps: int = 
 
 
 def loop_delta(epsilon: float, local_epsilon: float, clients: int) -> float:
-    """δ of the clones pair, one number of clones after the other, within 8 deviations.
+    """δ of the clones pair by a loop over the number of clones, within 8 standard deviations.
 
     Given c clones, "more than a share θ of the c + 1 bits are ones" is the best event. The victim's
-    bit is 1 with chance q in one world and 1 − q in the other.
+    bit is 1 with probability q in one world and 1 − q in the other.
     """
     q, k = 1 / (1 + math.exp(-local_epsilon)), math.exp(epsilon)
     chance, others = math.exp(-local_epsilon), clients - 1
@@ -191,7 +192,7 @@ def loop_delta(epsilon: float, local_epsilon: float, clients: int) -> float:
 
 @dataclass(frozen=True)
 class Duel:
-    """Our clones beside the loop, on the same question."""
+    """Turnout's clones bound and the loop for the same question."""
 
     local_epsilon: float
     clients: int
@@ -203,25 +204,25 @@ class Duel:
 
     @property
     def difference(self) -> float:
-        """Relative."""
+        """Relative difference of the two ε."""
         return self.ours / self.loop - 1
 
 
 def duel(local_epsilon: float, clients: int, delta: float) -> Duel:
-    """Both, timed."""
+    """Both bounds with their CPU-seconds."""
     seconds, ours = timed(lambda: clones_2021(local_epsilon, clients, delta))
     loop_seconds, loop = timed(lambda: loop_epsilon(local_epsilon, clients, delta), repeats=1)
     return Duel(local_epsilon, clients, delta, ours, loop, seconds, loop_seconds)
 
 
 def published(case: Case, seconds: float) -> str:
-    """How many times ours the published cost is, at least and at most."""
+    """Smallest and largest ratio of the published cost to turnout's."""
     least, most = PUBLISHED_COMPOSED if case.composed else PUBLISHED_SINGLE
     return f"{least / seconds:,.0f}–{most / seconds:,.0f}×"
 
 
 def shortfall(case: Case, found: Answer) -> str:
-    """What is missing, if anything."""
+    """Description of a missed limit; empty if every limit is met."""
     if found.seconds is None:
         return f"no answer ({found.failure})"
     limit = COMPOSED_LIMIT if case.composed else SINGLE_LIMIT
@@ -229,7 +230,7 @@ def shortfall(case: Case, found: Answer) -> str:
 
 
 def row(case: Case, found: Answer) -> list[str]:
-    """A case as cells of a table."""
+    """Cells of a table row for one question."""
     if found.seconds is None or found.upper is None:
         return [str(case), "–", "–", "–", found.failure]
     lower = "–" if not found.lower else f"{found.lower:.4g}"
@@ -238,7 +239,7 @@ def row(case: Case, found: Answer) -> list[str]:
 
 
 def duel_row(one: Duel) -> list[str]:
-    """A duel as cells of a table."""
+    """Cells of a table row for one comparison with the loop."""
     return [
         f"ε₀ = {one.local_epsilon:g}, n = {one.clients:,}, δ = {one.delta:g}",
         f"{one.loop:.6g}",
@@ -255,7 +256,7 @@ DUEL_HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "r
 
 
 def by_size(found: Sequence[tuple[Case, Answer]]) -> list[list[str]]:
-    """Single answers, one row for all numbers of clients: ε at 10⁵ of them, CPU-ms at each."""
+    """Rows of single answers: ε for 10⁵ clients, and CPU-ms for each number of clients."""
     rows: dict[str, list[str]] = {}
     for case, one in found:
         if not case.composed:
@@ -268,7 +269,7 @@ def by_size(found: Sequence[tuple[Case, Answer]]) -> list[list[str]]:
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as the page docs/benchmarks.md has it."""
+    """Table in Markdown as in docs/benchmarks.md."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -1,11 +1,11 @@
-"""Users per CPU-second of a private simulation: turnout beside Apple's pfl, in one run.
+"""Users per CPU-second of a private simulation: turnout compared with Apple's pfl.
 
-Both simulate the same thing on the same machine, alternating: MNIST, one image a user, cohorts
-of 1,000 users, the tanh network with 13,706 parameters, one local gradient each, clipped to
-norm 1, Gaussian noise on the sum, SGD with momentum on the server. A CPU-second is a second of
-one core, user and system time, from the end of one round to the end of the next; rounds with an
-evaluation are left out on both sides, start-up and data loading too. The figure of each side is
-its median round; the ratio compares the medians.
+Both packages simulate the same task on the same machine, alternating: MNIST, one image per user,
+cohorts of 1,000 users, the tanh network with 13,706 parameters, one local gradient each, clipped to
+norm 1, Gaussian noise on the sum, SGD with momentum on the server. A CPU-second is a second of one
+core, user and system time, from the end of one round to the end of the next. Rounds with an
+evaluation, start-up and data loading are left out for both. The figure of each package is its
+median round; the ratio compares the medians.
 
     TURNOUT_DATA=... python benchmarks/simulation.py --json simulation.json
 """
@@ -42,14 +42,14 @@ NEEDED = 15.0
 
 @dataclass(frozen=True)
 class Rounds:
-    """What one run of some rounds took, a round."""
+    """CPU and wall seconds of each round of one run."""
 
     cpu_seconds: list[float]
     wall_seconds: list[float]
 
 
 def turnout_rounds(task: SupervisedTask, cohort: int, rounds: int, rate: float = RATE) -> Rounds:
-    """A whole simulation: draws, protocol, updates, noise and optimiser."""
+    """Rounds of a whole simulation by turnout: draws, protocol, updates, noise and optimiser."""
     law = FixedSize(cohort, task.population, rounds + 2)
     scheme = Scheme(GaussianNoise(NOISE), law, Relation.ZERO_OUT)
     algorithm = FedSGD(task, SGD(Constant(rate), MOMENTUM), CLIP_NORM)
@@ -72,7 +72,7 @@ def turnout_rounds(task: SupervisedTask, cohort: int, rounds: int, rate: float =
 
 
 def pfl_rounds(data: Path, cohort: int, rounds: int, threads: int) -> Rounds:
-    """The same in pfl, in the peers' environment."""
+    """Rounds of the same simulation by pfl, in the peers' environment."""
     script = Path(__file__).parent / "peers" / "pfl_simulation.py"
     numbers = {"cohort": cohort, "rounds": rounds, "threads": threads}
     flags = [f"--{name}={value}" for name, value in numbers.items()]
@@ -85,7 +85,7 @@ def pfl_rounds(data: Path, cohort: int, rounds: int, threads: int) -> Rounds:
 
 
 def task_of(name: str, vmapped: bool, train: Examples, test: Examples) -> SupervisedTask:
-    """A task whose updates are computed one way or the other."""
+    """Task whose updates are computed with or without vectorised gradients."""
     model = build_model(name, train.input_shape, 10)
     updates = (VmappedUpdates if vmapped else LayeredUpdates)(model, LocalTraining())
     return SupervisedTask(model, train, test, updates=updates)
@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def report(rows: list[tuple[str, str, list[Rounds]]], given: argparse.Namespace) -> None:
-    """The table, the ratio, and the file."""
+    """Print the table and the ratio, and write the file."""
     figures = [
         {
             "what": what,

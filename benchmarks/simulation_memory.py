@@ -1,12 +1,12 @@
-"""A million clients on one machine: running time and peak memory of one check-in window.
+"""Running time and peak memory of one check-in window with a million clients on one machine.
 
-1,000,000 clients hold one image of 784 bytes each; each checks in once in a window of 1,000
+1,000,000 clients hold one image of 784 bytes each. Each client checks in once in a window of 1,000
 steps; a linear model learns from aggregated check-ins. The images are made up (noisy class
-prototypes), as bytes, which is what they would be on disk.
+prototypes) and stored as bytes, as they would be on disk.
 
     python benchmarks/simulation_memory.py [--clients N] [--steps N] [--json FILE]
 
-Prints a table, and exits with 1 if the peak is above 2 GiB.
+The script prints a table, and exits with 1 if the peak is above 2 GiB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLIP_NORM, NOISE_MULTIPLIER, LIMIT_GIB = 1.0, 1.0, 2.0
 
 
 def synthetic(count: int, seed: int) -> Examples:
-    """Bytes around one prototype a class, made in chunks so that nothing wider exists."""
+    """Byte images near one prototype per class, made in chunks to save memory."""
     prototypes = np.random.default_rng(0).integers(0, 128, (CLASSES, FEATURES), np.uint8)
     generator = np.random.default_rng(seed)
     labels = generator.integers(CLASSES, size=count)
@@ -47,13 +47,13 @@ def synthetic(count: int, seed: int) -> Examples:
 
 
 def peak_gib() -> float:
-    """The largest resident set of this process so far."""
+    """Peak resident memory of this process so far, in GiB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def measure(clients: int, steps: int) -> dict[str, float]:
-    """One window, from made-up data to the last model."""
+    """Measurements of one window, from made-up data to the last model."""
     started = time.perf_counter()
     examples, held_out = synthetic(clients, 1), synthetic(HELD_OUT, 2)
     model = build_model("logistic", (FEATURES,), CLASSES)

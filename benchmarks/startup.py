@@ -1,7 +1,8 @@
-"""CPU time of starting: `import turnout`, and one answer of `turnout account` from end to end.
+"""CPU time of starting: `import turnout`, and one whole `turnout account`.
 
-Prints the median of user and system time over runs in fresh interpreters, in seconds, and its ratio
-to the limit, which is for an idle core: other work on the machine makes CPU time longer too.
+The script prints the median of user and system time in seconds over runs in new interpreters, and
+its ratio to the limit. The limit is for an idle core: other work on the machine increases CPU time,
+too.
 
     python benchmarks/startup.py --runs 9
 """
@@ -27,7 +28,7 @@ MEASURED = {
 
 
 def cpu_seconds(arguments: list[str]) -> float:
-    """User and system time of one fresh interpreter."""
+    """User and system time of one new interpreter."""
     command = [sys.executable, "-c", *arguments]
     compiled = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = getrusage(RUSAGE_CHILDREN)
@@ -37,7 +38,7 @@ def cpu_seconds(arguments: list[str]) -> float:
 
 
 def main() -> None:
-    """Prints a line for each thing that is measured."""
+    """Print a line for each measured command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=9)
     runs = parser.parse_args().runs

@@ -1,8 +1,9 @@
-"""Durable uploads: one transaction a request against group commit, on the disk of a folder.
+"""Durable uploads per second: one transaction per request compared with group commit.
 
-Each upload is a check-in with its update, stored by the service's own storage and acknowledged
-after the commit. `threads` requests are in flight at a time, each waiting for its own answer, as
-connections do. CPU is that of the whole process, so it has the senders' share too.
+Each upload is a check-in with its update, stored by the service's storage on the disk of a folder
+and acknowledged after the commit. `threads` requests are in progress at a time, each waiting for
+its own answer, as connections do. CPU time is that of the whole process, which includes the
+senders.
 
     python benchmarks/storage.py [--folder FOLDER] [--postgres URL] [--opening UPDATES]
 """
@@ -79,7 +80,7 @@ def measured(upload: Upload, first: int, threads: int, seconds: float) -> tuple[
 
 
 def overhead(jobs: int = 20_000, together: int = 16) -> float:
-    """CPU-microseconds a job of the writer itself, with a storage that does nothing."""
+    """CPU-microseconds per job of the writer, with a storage that does nothing."""
 
     class Nothing:
         def transaction(self) -> Nothing:
@@ -122,9 +123,10 @@ def uploads(name: str, threads: list[int]) -> list[dict]:
 
 
 def whole_step(name: str, number: int = 4000, together: int = 16) -> dict:
-    """CPU-microseconds an upload for all that its storage costs, from check-in to deletion.
+    """CPU-microseconds per upload of the storage, from check-in to deletion.
 
-    Stored sixteen a transaction, read back for the sum, released with the step, deleted.
+    Uploads are stored sixteen per transaction, read for the sum, released with the step, and
+    deleted.
     """
     storage, body = task_storage(name), os.urandom(BODY)
     digest = hashlib.sha256(body).digest()
@@ -158,7 +160,7 @@ def whole_step(name: str, number: int = 4000, together: int = 16) -> dict:
 
 
 def opening(name: str, number: int) -> dict:
-    """How long a coordinator takes to know who came, with so many updates stored."""
+    """Seconds that a coordinator takes to read who participated, with so many stored updates."""
     body, together = os.urandom(BODY), 500
     digest = hashlib.sha256(body).digest()
     storage = task_storage(name)

@@ -1,10 +1,10 @@
-"""Whether the time of a device's messages tells its data: real processes, the network's view.
+"""Test whether the timing of a device's messages reveals its data: real processes, network view.
 
-Two devices hold neighbouring data: of one number of one record follows that computing takes 20 ms
-longer. Each takes a turn in every step of a served task. What an observer of the network sees of a
-turn is the time from the model's fetch to the update. The Mann-Whitney test of level 0.01 compares
-the two devices by it, for devices as they are, and for a control that sends when it has computed.
-Phases are short: then chance hides a shift least.
+Two devices hold neighbouring data: one number of one record makes computing 20 ms longer. Each
+device participates in every step of a served task. An observer of the network sees, for each
+participation, the time from downloading the model to sending the update. The Mann-Whitney test of
+level 0.01 compares these times for the two devices, and for a control device that sends
+immediately after computing. Phases are short, since random sending times then hide a shift least.
 
     python benchmarks/timing.py [--turns 200]
 """
@@ -52,7 +52,7 @@ Moments = dict[str, dict[str, dict[int, float]]]
 
 
 def watching(seen: Moments, name: str) -> type[httpx.AsyncHTTPTransport]:
-    """A transport that notes when a device's requests leave its process."""
+    """Transport that records when a device's requests leave its process."""
 
     class Watching(httpx.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -67,7 +67,7 @@ def watching(seen: Moments, name: str) -> type[httpx.AsyncHTTPTransport]:
 
 
 def take_part(url: str, token: str, state: Path, seconds: float, kind: str) -> None:
-    """One device, in a process of its own: prints step and seconds of each turn."""
+    """Run one device in a separate process, and print step and seconds of each participation."""
     from turnout.service.contract.wire import Invitation
     from turnout.service.device import Diary, Link, Pace, StateFile, TaskDevice
 
@@ -97,7 +97,7 @@ def take_part(url: str, token: str, state: Path, seconds: float, kind: str) -> N
 
 
 def measured(turns: int) -> dict[tuple[str, float], NDArray[np.float64]]:
-    """Seconds of each turn, by kind of device and by what computing takes."""
+    """Seconds of each participation, by kind of device and by computing time."""
     command = str(Path(sys.executable).with_name("turnout"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -136,7 +136,7 @@ def measured(turns: int) -> dict[tuple[str, float], NDArray[np.float64]]:
 
 
 def chance_of_detection(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """The chance that the test notices a shift, by resampling what was measured."""
+    """Probability that the test detects a shift, by resampling the measurements."""
     random, found = np.random.default_rng(1), 0
     for _ in range(RESAMPLES):
         left, right = random.choice(one, one.size), random.choice(one, other.size)

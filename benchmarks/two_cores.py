@@ -1,10 +1,11 @@
-"""How much faster two threads compute features and train than one.
+"""Speed of computing features and training with two threads compared with one.
 
 python benchmarks/two_cores.py [--clients 20000] [--repeats 3]
 
-Prints the seconds of the example `mnist` with fewer clients, features and training apart, and of
-training the network tanh-cnn-13k on the same images, on one thread and on two in turn, and the
-ratio of their medians. Needs two idle cores. The linear model's training is bound by memory.
+The script prints the seconds of the example `mnist` with fewer clients, separately for features and
+training, and of training the network tanh-cnn-13k on the same images, alternating between one
+thread and two, and the ratio of their medians. It needs two idle cores. Memory bandwidth limits the
+linear model's training.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ NETWORK = "tanh-cnn-13k"
 
 
 def features_seconds(images: np.ndarray) -> tuple[float, np.ndarray]:
-    """Seconds of the features of these images, and the features."""
+    """Seconds for the features of the given images, and the features."""
     start = time.perf_counter()
     made = apply_features(FEATURES, images)
     return time.perf_counter() - start, made
 
 
 def training_seconds(model: str, inputs: np.ndarray, labels: np.ndarray) -> float:
-    """Seconds of some steps' clipped sums, one example a client."""
+    """Seconds for clipped sums of several steps, with one example per client."""
     built = build_model(model, inputs.shape[1:], 10)
     task = SupervisedTask(built, Examples(inputs, labels), Examples(inputs[:64], labels[:64]))
     generator = np.random.default_rng(1)
@@ -49,7 +50,7 @@ def training_seconds(model: str, inputs: np.ndarray, labels: np.ndarray) -> floa
 
 
 def main() -> None:
-    """Prints a line for features and one for training."""
+    """Print one line for features and one for training."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)

@@ -1,4 +1,4 @@
-"""Draws the figures of docs/figures.md anew, a line of numbers for each curve.
+"""Draw the figures of docs/figures.md and print the numbers of each curve on one line.
 
 python benchmarks/figures [--only N ...] [--out FOLDER]
 """
@@ -21,7 +21,7 @@ from packages import named_packages  # noqa: E402
 
 
 def figure(module: str, name: str) -> Picture:
-    """What a function of a module beside this one draws; others' packages are not imported."""
+    """Picture drawn by a function of another module, imported only for that figure."""
     with named_packages():
         return getattr(importlib.import_module(module), name)()
 

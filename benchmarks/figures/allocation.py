@@ -1,4 +1,4 @@
-"""Figures 1–4 of Feldman and Shenfeld 2025, with our curve in each."""
+"""Figures 1–4 of Feldman and Shenfeld 2025, each with a curve of turnout's bound."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def scheme(sigma: float, law: CheckIn | KSubset) -> Scheme:
 
 
 def ours(sigma: float, law: CheckIn | KSubset, delta: float) -> float:
-    """Our upper bound: the larger of both directions."""
+    """Upper bound on ε by turnout: the larger of both directions."""
     return price(scheme(sigma, law), delta, TOLERANCE).epsilon.upper
 
 

@@ -1,9 +1,9 @@
-"""A figure for Balle, Kairouz, McMahan, Thakkar and Guha Thakurta 2020, with our curves.
+"""Figure for Balle, Kairouz, McMahan, Thakkar and Guha Thakurta 2020, with turnout's curves.
 
 Their Figure 1 is a sketch of the protocol. Their Figure 2 compares Theorem 5.1 (shuffling) with
-Erlingsson et al. 2019; the right column is that comparison. The left one does the same for
-check-ins themselves, Theorem 3.2: stated for replace-one, but with the client's own slot left to
-another each step of its proof mixes with a smaller difference, so it holds under add-remove too.
+Erlingsson et al. 2019; the right column shows that comparison. The left column does the same for
+check-ins, Theorem 3.2. The theorem is stated for replace-one. If the client's slot is left to
+another client, each step of its proof has a smaller difference, so it also holds under add-remove.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def erlingsson_2019(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 def exact(local_epsilon: float, window: int, delta: float) -> float:
-    """Our price of one check-in under add-remove, the larger of both directions.
+    """ε of one check-in under add-remove by turnout, the larger of both directions.
 
-    Whoever else has her slot, two messages of an ε₀-randomizer are no easier to tell apart than
-    those of two-valued randomized response.
+    Whichever other client has the same slot, two messages of an ε₀-randomizer are no easier to
+    distinguish than those of binary randomized response.
     """
     scheme = Scheme(
         PureRandomizer(float(local_epsilon)),

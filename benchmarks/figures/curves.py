@@ -1,4 +1,4 @@
-"""What a figure is made of, and how it becomes an SVG that is the same every time."""
+"""Curves and panels of a figure, drawn as an SVG file whose bytes are reproducible."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Poisson sampling are not certified.
 
 @dataclass(slots=True)
 class Curve:
-    """One line of a panel.
+    """One curve of a panel.
 
     Attributes:
         meaning: a key of `LOOKS`.
-        values: one a point of the panel's grid; NaN where the method gives none.
-        words: in the legend.
+        values: one value for each grid point; NaN where the method has no answer.
+        words: text in the legend.
     """
 
     meaning: str
@@ -46,14 +46,14 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-        title: what stays fixed.
+        title: the fixed parameters.
         x: the grid.
-        x_label: what x is.
-        y_label: what y is.
-        curves: the lines.
-        scales: of x and y, "log" or "linear".
-        limits: smallest and largest y shown, None for what the curves need.
-        ticks: of x and y where powers of ten are too few.
+        x_label: meaning of x.
+        y_label: meaning of y.
+        curves: the curves.
+        scales: scales of x and y, "log" or "linear".
+        limits: smallest and largest y shown; None for the range of the curves.
+        ticks: ticks of x and y where powers of ten are too few.
     """
 
     title: str
@@ -69,9 +69,9 @@ class Panel:
 def line(
     meaning: str, grid: Sequence[float], value: Callable[[float], float], words: str = ""
 ) -> Curve:
-    """A curve point by point; NaN where the method refuses. Prints what it found.
+    """Curve computed and printed point by point; NaN where the method refuses.
 
-    ``words`` are for the legend, where they are not the meaning's own.
+    ``words`` is the legend text, if it differs from that of the meaning.
     """
     values = []
     for x in grid:
@@ -86,7 +86,7 @@ def line(
 
 
 def relative(panel: Panel, top: float) -> Panel:
-    """Every curve divided by ours, which means "turnout"."""
+    """Panel in which every curve is divided by turnout's curve."""
     ours = next(curve for curve in panel.curves if curve.meaning == "turnout")
     curves = [
         replace(curve, values=[v / own for v, own in zip(curve.values, ours.values, strict=True)])
@@ -105,7 +105,7 @@ def relative(panel: Panel, top: float) -> Panel:
 
 
 def picture(name: str, title: str, text: str, panels: Sequence[Panel], columns: int = 1) -> Picture:
-    """The panels in rows."""
+    """Picture with the panels in rows."""
 
     def draw(axes: list[Axes], _: str) -> None:
         for axis, panel in zip(axes, panels, strict=True):

@@ -1,8 +1,8 @@
-"""ε of Poisson sampling with Gaussian noise by a tilted FFT, for runs of a million steps.
+"""Approximate ε of Poisson sampling with Gaussian noise by a tilted FFT, for millions of steps.
 
-Good to about 1e-3 in δ but certified nowhere: the curves of Poisson sampling in the figures are
-there to be compared with. Tilting by e^{θL}, with θ such that the ε sought is typical, keeps the
-FFT's round-off relative to δ. The direction is *remove*, the larger one for Gaussian noise.
+The error in δ is about 1e-3 relative, without certification: the figures show Poisson sampling only
+for comparison. Tilting by e^{θL}, with θ such that losses near the wanted ε are typical, keeps the
+FFT's rounding error relative to δ. The direction is *remove*, the larger one for Gaussian noise.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ROUNDS = 12
 
 @lru_cache(maxsize=4096)
 def poisson_epsilon(pair: Pair, rate: float, steps: int, delta: float) -> float:
-    """ε of ``steps`` steps in each of which she takes part with probability ``rate``."""
+    """ε of ``steps`` steps in each of which a client participates with probability ``rate``."""
     losses, masses = _step(pair.mu, rate, _NEGLIGIBLE * delta / steps)
     return composed_epsilon(losses, masses, steps, delta)
 
 
 @lru_cache(maxsize=64)
 def decomposed_law(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Losses, and their law, of the pair that Theorem 4.1 compares with, λ = 1/t.
+    """Losses and their distribution for the pair that Theorem 4.1 compares with, λ = 1/t.
 
-    It is Poisson sampling given that it took her at least once: with λ' the chance of that, its
-    ratio is (S − 1 + λ')/λ'. Good down to about ``delta``.
+    The pair is Poisson sampling conditioned on at least one participation. With λ' the probability
+    of that event, its ratio is (S − 1 + λ')/λ'. It is accurate down to about ``delta``.
     """
     losses, masses = _step(pair.mu, 1 / window, _NEGLIGIBLE * delta / window)
     tail = composed_epsilon(losses, masses, window, delta)
@@ -58,7 +58,7 @@ def decomposed_law(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, n
 
 
 def composed_epsilon(losses: np.ndarray, masses: np.ndarray, steps: int, delta: float) -> float:
-    """ε of ``steps`` independent losses of one law."""
+    """ε of ``steps`` independent losses with one distribution."""
     above = np.maximum(losses - float(masses @ losses), 0.0)
     epsilon = math.sqrt(-4 * math.log(delta) * steps * float(masses @ above**2))
     # Chernoff's tilt goes too far where single steps can lose much: aim at the ε itself.
@@ -71,7 +71,7 @@ def composed_epsilon(losses: np.ndarray, masses: np.ndarray, steps: int, delta: 
 
 
 def _step(mu: float, rate: float, rare: float) -> tuple[np.ndarray, np.ndarray]:
-    """Losses of one step, rising, and their law; none whose tail is below ``rare``."""
+    """Increasing losses of one step, and their masses, without tails below ``rare``."""
     scores = np.linspace(-_REACH, _REACH + mu, _SCORES)
     absent = np.exp(-(scores**2) / 2)
     gain = rate * np.expm1(mu * scores - mu**2 / 2)
@@ -81,7 +81,7 @@ def _step(mu: float, rate: float, rare: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tilt(losses: np.ndarray, masses: np.ndarray, mean: float) -> float:
-    """θ under which a step loses ``mean`` on average."""
+    """θ for which the tilted mean loss of a step is ``mean``."""
 
     def excess(log_theta: float) -> float:
         weights = masses * np.exp(math.exp(log_theta) * (losses - losses[-1]))
@@ -94,7 +94,7 @@ def _tilt(losses: np.ndarray, masses: np.ndarray, mean: float) -> float:
 
 
 def _tilted(losses: np.ndarray, masses: np.ndarray, theta: float) -> tuple[np.ndarray, float]:
-    """The tilted law, and ln of what it was divided by."""
+    """Tilted masses, and the logarithm of their normalisation."""
     weights = masses * np.exp(theta * (losses - losses[-1]))
     total = float(weights.sum())
     return weights / total, math.log(total) + theta * float(losses[-1])
@@ -136,7 +136,7 @@ def _width(losses: np.ndarray, masses: np.ndarray, steps: int) -> float:
 def _sum_law(
     losses: np.ndarray, masses: np.ndarray, steps: int, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The law of the sum of ``steps`` losses, on a circle of bins of width ``step``."""
+    """Distribution of the sum of ``steps`` losses, on a circle of bins of width ``step``."""
     places = losses / step
     below = np.floor(places).astype(np.int64)
     upper = places - below

@@ -1,10 +1,11 @@
-"""Figure 3.2 of Girgis 2023, with the improved variants.
+"""Figure 3.2 of Girgis 2023: private means, with improved variants.
 
-A number in [−½, ½] in the local model against Laplace noise, one client; the same
-number and unit vectors in R^300 in the shuffled model, n = 1000, δ = 1e-5. The paper takes its
-shuffled Laplace and PrivUnit from the closed form of Feldman, McMillan and Talwar; here all levels
-are calibrated numerically, by what is proved of one non-adaptive randomizer, of Laplace noise and
-of bits. Directions are the client's own: it draws their seed and sends it with its message.
+The panels show a number in [−½, ½] of one client in the local model against Laplace noise, and the
+same number and unit vectors in R^300 in the shuffled model, n = 1000, δ = 1e-5. The paper takes the
+levels of its shuffled Laplace noise and PrivUnit from the closed form of Feldman, McMillan and
+Talwar. Here all levels are calibrated numerically, by bounds for one non-adaptive randomizer, for
+Laplace noise and for bits. Each client draws the seed of its random directions and sends the seed
+with its message.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ def figure_3_2() -> Picture:
 
 
 def local_level(epsilon: float) -> float:
-    """The largest ε₀ whose n shuffled messages are (ε, δ)-private for any one randomizer."""
+    """Largest ε₀ such that n shuffled messages of any one randomizer are (ε, δ)-private."""
     return level_of_any(N, float(epsilon), DELTA)
 
 
 def laplace_level(epsilon: float) -> float:
-    """The same for Laplace noise of scale 1/ε₀ on [−½, ½], of total variation 1 − e^{−ε₀/2}."""
+    """Largest ε₀ for Laplace noise of scale 1/ε₀ on [−½, ½], of total variation 1 − e^{−ε₀/2}."""
 
     def price(level: float) -> float:
         return shuffled_price([(BoundedVariation(level, -math.expm1(-level / 2)), 1)], N, DELTA)

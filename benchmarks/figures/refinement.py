@@ -1,7 +1,7 @@
-"""Figures of Girgis 2023, Chapter 7, with our variants in them: thesis 7.3, 7.7 to 7.10, Table 7.1.
+"""Figures 7.3 and 7.7 to 7.10 and Table 7.1 of Girgis 2023, with turnout's variants.
 
-Errors of 7.7 and 7.8 come from messages that were really made (simulation randomness); all other
-values are formulas.
+Errors of 7.7 and 7.8 are measured on drawn messages (simulation randomness); all other values are
+formulas.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def figure_7_8() -> Picture:
 
 
 def variants(grid: Sequence[float], value: Callable[[float, str], float]) -> list[Curve]:
-    """A curve as printed, and one of ours."""
+    """Two curves: the published mechanism and turnout's."""
     return [line(meaning, grid, lambda x, v=variant: value(x, v)) for variant, meaning in VARIANTS]
 
 
@@ -126,7 +126,7 @@ ANSWERS = {"as-printed": PrintedAnswers, "default": LimitedAnswers}
 
 @lru_cache(maxsize=512)
 def error(clients: int, epsilon: float, bits: float, variant: str) -> dict[str, float]:
-    """Mean ℓ1 error over `RUNS` runs, every client's message made."""
+    """Mean ℓ1 error over `RUNS` runs, in which the message of every client is drawn."""
     shares = 0.8 ** np.arange(SIZE)
     shares /= shares.sum()
     found = dict.fromkeys(POST, 0.0)
@@ -191,7 +191,7 @@ def randomness_curves(
 
 
 def separate_bits(cascade: Cascade) -> float:
-    """What as many independent messages, one a level, would need: the trivial scheme."""
+    """Bits of independent messages, one for each level: the trivial scheme."""
     return math.fsum(
         level.entropy_bits(cascade.heavy_count, cascade.order) for level in cascade.levels
     )
@@ -250,7 +250,7 @@ def recovered_error(epsilon: float, family: str) -> float:
 
 
 def hadamard_bits(epsilon: float) -> float:
-    """Entropy of a message of Hadamard response given the item."""
+    """Entropy of a message of Hadamard response given the item, in bits."""
     mechanism = HadamardRandomizer(epsilon, SIZE)
     heavy, order = mechanism.block_rows // 2, mechanism.blocks * mechanism.block_rows
     mass = heavy * math.exp(epsilon) / (heavy * math.exp(epsilon) + order - heavy)

@@ -1,7 +1,8 @@
-"""Figures on one shuffle: Figure 2 of the check-in paper, 5.2 and 5.3 of Girgis 2023, with ours.
+"""Figures for one shuffle: Figure 2 of the check-in paper, 5.2 and 5.3 of Girgis 2023.
 
-Where the thesis' text does not state a panel's parameters they are the nearest stated ones: Figure
-5.4's ε₀ = 0.5 and 2 and n = 10⁵ and 10⁶. Figure 2's n are powers of ten, at δ = 1e-6.
+Each figure has turnout's curves. Where the thesis does not state the parameters of a panel, the
+nearest stated ones are used: Figure 5.4's ε₀ = 0.5 and 2 and n = 10⁵ and 10⁶. Figure 2's n are
+powers of ten, at δ = 1e-6.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SIZES = (10**3, 10**4, 10**5, 10**6)
 
 
 def figure_2() -> Picture:
-    """Theorem 5.1 and Erlingsson et al. against ε₀, at four numbers of clients."""
+    """Theorem 5.1 and Erlingsson et al. against ε₀, for four numbers of clients."""
     grid = (0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
     drawn = {clients: amplification(grid, clients) for clients in SIZES}
     for clients, larger in pairwise(SIZES):
@@ -77,7 +78,7 @@ def figure_2() -> Picture:
 
 
 def amplification(grid: Sequence[float], clients: int) -> list[Curve]:
-    """Three bounds at one n."""
+    """Three bounds for one n."""
     methods: tuple[tuple[str, Callable[[float], float]], ...] = (
         ("check-ins", lambda e: check_ins.theorem_5_1(e, clients, DELTA)),
         ("EFM19", lambda e: shuffling.efm19_theorem_7(e, clients, DELTA)),
@@ -124,7 +125,7 @@ def renyi_panel(
     x_label: str,
     at: Callable[[float], tuple[float, int, float]],
 ) -> Panel:
-    """One panel of 5.2; ``at`` gives (ε₀, n, α) of a point. No more than ε₀ is ever true."""
+    """One panel of 5.2; ``at`` returns (ε₀, n, α) of a point. The true divergence is at most ε₀."""
     print(f"  {title}")
     curves = [
         line(meaning, grid, lambda x, f=value: shown(f(*at(x)), at(x)[0]), words)
@@ -143,7 +144,7 @@ def renyi_panel(
 
 
 def shown(value: float, local_epsilon: float) -> float:
-    """NaN for what is far above the message's worth on its own: it leaves the panel."""
+    """NaN for a value far above that of a single message, which would leave the panel."""
     return value if value <= 10 * local_epsilon else math.nan
 
 
@@ -160,18 +161,18 @@ def theorem_5_3_2_rdp(local_epsilon: float, clients: int, order: float) -> float
 
 
 def theorem_5_3_3_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    """In the larger direction; the thesis has one of them."""
+    """Rényi divergence of Theorem 5.3.3 in the larger direction; the thesis shows one direction."""
     one, other = alike_renyi(local_epsilon, clients, (order,))
     return float(max(one[0], other[0]))
 
 
 def ours_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    """Of the pair that `price` takes for any ε₀-randomizers."""
+    """Rényi divergence of the pair that `price` uses for any ε₀-randomizers."""
     return block_rdp(PureRandomizer(local_epsilon), clients, order)
 
 
 def clones_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    """Of the clones pair, the best that is published."""
+    """Rényi divergence of the clones pair, the best published bound."""
     return block_rdp(PublishedRandomizer(local_epsilon), clients, order)
 
 
@@ -215,7 +216,7 @@ def epsilon_panel(
     x_label: str,
     at: Callable[[float], tuple[float, int]],
 ) -> Panel:
-    """One panel of 5.3; ``at`` gives (ε₀, n) of a point."""
+    """One panel of 5.3; ``at`` returns (ε₀, n) of a point."""
     print(f"  {title}")
 
     methods: tuple[tuple[str, Callable[[float, int], float]], ...] = (
@@ -251,7 +252,7 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> float:
 
 
 def blanket_2019(local_epsilon: float, clients: int) -> float:
-    """The smaller of both inequalities' bounds, for one non-adaptive randomizer."""
+    """Smaller bound of two inequalities, for one non-adaptive randomizer."""
     return min(
         method(local_epsilon, clients, DELTA)
         for method in (blanket_2019_bennett, blanket_2019_hoeffding)
@@ -273,31 +274,31 @@ def binary_response(local_epsilon: float, clients: int) -> float:
 def certified(
     local_epsilon: float, clients: int, delta: float, randomizer: Randomizer | None = None
 ) -> Bounds:
-    """`price` of one shuffle, of any ε₀-randomizers unless one is named."""
+    """ε by `price` of one shuffle of any ε₀-randomizers, or of the given randomizer."""
     return priced(randomizer or PureRandomizer(float(local_epsilon)), clients, delta, EveryStep(1))
 
 
 def attained(local_epsilon: float, clients: int, delta: float) -> float:
-    """What shuffled messages of some ε₀-randomizer do cost; NaN where nothing is known."""
+    """Lower bound on ε, attained by some ε₀-randomizer; NaN where no attained value is known."""
     randomizer = NonAdaptiveRandomizer(float(local_epsilon))
     return priced(randomizer, clients, delta, EveryStep(1)).lower or math.nan
 
 
 @lru_cache(maxsize=1024)
 def priced(randomizer: Randomizer, clients: int, delta: float, law: Law) -> Bounds:
-    """`price` of shuffled messages under replace-one, in an order that nobody knows."""
+    """ε by `price` of shuffled messages under replace-one, in a secret random order."""
     return price(shuffle(randomizer, clients, law), delta, 1e-2).epsilon
 
 
 def in_print(local_epsilon: float, clients: int, delta: float, law: Law) -> float:
-    """The same by the smallest published bound for any ε₀-randomizers."""
+    """ε of the same messages by the smallest published bound for any ε₀-randomizers."""
     parts = published(shuffle(PureRandomizer(local_epsilon), clients, law))
     assert parts is not None
     return decomposition_upper(parts, delta)
 
 
 def shuffle(randomizer: Randomizer, clients: int, law: Law) -> Scheme:
-    """Shuffled messages in an order that nobody knows."""
+    """Scheme of messages shuffled in a secret random order."""
     return Scheme(
         randomizer,
         law,
@@ -309,6 +310,6 @@ def shuffle(randomizer: Randomizer, clients: int, law: Law) -> Scheme:
 
 
 def ratios(text: str, one: Curve, other: Curve) -> None:
-    """Prints one curve divided by another."""
+    """Print the ratio of two curves."""
     values = np.array(one.values) / np.array(other.values)
     print(f"  -> {text}: " + " ".join("-" if np.isnan(v) else f"{v:.3g}" for v in values))

@@ -1,8 +1,8 @@
-"""Figures 5.4 to 5.6 of Girgis 2023, shuffles composed and sampled, with our curves.
+"""Figures 5.4 to 5.6 of Girgis 2023: composed and sampled shuffles, with turnout's curves.
 
-The panels of 5.4 are the thesis'. Of 5.5 and 5.6 its text states δ = 1e-8, γ, ε₀ = 2, n and k of
-what is drawn here, but not which rounds: T runs from 10 or 100 to 10⁵, and is 10⁴
-where n is drawn.
+The panels of 5.4 are those of the thesis. For 5.5 and 5.6 its text states δ = 1e-8, γ, ε₀ = 2, n
+and k, but not the numbers of rounds: here T runs from 10 or 100 to 10⁵, and T = 10⁴ in the panels
+over n.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def panel_of(
     at: Callable[[float], Point],
     methods: list[Method],
 ) -> Panel:
-    """A panel of methods, and on the terminal how far each is above ours."""
+    """Panel of several methods; their ratios to turnout's bound are printed."""
     print(f"  {title}")
 
     def curve(meaning: str, value: Callable[[Point], float], words: str) -> Curve:
@@ -145,7 +145,7 @@ def theorem_5_3_3(point: Point) -> float:
 
 
 def ours(law: Callable[[Point], Law]) -> list[Method]:
-    """What `price` says of any ε₀-randomizers, what the clones do, and what somebody attains."""
+    """Curves of `price` for any ε₀-randomizers, of the clones bound, and of a lower bound."""
 
     def bounds(point: Point, kind: type[PureRandomizer]) -> Bounds:
         return priced(kind(point[0]), point[1], DELTA, law(point))
@@ -192,7 +192,7 @@ def figure_5_5() -> Picture:
 
 
 def sampled_clones_and_kov(rate: float) -> Callable[[Point], float]:
-    """The clones bound for γn messages, amplified by γ, under strong composition."""
+    """Clones bound for γn messages, amplified by sampling at rate γ, under strong composition."""
 
     def epsilon(point: Point) -> float:
         local_epsilon, clients, rounds = point
@@ -209,10 +209,10 @@ def sampled_clones_and_kov(rate: float) -> Callable[[Point], float]:
 
 
 def by_coins(rate: float) -> Callable[[Point], float]:
-    """Theorem 5.3.1 for γn messages and Poisson sampling of any Rényi curve.
+    """Theorem 5.3.1 for γn messages, with Poisson sampling of any Rényi curve.
 
-    Zhu and Wang 2019, "Poisson subsampled Rényi differential privacy", Theorem 5. It is stated for
-    add-remove, and takes γn messages for certain; drawn as the thesis draws it.
+    Zhu and Wang 2019, "Poisson subsampled Rényi differential privacy", Theorem 5. The theorem is
+    stated for add-remove and assumes exactly γn messages; the curve is drawn as in the thesis.
     """
 
     def epsilon(point: Point) -> float:
@@ -225,7 +225,7 @@ def by_coins(rate: float) -> Callable[[Point], float]:
 
 
 def by_coins_below(rate: float) -> Callable[[Point], float]:
-    """The same with what two-valued response attains in the place of the theorem."""
+    """The same bound, with what binary response attains in place of Theorem 5.3.1."""
 
     def epsilon(point: Point) -> float:
         local_epsilon, clients, rounds = point
@@ -239,7 +239,7 @@ def by_coins_below(rate: float) -> Callable[[Point], float]:
 def poisson_sampled(
     base: RenyiFormula | RenyiLowerFormula, rate: float
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Ln D_α at whole orders, by those of the mechanism that is sampled."""
+    """Ln D_α at integer orders of a Poisson-sampled mechanism, from those of the mechanism."""
     logs_of = moments_table(base)
 
     def one(order: int) -> float:
@@ -328,7 +328,7 @@ def subset_panel(
 def subset_sampled(
     base: RenyiFormula, rate: float, pure_epsilon: float
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Ln D_α at whole orders of a mechanism that a uniform subset is given to.
+    """Ln D_α at integer orders of a mechanism on a uniform subset.
 
     Wang, Balle and Kasiviswanathan 2019, "Subsampled Rényi differential privacy and analytical
     moments accountant", Theorem 9.
@@ -351,7 +351,7 @@ def subset_sampled(
 
 
 def moments_table(base: RenyiFormula | RenyiLowerFormula) -> Callable[[int], np.ndarray]:
-    """Ln D_0 … ln D_A of a formula, asked for once."""
+    """Ln D_0 … ln D_A of a formula, computed once."""
     known = np.zeros(2)
 
     def up_to(order: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Tables 3.1 and 7.1 of Girgis 2023 with numbers, for docs/table-3-1.md and docs/table-7-1.md.
 
-Each page holds blocks between ``<!-- name -->`` and ``<!-- end -->``; this writes them anew, and a
-test compares the pages with what is computed here.
+The script rewrites the blocks between ``<!-- name -->`` and ``<!-- end -->`` on each page, and a
+test compares the pages with the values computed here.
 
     python benchmarks/figures/tables.py
 """
@@ -31,7 +31,7 @@ Rows = Sequence[Sequence[str]]
 
 
 def orders() -> Rows:
-    """Table 3.1 with numbers for its orders, constants left out: bits a client."""
+    """Bits per client in Table 3.1: its orders without constants."""
     budget = CLIENTS * EPSILON**2
     rows = [["d", "this scheme", "Cheu et al.", "Chang et al.", "SecAgg"]]
     for d in DIMENSIONS:
@@ -47,7 +47,7 @@ def orders() -> Rows:
 
 
 def computed() -> Rows:
-    """What the schemes really send and miss at (1, 1e-5): errors over the Gaussian mechanism's."""
+    """Bits and errors of implemented schemes at (1, 1e-5), relative to the Gaussian mechanism."""
     noise = calibrate_noise(
         lambda sigma: Scheme(GaussianNoise(sigma), EveryStep(1), Relation.ADD_REMOVE),
         EPSILON,
@@ -74,7 +74,7 @@ def computed() -> Rows:
 
 
 def mechanisms() -> Rows:
-    """Table 7.1 at ε = 1: printed formulas, and what the mechanisms take and miss."""
+    """Table 7.1 at ε = 1: printed formulas, and randomness and errors of the mechanisms."""
     printed = {
         "RAPPOR": ("k·H₂(e^ε/(e^ε + 1))", SIZE * enough_randomness(1.0)),
         "RR": ("log₂(k − 1 + e^ε) − εe^ε·log₂e/(k − 1 + e^ε)", printed_kary(1.0)),
@@ -90,7 +90,7 @@ def mechanisms() -> Rows:
 
 
 def levels() -> Rows:
-    """The same at other ε: bits, and n·E‖p̂ − p‖²."""
+    """Bits and n·E‖p̂ − p‖² of the mechanisms of Table 7.1 at other ε."""
     grid = (0.25, 0.5, 2.0, 4.0)
     rows = [["", *(f"ε = {e:g}" for e in grid)]]
     for name, (bits, error) in MECHANISMS.items():
@@ -140,20 +140,20 @@ BLOCKS: dict[str, dict[str, Callable[[], Rows]]] = {
 
 
 def digits(value: float) -> str:
-    """Three digits, thousands by commas."""
+    """Number with three digits, and commas between thousands."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
 
 
 def markdown(rows: Rows) -> str:
-    """Rows as a Markdown table; the first one is its head."""
+    """Rows as a Markdown table, whose first row is the header."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return "\n".join(lines)
 
 
 def block(name: str) -> re.Pattern[str]:
-    """Where a block stands in its page; its text is the second group."""
+    """Regular expression of a block in its page; the second group is its text."""
     return re.compile(rf"(<!-- {name} -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 
 

@@ -1,7 +1,8 @@
-"""Random allocation by the papers' forms that no command compares: closed forms, enumeration.
+"""Bounds on random allocation from the papers that no command shows: closed forms, enumeration.
 
 Notation and sources: `turnout.accounting.published.random_allocation` and `allocation_rdp`, which
-have the theorems that `turnout compare` shows. These cover the *remove* direction alone, too.
+contain the theorems that `turnout compare` shows. The bounds here also cover only the *remove*
+direction.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def theorem_3_2(
     share: float = SHARE,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε of one check-in in a window, by Poisson sampling at a rate just above 1/t.
+    """ε of one check-in in a window, by Poisson sampling at a rate slightly above 1/t.
 
     Source: Theorem 3.2: `corollary_3_12` with one pick.
 
@@ -173,10 +174,10 @@ def corollary_3_12_gaussian(
 def randomized_response_log_moments(
     local_epsilon: float, largest_order: int = MOST_ORDER
 ) -> FloatArray:
-    """The ln D_p of two-valued randomized response for p = 0 … A, shape (A + 1,).
+    """Ln D_p of binary randomized response for p = 0 … A, shape (A + 1,).
 
-    The worst of all ε₀-randomizers (Kairouz, Oh and Viswanath 2015, kairouz2015composition):
-    X = e^{±ε₀}.
+    Binary randomized response is the worst case of all ε₀-randomizers (Kairouz, Oh and Viswanath
+    2015, kairouz2015composition): X = e^{±ε₀}.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(2, largest_order=largest_order)
@@ -188,7 +189,7 @@ def randomized_response_log_moments(
 def dong_2025_exact(
     noise_multiplier: float, window: int, picks: int, largest_order: int
 ) -> RenyiCurve:
-    """The Rényi curve of k picks with Gaussian noise, by enumerating α subsets.
+    """Rényi curve of k picks with Gaussian noise, by enumeration of α subsets.
 
     Source: Dong et al. 2025, Theorem 3.1, first bound, as Feldman and Shenfeld 2025 describe it
     (appendix B.3): E exp(Σ_{i<j}|Sᵢ ∩ Sⱼ|/σ²) over α independent uniform k-subsets. The only
@@ -222,7 +223,7 @@ def dong_2025_exact(
 def dong_2025(
     noise_multiplier: float, window: int, picks: int, largest_order: int = MOST_ORDER
 ) -> RenyiCurve:
-    """An upper bound on the Rényi curve of k picks with Gaussian noise; exact at order 2.
+    """Upper bound on the Rényi curve of k picks with Gaussian noise; exact at order 2.
 
     Source: Dong et al. 2025, Theorem 3.1, second bound: R_α ≤ ln E e^{αJ/(2σ²)} with J the
     overlap of two uniform k-subsets of t. Proof for whole α: Σ_{i<j} aᵢⱼ is the average over i of

@@ -1,13 +1,15 @@
-"""δ of random allocation by simulation, with a confidence interval that holds.
+"""δ of random allocation by simulation, with a valid confidence interval.
 
 Source: Feldman and Shenfeld 2025 (feldman2025allocation), Lemma D.1, for Gaussian noise:
-remove δ = E_Q[(S − K)₊] = E_P[(1 − K/S)₊], add δ = E_Q[(1 − K·S)₊], S the average of t lognormal
-ratios. An independent check of `turnout.accounting.price`, not a way to price anything.
+remove δ = E_Q[(S − K)₊] = E_P[(1 − K/S)₊], add δ = E_Q[(1 − K·S)₊], where S is the average of t
+lognormal ratios. The simulation is an independent check of `turnout.accounting.price`, not a method
+for computing guarantees.
 
-Plain sampling needs about 1/δ runs. Here rows are drawn where the payoff is (`strata`): with a
-score that jumps, or tilted towards the strike. Weight times payoff is bounded by a known B in
-each stratum, so the empirical Bernstein bound of Maurer and Pontil 2009 (maurer2009empirical,
-Theorem 4) gives an interval at a stated level without a guess about the variance.
+Plain sampling needs about 1/δ runs. Here rows are drawn where the integrand is large (`strata`):
+with a jump of one score, or with scores tilted towards the threshold K. Weight times integrand is
+bounded by a known B in each stratum, so the empirical Bernstein bound of Maurer and Pontil 2009
+(maurer2009empirical, Theorem 4) gives an interval at a given level without an estimate of the
+variance.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ _LARGEST_EPSILON = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A confidence interval for one δ.
+    """Confidence interval for one δ.
 
     Attributes:
-        value: the estimate, without bias.
-        lower: δ is below it with probability at most ``false_alarm`` / 2.
-        upper: δ is above it with probability at most ``false_alarm`` / 2.
-        false_alarm: the probability that δ lies outside, at most.
-        samples: rows drawn in all.
+        value: unbiased estimate of δ.
+        lower: lower end; δ is below it with probability at most ``false_alarm`` / 2.
+        upper: upper end; δ is above it with probability at most ``false_alarm`` / 2.
+        false_alarm: upper bound on the probability that δ lies outside the interval.
+        samples: total number of drawn rows.
     """
 
     value: float
@@ -94,7 +96,7 @@ def estimate(
     generator: np.random.Generator,
     false_alarm: float,
 ) -> Estimate:
-    """The sum of the strata's parts, rows and false alarm shared out equally."""
+    """Sum of the estimates of all strata, with rows and false-alarm rate shared equally."""
     rows = samples // len(strata)
     tail = math.log(4 * len(strata) / false_alarm)  # two sides, two events each
     value, error = 0.0, 0.0

@@ -1,7 +1,7 @@
-"""Random check-ins by the paper's forms that no command compares.
+"""Bounds on random check-ins from the paper that no command shows.
 
-Notation and source (balle2020checkins): `turnout.accounting.published.check_ins`, which has
-the theorems themselves, those for (ε₀, δ₀) included.
+Notation and source (balle2020checkins): `turnout.accounting.published.check_ins`, which contains
+the theorems themselves, including those for (ε₀, δ₀).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def theorem_3_2_as_printed(
 ) -> float:
     """UNSAFE: the formula that the proof of Theorem 3.2 prints, with m outside the root.
 
-    At ε₀ = 1, m = 1000, δ = 1e-6 it says 0.017; two-valued randomized response has 0.127.
+    At ε₀ = 1, m = 1000, δ = 1e-6 the formula gives 0.017; binary randomized response has ε = 0.127.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(window=window)
@@ -102,7 +102,7 @@ def corollary_3_3(
 def corollary_3_3_closed_form(
     local_epsilon: float, population: int, window: int, beta: float, delta: float
 ) -> PrivacyPoint:
-    """(ε, δ) of n/m windows by the last line of the proof, in n and ε₀ alone.
+    """(ε, δ) of n/m windows by the last line of the proof, in terms of only n and ε₀.
 
     Source: Corollary 3.3: 4(e^{ε₀} − 1)√(e^{ε₀} ln(1/β) ln(1/δ)/n) +
     12(e^{ε₀} − 1)²e^{ε₀} ln(1/β)/n. It needs ε₁ ≤ ½, which is checked here. The proof draws that
@@ -131,7 +131,7 @@ def corollary_3_3_closed_form(
 def theorem_4_1_best_split(
     local_epsilon: float, population: int, window: int, delta: float
 ) -> float:
-    """ε of averaged check-ins where the *whole* δ is given, at the best split that was tried.
+    """ε of averaged check-ins for a total δ, at the best tried split of δ.
 
     Source: Theorem 4.1.
     """
@@ -144,7 +144,7 @@ def theorem_4_1_best_split(
 
 
 def theorem_a_5(local_epsilon: float, loads: Sequence[int], delta: float) -> float:
-    """ε of averaged updates over bins of known sizes, one record swapped in at random.
+    """ε of averaged updates over bins of known sizes, if one record is replaced in a random bin.
 
     Source: Theorem A.5, pure branch.
 
@@ -161,7 +161,7 @@ def theorem_a_5(local_epsilon: float, loads: Sequence[int], delta: float) -> flo
 
 
 def theorem_4_3(local_epsilon: float, window: int, delta: float) -> float:
-    """ε of check-ins over a sliding window, one client a step.
+    """ε of check-ins over a sliding window, with one client per step.
 
     Source: Theorem 4.3: Theorem A.4 with m the length of *her* window and w_max = 1.
 
@@ -190,7 +190,7 @@ def theorem_4_1_approximate(
     load_delta: float,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """(ε', δ') of one window of averaged check-ins, everybody comes.
+    """(ε', δ') of one window of averaged check-ins in which every client participates.
 
     Source: Theorem 4.1 and Theorem A.5, second branch. They count m messages; n clients send
     one each and each is replaced, so n is used here, the safe side.

@@ -1,7 +1,7 @@
-"""What random check-ins promise about learning: dummy updates and excess risk.
+"""Utility theorems on random check-ins: dummy updates and excess risk.
 
-Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Nothing here
-is about privacy. Risk bounds carry the constants of their proofs, where the statements say Õ.
+Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). No function here
+is a privacy statement. Risk bounds contain the constants of their proofs, where the theorems say Õ.
 
 Notation
     n  population            m  window (steps, updates)         p₀  probability
@@ -21,7 +21,7 @@ from turnout.core.errors import UnsupportedError
 
 
 def proposition_3_4(population: int, window: int, probability: float = 1.0) -> float:
-    """Expected dummy updates in one window: m(1 − p₀/m)ⁿ, which is also their exact number.
+    """Exact expected number of dummy updates in one window: m(1 − p₀/m)ⁿ.
 
     Source: Proposition 3.4, first part.
 
@@ -35,7 +35,7 @@ def proposition_3_4(population: int, window: int, probability: float = 1.0) -> f
 
 
 def proposition_3_4_closed_form(population: int, window: int, probability: float = 1.0) -> float:
-    """m·e^{−c} with c = np₀/m, never below `proposition_3_4`.
+    """m·e^{−c} with c = np₀/m, an upper bound on `proposition_3_4`.
 
     Source: Proposition 3.4, second part.
     """
@@ -45,7 +45,7 @@ def proposition_3_4_closed_form(population: int, window: int, probability: float
 
 
 def proposition_4_4(population: int, window: int) -> float:
-    """Bound on the expected dummy updates of a sliding window: (n − m + 1)/e.
+    """Upper bound on the expected number of dummy updates of a sliding window: (n − m + 1)/e.
 
     Source: Proposition 4.4, one client waking a slot. Its proof prints the range of steps as
     m … n − m + 1; the steps after the warm-up are m … n, which is what the bound counts.
@@ -65,7 +65,7 @@ def theorem_3_5(
     noise: float,
     probability: float = 1.0,
 ) -> float:
-    """Bound on the excess population risk of Algorithm 1's last model, convex loss.
+    """Upper bound on the excess population risk of Algorithm 1's last model, convex loss.
 
     Source: Theorem 3.5, at the learning rate of its proof, p' = 2e^{−np₀/m}:
     R√(pσ² + L²)·(1 + 1/(1 − p'))·(2 + ln m)/√m.
@@ -94,7 +94,7 @@ def theorem_4_2(
     dimension: int,
     noise: float,
 ) -> float:
-    """Bound on the excess population risk of Algorithm 2's last model, convex loss.
+    """Upper bound on the excess population risk of Algorithm 2's last model, convex loss.
 
     Source: Theorem 4.2, first part, at the learning rate of its proof:
     2R√(mpσ²/n + L²)·(2 + ln m)/√m. Its step E‖h̃‖² ≤ mpσ²/n + L² takes E[1/S] for 1/E[S]; the
@@ -115,7 +115,7 @@ def theorem_4_2_smooth(
     noise: float,
     smoothness: float,
 ) -> float:
-    """Bound on the excess population risk of Algorithm 2's average model, smooth convex loss.
+    """Upper bound on the excess population risk of Algorithm 2's average model, smooth convex loss.
 
     Source: Theorem 4.2, second part: Rκ√(2/m) + βR²/m, with the O(m/n) of its proof as
     κ² = 2m/(n + 1)·(L² + pσ²), since E[1/S; S > 0] ≤ 2m/(n + 1) for S ~ Bin(n, 1/m).

@@ -1,4 +1,4 @@
-"""Hadamard response with as many blocks as its paper states."""
+"""Hadamard response with the number of blocks stated in its paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.randomizers.interface import exponential_below
 
 
 def printed_response(epsilon: float, items: int) -> HadamardRandomizer:
-    """The one with B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1).
+    """Hadamard response with B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1) blocks.
 
     Source: Acharya, Sun, Zhang, AISTATS 2019, Section 5; thesis, after (7.49).
     """

@@ -1,4 +1,4 @@
-"""Yes-no answers from limited randomness as the thesis prints them: "yes" is made rare.
+"""Yes-no answers from limited randomness as printed in the thesis: "yes" is a rare answer.
 
 Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, q/e^ε `no`; H₂ the binary entropy.
 `turnout.refinement.LimitedAnswers` asks fewer clients instead and has a smaller error at every R.
@@ -28,7 +28,7 @@ _ROOM = 1 << 62
 
 
 def binary_entropy_inverse(bits: float) -> float:
-    """The p ≤ 1/2 with H₂(p) = ``bits``, and not above it; within 1e-11 of itself."""
+    """p ≤ 1/2 with H₂(p) = ``bits``, never above the exact value; relative error at most 1e-11."""
     checks.probability(bits=bits)
     if bits in (0, 1):
         return bits / 2
@@ -45,7 +45,7 @@ def binary_entropy_inverse(bits: float) -> float:
 
 @dataclass(frozen=True)
 class PrintedAnswers(LimitedAnswers):
-    """Every client answers, and "yes" has a probability q with H₂(q) = R.
+    """Mechanism in which every client answers, with probability q of "yes" and H₂(q) = R.
 
     Source: (7.27)–(7.32), Theorem 7.3.2, Girgis 2023 [girgis2023thesis].
     """
@@ -57,29 +57,29 @@ class PrintedAnswers(LimitedAnswers):
 
     @cached_property
     def questions(self) -> Questions:
-        """Client i is asked about column i mod K."""
+        """Questions of the clients: client i is asked about column i mod K."""
         return Questions(self.size, self.seed, "as-printed")
 
     @property
     def enough(self) -> bool:
-        """Whether R is no limit."""
+        """Whether R is at least the entropy of an unlimited answer."""
         return self.randomness_bits >= enough_randomness(self.epsilon)
 
     @cached_property
     def share(self) -> float:
-        """Everybody is asked."""
+        """Share of the clients that are asked, which is 1."""
         return 1.0
 
     @cached_property
     def yes(self) -> Fraction:
-        """Probability of "yes" where that is the honest answer."""
+        """Probability of "yes" if that is the honest answer."""
         if self.enough:
             return 1 - self.no
         return Fraction(int(binary_entropy_inverse(self.randomness_bits) * _ROOM), _ROOM)
 
     @cached_property
     def no(self) -> Fraction:
-        """Probability of "yes" where the honest answer is no."""
+        """Probability of "yes" if the honest answer is no."""
         growth = exponential_below(self.epsilon)
         if self.enough:
             return Fraction(math.ceil(_ROOM / (growth + 1)), _ROOM)
@@ -94,7 +94,7 @@ class PrintedAnswers(LimitedAnswers):
         return walsh_hadamard(2 * inside - 1)[: self.size] / order
 
     def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
-        """Variance of `frequencies`, equally many clients having sent about every column."""
+        """Variance of `frequencies`, if each column was asked of equally many clients."""
         contrast = float(self.yes - self.no)
         padded = np.zeros(self.questions.order)
         padded[: self.size] = shares
@@ -103,6 +103,6 @@ class PrintedAnswers(LimitedAnswers):
         return np.full(self.size, squared)
 
     def error_bound(self, clients: int) -> float:
-        """Above E‖p̂ − p‖₂², for every p: (7.32)."""
+        """Upper bound on E‖p̂ − p‖₂² for every p: (7.32)."""
         growth = math.exp(-self.epsilon)
         return 2 * self.size / (clients * (float(self.yes) * (1 - growth)) ** 2)

@@ -132,10 +132,10 @@ def theorem_3_6_4_pure(
 def theorem_3_4_3_order_as_printed(
     epsilon0: float, dimension: int, clients: int, radius: float = 1.0
 ) -> float:
-    """UNSAFE, and an order only, no bound: r²d/(nε₀²). No constant makes it one for all ε₀.
+    """UNSAFE, an order and no bound: r²d/(nε₀²). With no constant it is a bound for all ε₀.
 
-    At d = 1 one of 512 values by k-ary response has 0.0021 of it at ε₀ = 20. With the constant 3
-    it holds for ε₀ ≤ 1: see `theorem_3_4_3`.
+    For d = 1, k-ary response with one of 512 values has 0.0021 of it at ε₀ = 20. With the constant
+    3 it is a lower bound for ε₀ ≤ 1: see `theorem_3_4_3`.
     """
     _check(epsilon0, dimension, clients, radius)
     return radius**2 * dimension / (clients * epsilon0**2)
@@ -144,10 +144,11 @@ def theorem_3_4_3_order_as_printed(
 def theorem_3_6_3_order_as_printed(
     epsilon0: float, dimension: int, clients: int, *, norm: float = 2.0, radius: float = 1.0
 ) -> float:
-    """UNSAFE, and an order only, no bound: r²d^{2−2/p}/(n·min(ε₀, ε₀²)). No constant serves all ε₀.
+    """UNSAFE, an order and no bound for all ε₀: r²d^{2−2/p}/(n·min(ε₀, ε₀²)).
 
-    At d = 1 one of 512 values by k-ary response has 1.1e-4 of it at ε₀ = 20. With the constant ¼
-    it holds for min(ε₀, ε₀²) ≤ d/4, an assumption of its proof: see `theorem_3_6_3`.
+    No constant makes it a bound for all ε₀: for d = 1, k-ary response with one of 512 values has
+    1.1e-4 of it at ε₀ = 20. With the constant ¼ it is a lower bound for min(ε₀, ε₀²) ≤ d/4, an
+    assumption of its proof: see `theorem_3_6_3`.
     """
     _check(epsilon0, dimension, clients, radius)
     if not norm >= 2:
@@ -159,11 +160,11 @@ def theorem_3_6_3_order_as_printed(
 def theorem_3_6_4_order_as_printed(
     epsilon: float, delta: float, dimension: int, clients: int, *, bits: float, radius: float = 1.0
 ) -> float:
-    """UNSAFE, and an order only, no bound: (r²d/n²)·max(ln(1/δ)/ε², n/(d·4^{b/d})).
+    """UNSAFE, an order and no bound for all δ: (r²d/n²)·max(ln(1/δ)/ε², n/(d·4^{b/d})).
 
-    For fewer than d bits a client it has n/b as its second term. No constant makes it a bound for
-    all δ: Laplace noise is (ε, δ)-private for every δ, with an error that does not depend on it
-    (d = 1: 8r²/(n²ε²)).
+    For fewer than d bits per client the second term is n/b. No constant makes it a bound for all δ:
+    Laplace noise is (ε, δ)-private for every δ, with an error that does not depend on δ (d = 1:
+    8r²/(n²ε²)).
     """
     _check(epsilon, dimension, clients, radius)
     checks.open_unit(delta=delta)
@@ -181,7 +182,7 @@ def _check(epsilon: float, dimension: int, clients: int, radius: float) -> None:
 
 
 def _down(scale: float, multiple: float) -> float:
-    """A product rounded down, at least 0; ``multiple`` may be a difference from 1."""
+    """Product rounded down, at least 0; ``multiple`` may be a difference from 1."""
     return max(0.0, scale * (multiple - _ROUNDING * (abs(multiple) + 1)))
 
 

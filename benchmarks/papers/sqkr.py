@@ -1,7 +1,7 @@
-"""Signs of a few Kashin coefficients, told together by k-ary randomized response.
+"""Signs of several Kashin coefficients, sent together by k-ary randomized response.
 
-Notation: D coefficients within ±K·r/√D, s of them, P the chance that the string of their signs is
-the true one, all others being equally likely.
+Notation: D coefficients within ±K·r/√D, s of them in a message, P the probability of the true
+string of signs; all other strings are equally likely.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SampledSigns(VectorRandomizer):
 
     @cached_property
     def frame(self) -> KashinFrame:
-        """The public frame."""
+        """Public Kashin frame."""
         return KashinFrame(self.dimension, self.seed, self.width)
 
     @property
@@ -77,7 +77,7 @@ class SampledSigns(VectorRandomizer):
 
     @cached_property
     def preference(self) -> Fraction:
-        """P, a multiple of 2⁻⁶² that a float holds."""
+        """Probability P of the true signs, a multiple of 2⁻⁶² that a float represents exactly."""
         e = exponential_below(self.epsilon)
         return float_below(e / (e + 2**self.samples - 1))
 
@@ -88,21 +88,21 @@ class SampledSigns(VectorRandomizer):
 
     @property
     def gain(self) -> float:
-        """By how much the mean of a sign shrinks: P − (1 − P)/(2^s − 1)."""
+        """Factor by which the mean of a sign shrinks: P − (1 − P)/(2^s − 1)."""
         return float(self.preference - (1 - self.preference) / (2**self.samples - 1))
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """2^s."""
+        """Number of values of a message, 2^s."""
         return (1 << self.samples,)
 
     @property
     def public_randomness(self) -> str:
-        """The frame and the coordinates."""
+        """Public randomness that determines the frame and the coordinates of each client."""
         return "the frame, which coordinates each client reports"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, 1): the signs as one number."""
+        """Messages of shape (n, 1), each with the signs as one number."""
         spread = self.frame.bounded(self.checked(values) * self.radius, self.bound) / self.bound
         seen = np.take_along_axis(spread, self._places(first, len(spread)), axis=1)
         bits = rounded_by_chance((1 + seen) / 2, source)
@@ -122,18 +122,18 @@ class SampledSigns(VectorRandomizer):
         return sums.astype(np.float64)
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
-        """The estimated mean, shape (d,)."""
+        """Estimated mean, shape (d,)."""
         scale = self.bound * self.frame.width / (self.samples * self.gain * clients)
         return self.frame.backward(total[None] * scale)[0]
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """At least E‖y − x‖² of each client: products of two signs count with their bound."""
+        """Upper bound on E‖y − x‖² of each client, with bounds on products of two signs."""
         sizes = np.sum((self.checked(values) * self.radius) ** 2, axis=1)
         return np.maximum(self.worst_squared_error - sizes, 0.0)
 
     @property
     def worst_squared_error(self) -> float:
-        """A bound on E‖y‖²."""
+        """Upper bound on E‖y‖² over all inputs."""
         group = self.frame.width / self.samples
         own = group * self.bound**2 * self.dimension / self.gain**2
         # E of a product of two signs is what it was, times the gain: (1/gain)·‖x‖² at most.

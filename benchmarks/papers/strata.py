@@ -1,16 +1,16 @@
-"""Draws of t normal scores that reach a rare event often, each with a bounded weight.
+"""Sampling of t normal scores that reach a rare event often, each with a bounded weight.
 
-A stratum draws rows of scores and gives Y/B for each, where E[Y] is the stratum's part of δ and
-0 ≤ Y ≤ B surely. B is known, so a confidence interval needs no guess about the weights.
+A stratum draws rows of scores and returns Y/B for each, where E[Y] is the stratum's part of δ and
+0 ≤ Y ≤ B always holds. B is known, so a confidence interval needs no assumption on the weights.
 
 Notation
-    z   score, X = e^{μz − μ²/2}          K  strike          S  average of t ratios
+    z   score, X = e^{μz − μ²/2}          K  threshold     S  average of t ratios
     θ   tilt of one score                 e  edge: scores above it are jumps
     p_c mass of a cell of scores          m_c  the end of the cell that the weight needs
     N = Σ p_c·e^{θ·m_c}
 
-A tilted row draws cell c with probability p_c·e^{θ·m_c}/N and the score within it as under Q. It
-weighs N^t·e^{−θ·Σm}: no density, no normalising integral and no rejection enters.
+A tilted row draws cell c with probability p_c·e^{θ·m_c}/N and the score within the cell as under Q.
+Its weight is N^t·e^{−θ·Σm}: no density, no normalising integral and no rejection enters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRIED_EDGES = 16
 
 
 class Stratum(Protocol):
-    """A part of the event, drawn so that weight times payoff is bounded."""
+    """Part of the event, sampled so that weight times integrand is bounded."""
 
     @property
     def log_bound(self) -> float:
@@ -46,7 +46,7 @@ class Stratum(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiltedStratum:
-    """All scores within the edges, tilted towards the strike.
+    """Stratum of scores within the edges, tilted towards the threshold.
 
     Attributes:
         mu: μ.
@@ -64,7 +64,7 @@ class TiltedStratum:
 
     @property
     def ends(self) -> FloatArray:
-        """m_c: at least the ratio in a cell where θ > 0, at most where θ < 0."""
+        """End m_c of each cell: at least the ratio in the cell if θ > 0, at most if θ < 0."""
         return ratios(self.mu, self.edges[1:] if self.theta > 0 else self.edges[:-1])
 
     @property
@@ -116,7 +116,7 @@ class TiltedStratum:
 
 @dataclass(frozen=True, slots=True)
 class JumpStratum:
-    """At least one score above the edge, for the remove direction: E_P[(1 − K/S)₊; a jump].
+    """Stratum with at least one score above the edge, for remove: E_P[(1 − K/S)₊; a jump].
 
     Under P the first score has mean μ. The first score that jumps has its exact distribution, those
     before it below the edge, those after it freely.
@@ -135,13 +135,13 @@ class JumpStratum:
 
     @property
     def log_bound(self) -> float:
-        """Ln of the probability of a jump; the payoff is at most 1."""
+        """Ln of the probability of a jump; the integrand is at most 1."""
         first, other = self._jumps()
         stays = math.log1p(-first) + (self.window - 1) * math.log1p(-other)
         return math.log(-math.expm1(stays)) if stays < 0 else -math.inf
 
     def values(self, generator: np.random.Generator, rows: int) -> FloatArray:
-        """Y/B of independent rows: the payoff given a jump."""
+        """Y/B of independent rows: the integrand given a jump."""
         first, other = self._jumps()
         uniform = generator.random(rows) * math.exp(self.log_bound)
         later = np.maximum(uniform - first, 0.0) / (1 - first)
@@ -161,12 +161,12 @@ class JumpStratum:
         return np.maximum(1.0 - self.threshold / average, 0.0)
 
     def _jumps(self) -> tuple[float, float]:
-        """Probabilities that the first score (under P) and another one (under Q) jump."""
+        """Probabilities that the first score (under P) and another score (under Q) jump."""
         return float(ndtr(self.mu - self.edge)), float(ndtr(-self.edge))
 
 
 def remove_strata(mu: float, window: int, threshold: float) -> list[Stratum]:
-    """Strata whose parts add up to E_Q[(S − K)₊], with about the least bounds."""
+    """Strata whose parts sum to E_Q[(S − K)₊], with nearly the smallest bounds."""
     # Below the strike no average of ratios pays without a jump.
     lowest = (math.log(threshold) + mu**2 / 2) / mu
     best: tuple[float, list[Stratum]] = (math.inf, [])
@@ -184,13 +184,13 @@ def remove_strata(mu: float, window: int, threshold: float) -> list[Stratum]:
 
 
 def add_strata(mu: float, window: int, threshold: float) -> list[Stratum]:
-    """The stratum whose expectation is E_Q[(1 − K·S)₊]."""
+    """Stratum whose expectation is E_Q[(1 − K·S)₊]."""
     edges = _edges(6.0 + mu, _FIRST_STEP, True)
     return [_finer(_best_tilted(mu, window, threshold, edges, sign=-1.0))]
 
 
 def ratios(mu: float, scores: FloatArray) -> FloatArray:
-    """X at each score."""
+    """Ratio X at each score."""
     with np.errstate(over="ignore"):
         return np.exp(mu * scores - mu**2 / 2)
 
@@ -198,7 +198,7 @@ def ratios(mu: float, scores: FloatArray) -> FloatArray:
 def _best_tilted(
     mu: float, window: int, threshold: float, edges: FloatArray, sign: float = 1.0
 ) -> TiltedStratum:
-    """The tilt with the smallest bound: any would do, this one needs the fewest rows."""
+    """Tilted stratum with the smallest bound, which needs the fewest rows; any tilt is valid."""
 
     def tilted(log_theta: float) -> TiltedStratum:
         return TiltedStratum(mu, window, threshold, edges, sign * math.exp(log_theta))
@@ -211,7 +211,7 @@ def _best_tilted(
 
 
 def _finer(stratum: Stratum) -> Stratum:
-    """The same tilt over cells so narrow that their ends cost little."""
+    """Stratum with the same tilt and cells so narrow that their ends cost little."""
     if not isinstance(stratum, TiltedStratum) or math.isinf(stratum.log_bound):
         return stratum
     target = max(stratum.threshold, 1 / stratum.threshold)
@@ -236,13 +236,13 @@ def _edges(top: float, step: float, unbounded: bool) -> FloatArray:
 
 
 def _masses(edges: FloatArray) -> FloatArray:
-    """Probability of each cell of scores, by the side of the mean that keeps digits."""
+    """Probability of each cell of scores, computed from the tail without cancellation."""
     low, high = edges[:-1], edges[1:]
     return np.where(low >= 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
 
 def _between(low: FloatArray, high: FloatArray, uniform: FloatArray) -> FloatArray:
-    """Normal scores given that they lie between two others."""
+    """Normal scores conditioned on lying between two scores."""
     sign = np.where(low >= 0, -1.0, 1.0)
     first, last = ndtr(sign * low), ndtr(sign * high)
     return np.clip(sign * ndtri(first + (last - first) * uniform), low, high)

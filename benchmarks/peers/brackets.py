@@ -1,4 +1,4 @@
-"""Brackets of ε from the peers' scripts, each answer in a process of its own under a limit."""
+"""Brackets on ε from other packages' scripts, each answer in its own process with a time limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIBIBYTES = 8.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One check-in in each of ``windows`` windows of ``window`` steps, Gaussian noise."""
+    """Check-ins with Gaussian noise: one in each of ``windows`` windows of ``window`` steps."""
 
     sigma: float
     window: int
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Bracket:
-    """What somebody says of ε, what it took, and why there is no more of it."""
+    """Bounds on ε by one package, their CPU time, and the reason if a bound is missing."""
 
     who: str
     lower: float | None = None
@@ -53,7 +53,7 @@ class Bracket:
         return (self.upper - self.lower) / self.upper
 
     def overlaps(self, other: Bracket) -> bool:
-        """Whether one number can lie in both; bounds that were not given exclude nothing."""
+        """Whether one number can lie in both brackets; missing bounds exclude nothing."""
         return self._is_below(other) and other._is_below(self)
 
     def _is_below(self, other: Bracket) -> bool:
@@ -62,7 +62,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Asked:
-    """A cell, and the limits on every answer to it; ``scale`` is ε, roughly."""
+    """A cell, and the limits for every answer to it; ``scale`` is a rough value of ε."""
 
     cell: Cell
     scale: float
@@ -71,7 +71,7 @@ class Asked:
     def rows(
         self, peer: str, route: str, seconds: float | None = None
     ) -> tuple[list[dict[str, Any]], str]:
-        """Every answer of one route, and why it ended if it was stopped."""
+        """All answers of one route, and the reason if the route was stopped."""
         seconds = self.seconds if seconds is None else seconds
         script = HERE / f"{peer.replace('-', '_')}_prices.py"
         numbers = {
@@ -96,7 +96,7 @@ class Asked:
 
 
 def default(peer: str, asked: Asked) -> Bracket:
-    """The peer's answer with the settings it documents."""
+    """Answer of another package with its documented settings."""
     who = f"{peer}, default"
     rows, ended = asked.rows(peer, "default")
     if not rows:
@@ -108,10 +108,10 @@ def default(peer: str, asked: Asked) -> Bracket:
 
 
 def pld_accounting_at_best(asked: Asked, wanted: float) -> Bracket:
-    """The best three calls in hindsight: upper bounds in both directions, and a lower bound.
+    """Best three calls in hindsight: upper bounds in both directions, and a lower bound.
 
-    Of all settings tried, those that reach the wanted relative width in the fewest CPU-seconds,
-    or, where none do, those that come nearest to it within the limit.
+    Of all tried settings, these are the ones that reach the wanted relative width in the fewest
+    CPU-seconds or, if none reaches it, the ones that come nearest within the limit.
     """
     share = asked.seconds / 2  # three calls share the limit, and the third is a cheap one
     found: dict[str, list[dict[str, Any]]] = {}
@@ -134,7 +134,7 @@ def pld_accounting_at_best(asked: Asked, wanted: float) -> Bracket:
 
 
 def random_allocation_at_best(asked: Asked, wanted: float, documented: Bracket) -> Bracket:
-    """The least upper bound, that of the documented settings included, and the lower bound."""
+    """Least upper bound, including that of the documented settings, and the lower bound."""
     who, cell = "random-allocation, best", asked.cell
     uppers, ended = asked.rows("random-allocation", "upper")
     lowers = asked.rows("random-allocation", "lower")[0] if cell.windows == 1 else []
@@ -151,14 +151,14 @@ def random_allocation_at_best(asked: Asked, wanted: float, documented: Bracket) 
 
 
 def contradictions(brackets: Sequence[Bracket]) -> Iterable[tuple[Bracket, Bracket]]:
-    """Pairs of brackets that can not both be right."""
+    """Pairs of brackets that cannot both be correct."""
     for first, second in itertools.combinations(brackets, 2):
         if not first.overlaps(second):
             yield first, second
 
 
 def _merit(upper: float, lower: float, seconds: float, wanted: float) -> tuple[float, float]:
-    """Sorts by width down to the one wanted (no more finely than a hundredth), then by cost."""
+    """Sort key: width down to the wanted width (to a hundredth), then CPU-seconds."""
     width = max((upper - lower) / upper, wanted)
     return round(math.log(width, 1.01)), seconds
 

@@ -1,7 +1,7 @@
-"""The peers' own Python environments: python benchmarks/peers/environment.py [PEER]
+"""Python environments of other packages: python benchmarks/peers/environment.py [PEER]
 
-An environment lies in ``.venv`` beside the ``requirements.txt`` it is made from: pfl's in this
-folder, that of any other peer in ``environments/PEER``.
+An environment lies in ``.venv`` next to its ``requirements.txt``: that of pfl in this folder, that
+of any other package in ``environments/PEER``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def python(peer: str | None = None) -> Path:
-    """The interpreter of a peer's environment (of pfl's without a name), made first if need be."""
+    """Interpreter of a package's environment (without a name: pfl's), created if needed."""
     folder = HERE if peer is None else HERE / "environments" / peer
     requirements, environment = folder / "requirements.txt", folder / ".venv"
     interpreter, ready = environment / "bin" / "python", environment / "ready"

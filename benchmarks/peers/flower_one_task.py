@@ -1,8 +1,9 @@
 """The task of one_task.py as a Flower app, simulated: python flower_one_task.py NOISE_MULTIPLIER
 
-Run by benchmarks/one_task.py in Flower's environment, with PYTHONPATH=src. TURNOUT_ONE_TASK names a
-JSON file with the path of the digits and what the plan has, TURNOUT_SIMULATED_NODES an empty folder
-for the nodes' turns. Prints one JSON object.
+benchmarks/one_task.py runs this script in Flower's environment, with PYTHONPATH=src.
+TURNOUT_ONE_TASK names a JSON file with the path of the digits and the settings of the plan,
+TURNOUT_SIMULATED_NODES an empty folder for the participations of the nodes. The script prints one
+JSON object.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ app = ClientApp(mods=[CheckInMod(os.environ.get(STATE))])
 
 
 def settings() -> dict[str, Any]:
-    """What the benchmark wrote."""
+    """Settings that the benchmark wrote."""
     return json.loads(Path(os.environ[SETTINGS]).read_text())
 
 
 def slope(weights: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The gradient of the mean cross-entropy of softmax regression, shape (values + 1, 10)."""
+    """Gradient of the mean cross-entropy of softmax regression, shape (values + 1, 10)."""
     scores = rows @ weights
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     odds /= odds.sum(axis=1, keepdims=True)
@@ -42,7 +43,7 @@ def slope(weights: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarr
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One gradient of the node's own digits, which the mod clips."""
+    """Gradient of the node's own digits, which the mod clips."""
     given = settings()
     data = np.load(given["data"])
     mine = data["owner"] == int(context.node_config["partition-id"])
@@ -83,7 +84,7 @@ def trained(given: dict[str, Any], sigma: float, folder: Path) -> dict[str, floa
 
 
 def main() -> None:
-    """A simulation at the noise multiplier that is asked for."""
+    """Run a simulation at the given noise multiplier."""
     print(json.dumps(trained(settings(), float(sys.argv[1]), Path(os.environ[STATE]))))
 
 

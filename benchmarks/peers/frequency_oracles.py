@@ -1,13 +1,13 @@
 """Frequencies by pure-ldp 1.2 and multi-freq-ldpy 0.2.5, as their documentation uses them.
 
-Run by ../frequencies.py with the interpreter of environments/frequencies. Prints one JSON line a
-mechanism: CPU-seconds of making all clients' messages and of turning them into frequencies, each
-for ``clients`` clients, and the ℓ1 error of what comes out. Compilation by numba and the making of
-objects are not counted. Messages of a block of clients are made, then given to the server, so that
-bitmaps (8 bytes a bit in both packages) fit in memory.
+../frequencies.py runs this script with the interpreter of environments/frequencies. It prints one
+JSON line for each mechanism: CPU-seconds of encoding all clients' messages and of estimating
+frequencies, each for ``clients`` clients, and the ℓ1 error of the estimates. Compilation by numba
+and the construction of objects are not counted. Messages are encoded and given to the server in
+blocks of clients, so that bitmaps (8 bytes per bit in both packages) fit in memory.
 
-A server that hashes every item for every client takes minutes; with ``--slow-clients`` it gets the
-first so many clients only, and says so.
+A server that hashes every item for every client takes minutes; with ``--slow-clients`` it receives
+only the messages of so many clients, and the output reports the number.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cpu() -> float:
 
 
 def answer(labels, values, client, server):
-    """``client(value)`` makes a message; ``server()`` gives (take, estimate)."""
+    """Measure a mechanism: ``client(value)`` encodes, ``server()`` returns (receive, estimate)."""
     client(values[0])
     take, estimate = server()
     made = taken = 0.0
@@ -102,7 +102,7 @@ def pure_mechanisms(epsilon, k):
 
 
 def multi(client, aggregate, add=None):
-    """The package's aggregators want all messages at once; bitmaps are summed block by block."""
+    """Adapter for aggregators that need all messages at once; bitmaps are summed by block."""
 
     def fresh():
         messages, total = [], []

@@ -1,13 +1,13 @@
-"""ε of JAX Privacy's batch selections: its own price beside turnout's.
+"""ε of JAX Privacy's batch selections: its own accounting compared with turnout's.
 
 PYTHONPATH=src "$(python benchmarks/peers/environment.py jax-privacy)" \\
     benchmarks/peers/jax_privacy_prices.py [--samples N] [--json FILE]
 
-Theirs: dp-accounting's distributions of Poisson sampling, Rényi divergences of batches of a fixed
-size, and for balls in bins Monte Carlo: the ε at which the estimated δ is the one asked for, and
-the larger one at which it is what may be reported from so many samples (their `get_base_delta`).
-Their noise multiplier is over a sum's sensitivity, which under replace-one is two clip norms; ours
-is over the clip norm.
+JAX Privacy uses dp-accounting's privacy-loss distributions for Poisson sampling, Rényi divergences
+for batches of a fixed size, and Monte Carlo for balls in bins: the ε at which the estimated δ is
+the wanted one, and the larger ε that may be reported from so many samples (its `get_base_delta`).
+Its noise multiplier is relative to the sensitivity of a sum, which under replace-one is two clip
+norms; turnout's is relative to the clip norm.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ INDEPENDENT = batches.PartitionType.INDEPENDENT
 
 
 def by_pld(event: Any) -> float:
-    """dp-accounting's ε of an event."""
+    """ε of an event by dp-accounting's privacy-loss distributions."""
     return dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(DELTA)
 
 
 def by_renyi(event: Any) -> float:
-    """dp-accounting's Rényi ε of an event under replace-one."""
+    """ε of an event under replace-one by dp-accounting's Rényi divergences."""
     relation = dp_accounting.NeighboringRelation.REPLACE_ONE
     accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
     return accountant.compose(event).get_epsilon(DELTA)
 
 
 def sampled(strategy: Any, samples: int) -> dict[str, float]:
-    """Monte Carlo ε of both directions' larger one: as estimated, and as it may be reported."""
+    """Monte Carlo ε of the larger direction: the estimate, and the value that may be reported."""
     losses = [
         sample_generation.get_privacy_loss_sample(
             strategy, SIGMA, np.ones(1), seed, positive_sample=positive, num_samples=samples
@@ -66,7 +66,7 @@ def sampled(strategy: Any, samples: int) -> dict[str, float]:
 
 
 def cases(samples: int) -> list[tuple[str, Any, str, Callable[[], dict[str, float]]]]:
-    """Words, strategy, relation and their price."""
+    """Description, strategy, relation and ε of each case."""
 
     def poisson(rate: float, steps: int, bands: int = 1) -> Callable[[], dict[str, float]]:
         make = accounting.amplified_bandmf_event
@@ -108,7 +108,7 @@ def cases(samples: int) -> list[tuple[str, Any, str, Callable[[], dict[str, floa
 
 
 def main() -> None:
-    """Prints a table, and writes JSON if asked to."""
+    """Print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--json", type=Path)

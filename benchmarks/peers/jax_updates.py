@@ -1,7 +1,7 @@
 """Users per CPU-second of JAX Privacy: python jax_updates.py BATCH ROUNDS
 
-One example a user; a round is the sum of clipped gradients, compiled, on one thread. Prints one
-JSON object a number of examples at once. Run by benchmarks/own_modules.py.
+Each user has one example; a round is the compiled sum of clipped gradients on one thread. The
+script prints one JSON object for each microbatch size. benchmarks/own_modules.py runs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AT_ONCE = (1000, 250, 100)
 
 
 def network(parameters: dict[str, jax.Array], image: jax.Array) -> jax.Array:
-    """Scores of the 13,706 parameters of tanh-cnn-13k, one image (28, 28, 1)."""
+    """Scores of the network tanh-cnn-13k (13,706 parameters) for one image (28, 28, 1)."""
 
     def convolved(values: jax.Array, name: str, stride: int, padding: int) -> jax.Array:
         made = lax.conv_general_dilated(
@@ -44,7 +44,7 @@ def network(parameters: dict[str, jax.Array], image: jax.Array) -> jax.Array:
 
 
 def parameters() -> dict[str, jax.Array]:
-    """Drawn at random."""
+    """Randomly drawn parameters."""
     shapes = {
         "first.kernel": (8, 8, 1, 16),
         "first.bias": (16,),
@@ -64,7 +64,7 @@ def parameters() -> dict[str, jax.Array]:
 
 
 def loss(at: dict[str, jax.Array], images: jax.Array, labels: jax.Array) -> jax.Array:
-    """The mean loss of a batch, as JAX Privacy wants it: it keeps a batch axis of one."""
+    """Mean loss of a batch; JAX Privacy keeps a batch axis of one."""
     scores = jax.vmap(network, in_axes=(None, 0))(at, images)
     return optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
 

@@ -1,8 +1,8 @@
-"""Answers of a peer and the CPU-seconds of each, as JSON lines, under a limit on each answer.
+"""Answers of another package with their CPU-seconds, as JSON lines, with a limit on each answer.
 
-Imported by the peers' scripts with the interpreters of their own environments, so it needs the
-standard library alone. An answer that passes its limit ends the process (SIGXCPU), at once and
-also inside compiled code; every answer before it has been printed by then.
+The scripts for other packages import this module in their own environments, so it uses only the
+standard library. An answer that exceeds its limit ends the process (SIGXCPU) immediately, also
+inside compiled code; every earlier answer has been printed by then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Answer = Callable[[], dict[str, Any]]
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The question and its limits, as every peer's script is asked."""
+    """Command-line parser with the question and its limits, the same for every script."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--sigma", type=float, required=True)
     parser.add_argument("--window", type=int, required=True)
@@ -38,7 +38,7 @@ def limit_memory(gibibytes: float) -> None:
 
 
 def measured(answer: Answer, seconds: float, **labels: Any) -> dict[str, Any]:
-    """One answer, or the error in its place, printed with its CPU-seconds."""
+    """Print one answer, or the error in its place, with its CPU-seconds."""
     limit = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
     started = time.process_time()
@@ -57,9 +57,9 @@ def climb(
     growth: float,
     enough: Callable[[dict[str, Any]], bool],
 ) -> None:
-    """Ever finer answers, until one is enough, memory ends, or the next would pass the limit.
+    """Print finer and finer answers until one is enough, memory ends, or the limit is near.
 
-    ``growth`` is how many times longer a level takes than the one before, at least.
+    ``growth`` is a lower bound on the ratio of a level's time to that of the previous level.
     """
     for answer, labels in levels:
         row = measured(answer, seconds, **labels)

@@ -1,7 +1,7 @@
 """Users per CPU-second of Opacus, in each of its modes: python opacus_updates.py BATCH ROUNDS
 
-One example a user; a round is what a private step is: gradients, clipping, noise, SGD. Prints one
-JSON object a mode and number of examples at once. Run by benchmarks/own_modules.py.
+Each user has one example; a round is one private step: gradients, clipping, noise, SGD. The script
+prints one JSON object for each mode and microbatch size. benchmarks/own_modules.py runs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AT_ONCE = (1000, 250, 100)
 
 
 def network() -> nn.Sequential:
-    """The 13,706 parameters of tanh-cnn-13k."""
+    """Network tanh-cnn-13k with 13,706 parameters."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 8, 2, 3),
         nn.MaxPool2d(2, 1),
@@ -43,7 +43,7 @@ def network() -> nn.Sequential:
 
 
 def private_step(mode: str, batch: int) -> Callable[[int], None]:
-    """A private step in one mode, of so many examples at once."""
+    """Function for one private step in a mode, with a given microbatch size."""
     inputs, labels = torch.rand(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
     noise = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": batch}
     if mode == "ghost":

@@ -1,7 +1,8 @@
-"""OpenDP's discrete Gaussian on a vector of integers: nanoseconds a coordinate.
+"""OpenDP's discrete Gaussian on a vector of integers: nanoseconds per coordinate.
 
-Run by benchmarks/noise.py with the interpreter of OpenDP's own environment; prints a JSON list,
-one number for each standard deviation. The list of integers that it takes is made beforehand.
+benchmarks/noise.py runs this script with the interpreter of OpenDP's environment. It prints a JSON
+list with one number for each standard deviation. The list of integers that OpenDP needs is made
+before the measurement.
 """
 
 from __future__ import annotations

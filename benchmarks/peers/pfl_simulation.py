@@ -1,9 +1,9 @@
 """Users per CPU-second of Apple's pfl, simulating one private cohort after another.
 
-Run by benchmarks/simulation.py with the interpreter of the peers' own environment; prints one
-JSON object. pfl is set up the way its own benchmarks are: data in tensors made once, user ids
-drawn in this process, one local gradient step on the user's whole data set, the Gaussian
-mechanism applied centrally, no evaluation inside the timed rounds.
+benchmarks/simulation.py runs this script with the interpreter of the peers' environment. It prints
+one JSON object. pfl is set up as in its own benchmarks: data in tensors made once, user ids drawn
+in this process, one local gradient step on the user's whole data set, the Gaussian mechanism
+applied centrally, no evaluation inside the timed rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 
 class TanhNetwork(torch.nn.Module):
-    """The network of the comparison: 16 kernels 8×8, then ``filters`` kernels 4×4, 32 units."""
+    """Network of the comparison: 16 kernels 8×8, then ``filters`` kernels 4×4, 32 units."""
 
     def __init__(self, filters: int) -> None:
         super().__init__()

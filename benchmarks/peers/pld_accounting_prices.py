@@ -1,17 +1,17 @@
-"""Bounds of pld-accounting on the ε of random allocation, as it comes and at its best.
+"""Bounds of pld-accounting on ε of random allocation, with documented and with best settings.
 
-Run by benchmarks/accounting.py with the interpreter of pld-accounting's own environment; prints
-a JSON object a line. Its routes:
+benchmarks/accounting.py runs this script with the interpreter of pld-accounting's environment. It
+prints one JSON object per line. Its routes:
 
 default: ``gaussian_allocation_epsilon_range`` as documented, which refines both bounds until
-    they are within a tenth of each other.
+    their distance is within a tenth.
 upper-remove, upper-add, lower-remove: one bound in one direction at one step of the loss grid, by
     geometric convolution, the only method that bounds from both sides; then at half the step,
     and so on.
-fft-remove: the upper bound by FFT, with ever more points.
+fft-remove: the upper bound by FFT, with more and more points.
 
-Each bound is charged with its own call alone, as if the settings had been known. The larger of
-the two upper bounds and the lower bound of *either* direction make a bracket of ε.
+Each bound is charged only with its own call, as if the settings had been known. The larger of the
+two upper bounds and the lower bound of *either* direction make a bracket on ε.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def geometric_levels(
 
 
 def fft_levels(asked: PrivacyParams, scale: float) -> Iterator:
-    """The likelihood ratio's range, in as many points; loss steps that do not make it coarser."""
+    """Range of the likelihood ratio, numbers of points, and loss steps that are not coarser."""
     largest = math.exp(min(8 / asked.sigma + 0.5 / asked.sigma**2, 300.0))
     for level in range(LEVELS):
         points = FIRST_POINTS * 4**level
@@ -92,7 +92,7 @@ def fft_levels(asked: PrivacyParams, scale: float) -> Iterator:
 
 
 def warm_up() -> None:
-    """Compile or load what numba compiles, for every route."""
+    """Compile or load the numba code of every route."""
     asked = PrivacyParams(sigma=1.1, num_steps=20, num_epochs=2, delta=1e-5)
     default(asked)
     for side in (BoundType.DOMINATES, BoundType.IS_DOMINATED):

@@ -1,12 +1,12 @@
-"""Bounds of random-allocation on the ε of random allocation, as documented and at its best.
+"""Bounds of random-allocation on ε of random allocation, with documented and with best settings.
 
-Run by benchmarks/accounting.py with the interpreter of random-allocation's own environment;
-prints a JSON object a line. Three routes:
+benchmarks/accounting.py runs this script with the interpreter of random-allocation's environment.
+It prints one JSON object per line. Three routes:
 
 default: the settings of the package's own examples.
-upper: the least of its upper bounds ("combined"), with ever finer privacy-loss distributions.
-lower: its lower bound, which knows one window only, with a tight search: the default search
-    returns the ε at which the bound is a little *below* δ, which is no lower bound.
+upper: the least of its upper bounds ("combined"), with finer and finer privacy-loss distributions.
+lower: its lower bound, which covers only one window, with a narrow search: the default search
+    returns the ε at which the bound is slightly *below* δ, which is no lower bound.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def levels(asked: PrivacyParams) -> Iterator:
 
 
 def settled() -> Callable[[dict[str, Any]], bool]:
-    """Whether a finer grid has stopped to help: its bounds have a width of their own."""
+    """Function that decides whether a finer grid no longer helps."""
     least = [math.inf]
 
     def enough(row: dict[str, Any]) -> bool:
@@ -79,7 +79,7 @@ def settled() -> Callable[[dict[str, Any]], bool]:
 
 
 def warm_up() -> None:
-    """Compile or load what numba compiles: once for each length of a partition."""
+    """Compile or load the numba code, once for each length of a partition."""
     for length in range(1, ORDERS[-1] + 1):
         parts = (1,) * length
         direct.compute_exp_term(partition=parts, alpha=length, num_steps=100, sigma=1.0)

@@ -1,1 +1,1 @@
-"""What `same_numbers.py` runs on two versions, and how it compares what they say."""
+"""Commands that `same_numbers.py` runs on two versions, and the comparison of their output."""

@@ -1,9 +1,9 @@
-"""Answers commands of the turnout that PYTHONPATH names, each in a process that has just begun.
+"""Run commands of the turnout on PYTHONPATH, each in a newly forked process.
 
-The libraries that it takes from others are loaded once; everything of turnout is loaded anew by
-each command, and no cache outlives it. The operating system's random bytes are those of a
-stream: one for the draws of releases and estimates, another for keys and nonces, so that a key
-more or a retry changes no draw.
+Third-party libraries are imported once. Every module of turnout is imported anew by each command,
+and no cache outlives a command. The operating system's random bytes are replaced by streams: one
+for the draws of releases and estimates, another for keys and nonces, so that one more key or retry
+changes no draw.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg"></svg>'
 
 
 class Stream:
-    """Bytes that follow from a label, as many as asked for at a time."""
+    """Bytes determined by a label, in any amounts."""
 
     def __init__(self, label: str) -> None:
         self._label, self._block, self._kept = label, 0, b""
@@ -42,7 +42,7 @@ class Stream:
 
 
 def make_repeatable(label: str) -> None:
-    """From here on `os.urandom` repeats itself in every process of that label."""
+    """Replace `os.urandom` by a stream that repeats in every process of the label."""
     draws, others = Stream(f"{label}, draws"), Stream(f"{label}, others")
 
     def urandom(size: int) -> bytes:
@@ -54,7 +54,7 @@ def make_repeatable(label: str) -> None:
 
 
 def draw_nothing() -> None:
-    """Pictures are empty from here on: drawing takes longer than all that is drawn."""
+    """Make all pictures empty, since drawing takes longer than all that is drawn."""
     from matplotlib.figure import Figure
 
     def savefig(figure: Figure, target: Any, **ignored: object) -> None:
@@ -67,7 +67,7 @@ def draw_nothing() -> None:
 
 
 def answer(command: str) -> None:
-    """Run one command with its output in files; never returns."""
+    """Run one command with its output in files, and exit the process."""
     for descriptor, name in ((1, "printed"), (2, "said")):
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, descriptor)
@@ -90,7 +90,7 @@ def answer(command: str) -> None:
 
 
 def main() -> None:
-    """Answer the commands of standard input, a line each, with exit status and CPU-seconds."""
+    """Run the commands on standard input, one per line, and print exit status and CPU-seconds."""
     for name in LIBRARIES.split():
         __import__(name)
     draw_nothing()

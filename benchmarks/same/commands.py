@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The commands, and the files that they read."""
+"""Commands to compare, and the files that they read."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ _USUAL = {
 
 
 def commands() -> list[str]:
-    """All of them; ``a|b`` is a word that the version before writes a, and this one perhaps b."""
+    """All commands; ``a|b`` is a word that the earlier version writes a and this one perhaps b."""
     groups = {
         "account": ACCOUNT,
         "calibrate": CALIBRATE,

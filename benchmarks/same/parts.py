@@ -1,4 +1,4 @@
-"""What a command said and wrote, in parts that can be compared: numbers bit for bit."""
+"""Output of a command, in parts that can be compared: numbers bit for bit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Part:
-    """One stream or file.
+    """One output stream or file.
 
     Attributes:
-        whole: all of it, but for times.
+        whole: the whole text, except times.
         numbers: its numbers, floats in hexadecimal.
-        ordered: whether their order counts, which JSON's does not.
+        ordered: whether the order of the numbers counts; in JSON it does not.
     """
 
     whole: str
@@ -36,7 +36,7 @@ class Part:
 
 
 def same(before: Part | None, now: Part | None) -> str:
-    """One word: same, words (all numbers are there, words or names are others), different."""
+    """Verdict: same, words (equal numbers, other words or names) or different."""
     if before is None:
         return "words"
     if now is None:
@@ -52,7 +52,7 @@ def same(before: Part | None, now: Part | None) -> str:
 
 
 def of_text(text: str) -> Part:
-    """What a command printed: JSON by its leaves, all else by its characters."""
+    """Part for printed text: JSON by its leaves, other text by its characters."""
     try:
         leaves = list(_leaves(json.loads(text), ""))
     except ValueError:
@@ -71,7 +71,7 @@ PLACE = "place.txt"
 
 
 def of_file(path: Path) -> Part:
-    """What a command wrote."""
+    """Part for a written file."""
     if path.name == PLACE:
         return Part("place", ["place"])
     if path.suffix in DRAWN:

@@ -1,7 +1,7 @@
-"""A coordinator process and devices of their own processes, with all draws repeatable.
+"""A coordinator process and devices in separate processes, with all draws reproducible.
 
-Every device draws from a stream of its own and the coordinator from another, so what is released
-does not depend on which of two updates comes first. A step has time for a slow machine.
+Each device draws from its own stream and the coordinator from another stream, so the releases do
+not depend on which of two updates arrives first. Steps are long enough for a slow machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RELEASES = ("aggregated", "one-client")
 
 
 def commands(release: str) -> list[str]:
-    """The commands of a task in their order; `serve` stands for coordinator and devices."""
+    """Commands of a task in their order; `serve` stands for coordinator and devices."""
     database = f"--db {release}.sqlite"
     plan = f"service-{release}.toml"
     enrol = f"enrol {DEVICES} {database} --plan {plan} --step-seconds {_STEP_SECONDS}"
@@ -58,7 +58,7 @@ def commands(release: str) -> list[str]:
 
 
 def write_inputs(folder: Path) -> None:
-    """The plans, and what each device holds."""
+    """Write the plans, and the records of each device."""
     generator = np.random.default_rng(11)
     for release in RELEASES:
         plan = _PLAN.format(devices=DEVICES, release=release)
@@ -70,7 +70,7 @@ def write_inputs(folder: Path) -> None:
 
 
 class Run:
-    """A coordinator and its devices, which run while others do."""
+    """A coordinator and its devices, which run in parallel to others."""
 
     def __init__(self, folder: Path, environment: dict[str, str], command: str) -> None:
         self._folder, self._environment = folder, environment
@@ -84,7 +84,7 @@ class Run:
             self._processes.append(self._start(f"device {device}", join))
 
     def wait(self) -> int:
-        """The sum of the exit statuses, once all are over; devices do not outlive a failure."""
+        """Sum of the exit statuses after all processes have ended; a failure ends the devices."""
         coordinator, *devices = self._processes
         status = coordinator.wait(timeout=600)
         if status:
@@ -116,5 +116,5 @@ class Run:
 
 
 def kept_apart(path: Path) -> bool:
-    """Whether a file of a run is no answer: a database, a head, a device's state."""
+    """Whether a file of a run is not compared: a database, a head file, a device's state."""
     return re.search(r"\.(sqlite|state|head)", path.name) is not None

@@ -1,14 +1,14 @@
-"""How many signed, durable updates a coordinator takes, how soon, and what attackers change.
+"""Throughput and latency of signed, durable updates at a coordinator, also under attack.
 
     python benchmarks/service                              # this version, on SQLite
     python benchmarks/service --before REV --databases sqlite,postgres
     python benchmarks/service --only attacks               # or load, memory, ready
     python benchmarks/service --only memory --uploads 100000
 
-A real `turnout serve` process takes updates of 50 KB that were signed beforehand, from a process
-of its own on the same machine, over plain HTTP. Times run from connect to receipt, with every
-"come again" in them; an answer counts when it says that the update is stored. With --before, a
-worktree of another revision is measured in turns with this one.
+A real `turnout serve` process receives updates of 50 KB, signed beforehand, from another process on
+the same machine over plain HTTP. Times run from connect to receipt, including every retry that the
+coordinator requests; an answer counts if it says that the update is stored. With --before, a
+worktree of another revision is measured in alternation with this one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCENARIOS: dict[str, Callable[..., Figure]] = {
 
 
 def main() -> None:
-    """Run the scenarios on each database and version, in turns."""
+    """Run the scenarios on each database and version, alternating between the versions."""
     options = _options()
     rows: Rows = {}
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
 
 
 def _show(rows: Rows, names: list[str]) -> None:
-    """The medians, and their ratio where two versions were measured."""
+    """Print the medians, and their ratio if two versions were measured."""
     measured = list(dict.fromkeys(_split(key) for key in rows))
     print(f"{'median':54s}" + "".join(f"{name:>12s}" for name in names) + f"{'ratio':>9s}")
     for kind, name in measured:

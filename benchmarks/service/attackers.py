@@ -1,6 +1,6 @@
-"""Connections that cost the coordinator something and bring it nothing: one process of them.
+"""Process of attackers: connections that cost the coordinator resources without a valid request.
 
-Each that is closed comes back a little later, for as long as the attack lasts.
+Each closed connection is opened again a little later, as long as the attack lasts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _CONNECTS_A_TURN = 40
 
 @dataclass(frozen=True)
 class Attack:
-    """How many of each kind.
+    """Number of attacking connections of each kind.
 
     Attributes:
-        idle: connect, and say nothing.
-        slow_heads: send their request's head byte by byte.
-        slow_bodies: send a head that nobody signed, and its body byte by byte.
-        addresses: from how many addresses (127.x.y.z).
-        pause_seconds: until one that was closed comes back.
+        idle: connections without any request.
+        slow_heads: connections that send their request's head byte by byte.
+        slow_bodies: connections that send an unsigned head, and its body byte by byte.
+        addresses: number of source addresses (127.x.y.z).
+        pause_seconds: time until a closed connection is opened again.
     """
 
     idle: int
@@ -44,7 +44,7 @@ class Attack:
 
 @dataclass
 class Damage:
-    """What became of them."""
+    """Outcome of the attacking connections."""
 
     connects: int = 0
     closed: int = 0
@@ -54,7 +54,7 @@ class Damage:
 
 @contextmanager
 def attacking(attack: Attack, port: int, size: int) -> Iterator[Damage]:
-    """The attack goes on as long as the block does; it begins once most of them are connected."""
+    """Context manager of an attack, which begins after most connections are open."""
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_Attackers(attack, port, size, theirs).run)
@@ -70,7 +70,7 @@ def attacking(attack: Attack, port: int, size: int) -> Iterator[Damage]:
 
 
 class _Attackers:
-    """Each has a number, and what it sends first; those with something to send drip after it."""
+    """Numbered connections and the bytes that each sends first; further bytes follow one by one."""
 
     def __init__(self, attack: Attack, port: int, size: int, pipe: Connection) -> None:
         self._attack, self._port, self._pipe = attack, port, pipe
@@ -84,7 +84,7 @@ class _Attackers:
         self._dripping: list[tuple[float, int, socket.socket]] = []
 
     def run(self) -> None:
-        """Until told that it is over."""
+        """Run the attack until the block ends."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self._epoll, cpu = select.epoll(), time.process_time()

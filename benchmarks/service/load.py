@@ -1,7 +1,7 @@
-"""Honest devices: one process that sends signed updates and counts receipts.
+"""Process of honest devices, which sends signed updates and counts receipts.
 
-Plain sockets and epoll, so that the generator takes little of the two processors it shares with
-the coordinator. A device that is told to come later, or whose connection breaks, sends the same
+Plain sockets and epoll leave the coordinator most of the two processors that it shares with this
+process. A device that is told to retry later, or whose connection breaks, sends the same request
 again; its time runs from its first connect to its receipt.
 """
 
@@ -44,15 +44,15 @@ class Target:
 
 @dataclass
 class Figures:
-    """What the devices saw.
+    """Measurements by the devices.
 
     Attributes:
-        times: from the first connect to the receipt, of each.
-        retries: requests that were sent once more.
-        worst_retries: of one device.
-        refused: answers that were neither a receipt nor "come again".
+        times: seconds of each device from the first connect to the receipt.
+        retries: number of repeated requests.
+        worst_retries: largest number of retries of one device.
+        refused: number of answers that were neither a receipt nor a request to retry.
         seconds: from the first connect to the last receipt.
-        cpu_seconds: of this generator.
+        cpu_seconds: CPU time of this process.
     """
 
     times: list[float] = field(default_factory=list)
@@ -63,11 +63,11 @@ class Figures:
     cpu_seconds: float = 0.0
 
     def percentile(self, of_100: float) -> float:
-        """Of the times."""
+        """Percentile of the times."""
         return float(np.percentile(self.times or [float("nan")], of_100))
 
     def joined(self, other: Figures) -> Figures:
-        """Both as one."""
+        """Combined measurements of two processes."""
         return Figures(
             self.times + other.times,
             self.retries + other.retries,
@@ -79,27 +79,27 @@ class Figures:
 
 
 def at_once(target: Target, clients: Sequence[int]) -> Figures:
-    """All clients connect at the same moment."""
+    """Measurements if all clients connect at the same time."""
     return _beside(target, clients, lambda devices: devices.all_at_once())
 
 
 def kept_alive(target: Target, clients: Sequence[int], connections: int) -> Figures:
-    """Some connections, each sends one request after the other."""
+    """Measurements with several connections, each of which sends one request after another."""
     return _beside(target, clients, lambda devices: devices.over_kept(connections))
 
 
 def always_fresh(target: Target, clients: Sequence[int], connections: int) -> Figures:
-    """So many clients at any time, each over a connection of its own."""
+    """Measurements with a fixed number of concurrent clients, each on a new connection."""
     return _beside(target, clients, lambda devices: devices.over_fresh(connections))
 
 
 def steady(target: Target, clients: Sequence[int], a_second: float) -> Figures:
-    """A fresh connection at a steady rate, however long answers take."""
+    """Measurements with new connections at a steady rate, however long answers take."""
     return _beside(target, clients, lambda devices: devices.at_rate(a_second))
 
 
 def _beside(target: Target, clients: Sequence[int], run: Callable[[_Devices], None]) -> Figures:
-    """In a process of its own, whose requests are signed before the clock starts."""
+    """Run a measurement in a separate process whose requests are signed before the clock starts."""
     receiving, sending = multiprocessing.Pipe(duplex=False)
 
     def generate() -> None:
@@ -118,7 +118,7 @@ def _beside(target: Target, clients: Sequence[int], run: Callable[[_Devices], No
 
 
 class _Exchange:
-    """One request of one client, and the connection that carries it at the moment."""
+    """One request of one client, and its current connection."""
 
     __slots__ = ("answer", "began", "body", "head", "left", "retries", "socket")
 
@@ -194,7 +194,7 @@ class _Devices:
         exchange.left, exchange.answer = memoryview(exchange.head + exchange.body), b""
 
     def _turn(self, seconds: float) -> None:
-        """What is ready now, and those whose time to come again it is."""
+        """Process the sockets that are ready, and the requests whose retry is due."""
         for descriptor, events in self._epoll.poll(seconds if not self._later else 0.01):
             exchange = self._open.get(descriptor)
             if exchange is None:
@@ -241,7 +241,7 @@ class _Devices:
         self._go_on(exchange, closing=b"connection: close" in head)
 
     def _go_on(self, exchange: _Exchange, *, closing: bool) -> None:
-        """The next request over the same connection, where connections are kept."""
+        """Send the next request on the same connection, if connections are kept."""
         if not self._kept or not self._waiting or closing:
             self._leave(exchange)
             if self._following and self._waiting:

@@ -1,4 +1,4 @@
-"""Creates a task's database with the turnout on PYTHONPATH, and prints what a signature needs.
+"""Create a task's database with the turnout on PYTHONPATH, and print what signing a request needs.
 
 PYTHONPATH=src python benchmarks/service/new_tasks.py DB POPULATION BYTES STEPS SECONDS STORED
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _signing_key(private: bytes) -> Any:
-    """Signing key of a seed."""
+    """Signing key derived from a seed."""
     places = ("service.contract.ledger:SigningKey", "service.signatures:SigningKey")
     return imported(*places)(private)
 

@@ -1,4 +1,4 @@
-"""What is measured: each scenario gives figures by name for one version on one database."""
+"""Scenarios of the service benchmark: each returns named figures for one version and database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEADY_UPLOADS, _STEADY_A_SECOND = 400, 20.0
 
 
 def load(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
-    """Many at once over fresh connections, and over connections that are kept."""
+    """Figures for many concurrent updates over new connections, and over kept connections."""
     fresh, kept = options.devices * options.rounds, options.kept
     task = Task(fresh + 3 * kept, options.bytes)
     with serving(version, folder, named(), task) as server:
@@ -35,7 +35,7 @@ def load(version: Version, folder: Path, named: Named, options: argparse.Namespa
 
 
 def attacks(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
-    """Honest devices, alone and beside 9,000 connections of attackers."""
+    """Figures for honest devices, without and with 9,000 connections of attackers."""
     rounds = options.devices * options.rounds
     task = Task(3 * (rounds + _STEADY_UPLOADS), options.bytes)
     rows: Figure = {}
@@ -68,7 +68,7 @@ def attacks(version: Version, folder: Path, named: Named, options: argparse.Name
 
 
 def memory(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
-    """Resident memory over uploads in ten steps of one task, each released at its end."""
+    """Resident memory over the uploads of ten steps of one task, each released at its end."""
     steps, each = 10, options.uploads // 10
     task = Task(
         options.uploads,
@@ -90,7 +90,7 @@ def memory(version: Version, folder: Path, named: Named, options: argparse.Names
 
 
 def ready(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
-    """From the start of the process to its first answer at /readyz, with updates stored."""
+    """Seconds from the process start to its first answer at /readyz, with updates stored."""
     url = named()
     task = Task(options.stored, options.bytes, stored=options.stored)
     create_task(version, url, task)
@@ -100,7 +100,7 @@ def ready(version: Version, folder: Path, named: Named, options: argparse.Namesp
 
 
 def _rounds(target: Target, first: int, options: argparse.Namespace) -> Figures:
-    """All devices at once, some times; each time others."""
+    """Repeated measurements in which all devices send at once, each time other devices."""
     total = Figures()
     for number in range(options.rounds):
         start = first + number * options.devices
@@ -109,7 +109,7 @@ def _rounds(target: Target, first: int, options: argparse.Namespace) -> Figures:
 
 
 def _of(name: str, server: Server, run: Callable[[], Figures]) -> Figure:
-    """A load's figures, and what the server used for each update."""
+    """Figures of a load, and the server's CPU time and memory for each update."""
     before = server.cpu_seconds()
     figures = run()
     count = max(1, len(figures.times))

@@ -1,4 +1,4 @@
-"""A version of the coordinator as a process, its database, and what it uses."""
+"""A coordinator process of one version, its database, and its use of CPU and memory."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Version:
     """One version of the source.
 
     Attributes:
-        name: in the table.
-        source: the folder that has ``turnout``.
+        name: name in the table.
+        source: folder that contains ``turnout``.
     """
 
     name: str
     source: Path
 
     def environment(self) -> dict[str, str]:
-        """In which its programs run."""
+        """Environment variables of the version's programs."""
         return {**os.environ, "PYTHONPATH": str(self.source), "OMP_NUM_THREADS": "1"}
 
 
 @contextlib.contextmanager
 def versions(before: str | None) -> Iterator[list[Version]]:
-    """This version, and a revision beside it where one is named."""
+    """This version, and another revision if one is given."""
     own = Version("now", _REPOSITORY / "src")
     if before is None:
         yield [own]
@@ -61,14 +61,14 @@ def versions(before: str | None) -> Iterator[list[Version]]:
 
 @dataclass(frozen=True)
 class Task:
-    """What is served.
+    """Parameters of the served task.
 
     Attributes:
-        population: clients, all enrolled.
+        population: number of clients, all enrolled.
         size: bytes of an update.
-        steps: of the task.
-        step_seconds: of each.
-        stored: updates that are stored already.
+        steps: number of steps.
+        step_seconds: duration of a step.
+        stored: number of updates that are already stored.
     """
 
     population: int
@@ -80,30 +80,30 @@ class Task:
 
 @dataclass(frozen=True)
 class Server:
-    """A coordinator that runs."""
+    """Running coordinator process."""
 
     process: subprocess.Popen[bytes]
     target: Target
 
     def cpu_seconds(self) -> float:
-        """User and system time so far."""
+        """User and system time since the start."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def megabytes(self) -> float:
-        """Resident memory now."""
+        """Current resident memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else float("nan")
 
     def status(self) -> dict[str, object]:
-        """What it says about itself."""
+        """Public status of the coordinator."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.target.port}/v1/status") as answer:
             return json.loads(answer.read())
 
 
 def create_task(version: Version, url: str, task: Task) -> dict[str, object]:
-    """A database with a task; what signing needs to know of it."""
+    """Create a database with a task, and return what signing a request needs."""
     numbers = (task.population, task.size, task.steps, task.step_seconds, task.stored)
     program = [sys.executable, str(_HERE / "new_tasks.py"), url, *map(str, numbers)]
     done = subprocess.run(
@@ -114,7 +114,7 @@ def create_task(version: Version, url: str, task: Task) -> dict[str, object]:
 
 @contextlib.contextmanager
 def serving(version: Version, folder: Path, url: str, task: Task) -> Iterator[Server]:
-    """The coordinator of a new database, once it is ready and its evaluation's imports are over."""
+    """Coordinator of a new database, after it is ready and has imported its evaluation."""
     made = create_task(version, url, task)
     with started(version, folder, url, task) as (process, port):
         server = Server(
@@ -129,7 +129,7 @@ def serving(version: Version, folder: Path, url: str, task: Task) -> Iterator[Se
 def started(
     version: Version, folder: Path, url: str, task: Task
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A coordinator process and its port, from the first answer at /readyz on."""
+    """Coordinator process and its port, after the first answer at /readyz."""
     (folder / "plan.toml").write_text(PLAN.format(steps=task.steps))
     output = folder / f"output-{time.monotonic_ns()}"
     program = "from turnout.cli.main import main; main()"
@@ -164,7 +164,7 @@ def _answers(url: str) -> bool:
 
 
 def _settled(server: Server) -> None:
-    """Wait until it does nothing of its own accord."""
+    """Wait until the server is idle."""
     used, quiet = server.cpu_seconds(), 0
     while quiet < 5:
         time.sleep(0.2)
@@ -174,7 +174,7 @@ def _settled(server: Server) -> None:
 
 @contextlib.contextmanager
 def databases(kind: str, folder: Path) -> Iterator[Callable[[], str]]:
-    """Names of new databases: files, or of a Postgres server that ends with this."""
+    """Names of new databases: files, or on a Postgres server that ends with the block."""
     if kind == "sqlite":
         yield lambda: str(folder / f"turnout-{time.monotonic_ns()}.sqlite")
         return

@@ -13,7 +13,7 @@ from new_tasks import DEVICE_SEED, update_of
 
 @dataclass(frozen=True)
 class Bodies:
-    """Updates of clients, 64 different ones.
+    """Updates of clients, with 64 different contents.
 
     Attributes:
         size: length of each in bytes.

@@ -1,4 +1,4 @@
-"""Rényi divergences of blanket pairs, from above."""
+"""Upper bounds on Rényi divergences of blanket pairs."""
 
 from shuffled_renyi.divergence import (
     blanket_renyi,

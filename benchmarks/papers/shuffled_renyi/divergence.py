@@ -42,7 +42,7 @@ _SLACK = 1e-10  # relative, above what rounding does to a mass
 
 
 def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> RenyiBounds:
-    """Rényi divergences of n shuffled messages that a blanket pair stands for.
+    """Upper bounds on the Rényi divergences of n shuffled messages, from a blanket pair.
 
     Source: the module's notes. For the clones pair: Feldman, McMillan and Talwar 2021
     (feldman2021clones), Theorem 3.1, whose reduction holds for every f-divergence.
@@ -70,7 +70,7 @@ def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> R
 
 
 def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
-    """The same at all real orders on demand: composes, and turns into (ε, δ).
+    """The bounds of `blanket_renyi` as a function of any real order, for composition and (ε, δ).
 
     Args:
         pair: a blanket pair.
@@ -94,7 +94,7 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
 
 
 def _log_moments(pair: BlanketPair, clients: int, alphas: FloatArray) -> FloatArray:
-    """(α − 1)·D_α at any orders, rounded up."""
+    """(α − 1)·D_α at given orders, rounded up."""
     # One law serves all orders up to those of δ's of 1e-10 or so for a single use.
     usual = math.sqrt(clients * 2 * pair.share) * _USUAL_DEVIATIONS / (pair.high - pair.low)
     steps = max(0, math.ceil(math.log2(float(alphas.max()) / usual)))
@@ -109,7 +109,7 @@ def _log_moments(pair: BlanketPair, clients: int, alphas: FloatArray) -> FloatAr
 def alike_renyi(
     local_epsilon: float, clients: int, orders: Sequence[float]
 ) -> tuple[FloatArray, FloatArray]:
-    """Rényi divergences of shuffled binary randomized response if all others hold one value.
+    """Lower bounds on Rényi divergences of shuffled binary response if all others hold one value.
 
     Source: Girgis 2023 (girgis2023thesis), Theorem 5.3.3, there for whole orders and the first
     direction. An ε₀-randomizer's shuffle may be worth more: at ε₀ > ln 2 three-valued response is

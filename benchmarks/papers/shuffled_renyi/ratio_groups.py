@@ -51,7 +51,7 @@ _LARGEST_CHANCE = 1 - 1e-15
 
 @dataclass(frozen=True, slots=True)
 class _Typical:
-    """What is typical of m, N, y and u, and how far away an order looks.
+    """Typical ranges of m, N, y and u, and the range that matters for a Rényi order.
 
     Attributes:
         chance: 2β + β₃, a little less if that is 1.
@@ -90,13 +90,13 @@ class _Typical:
         return cls(chance, informed, weight, messages, steps, drift, ahead, shift, neutral_shift)
 
     def reach(self, steps: float, drift: float) -> float:
-        """How far a walk is looked at."""
+        """Largest |u| of a walk that is computed exactly."""
         return _TILT_REACH * self.ahead * steps / drift + _DEVIATIONS * math.sqrt(steps)
 
 
 @lru_cache(maxsize=16)
 def ratio_law(pair: BlanketPair, clients: int, order: float) -> RatioLaw:
-    """The law of the ratio of n shuffled messages, in convex order above the true one.
+    """Distribution of the ratio of n shuffled messages, in convex order above the true one.
 
     Args:
         pair: the blanket pair.
@@ -134,7 +134,7 @@ def ratio_law(pair: BlanketPair, clients: int, order: float) -> RatioLaw:
 
 
 def _count(pair: BlanketPair, typical: _Typical) -> int:
-    """How many groups of m."""
+    """Number of groups of m."""
     points = 0.5 * min(typical.reach(typical.steps, typical.drift), typical.steps) + 1
     if pair.neutral:
         walks = len(_cells(typical, round(typical.messages))[2])
@@ -148,10 +148,10 @@ def _count(pair: BlanketPair, typical: _Typical) -> int:
 def _groups(
     trials: int, chance: float, lowest: float, count: int
 ) -> tuple[FloatArray, FloatArray, int]:
-    """Least C of each group, ln of a bound on its chance, and how many groups hardly count.
+    """Smallest member of each group, ln of a bound on its probability, number of light groups.
 
-    Even groups from ``lowest`` to 9 standard deviations above the mean of Bin(trials, chance),
-    wider ones below.
+    Groups are of equal size from ``lowest`` to 9 standard deviations above the mean of
+    Bin(trials, chance), and wider below ``lowest``.
     """
     deviation = math.sqrt(trials * chance + 1)
     start = math.floor(lowest)
@@ -178,7 +178,7 @@ def _groups(
 def _add_neutrals(
     law: RatioLaw, typical: _Typical, m: int, mass: float, *, exact: bool, core: bool
 ) -> None:
-    """Adds m messages, over how many of them are neutral."""
+    """Add m messages to the distribution, over the number of neutral messages."""
     chance, weight = 1 - typical.informed, typical.neutral_weight
     # w·y is 1 on average.
     scale = mass + math.log(typical.steps / typical.drift / (typical.informed * m))
@@ -199,7 +199,7 @@ def _add_neutrals(
 
 
 def _cells(typical: _Typical, m: int) -> tuple[int, int, list[int]]:
-    """The c's that count, from and to, and where cells begin, from 0 to m + 1.
+    """Range of numbers c that matter, and boundaries of the cells of c, from 0 to m + 1.
 
     Each cell is no wider than κ times its end, or has one c alone.
     """
@@ -222,7 +222,7 @@ def _cells(typical: _Typical, m: int) -> tuple[int, int, list[int]]:
 
 
 def _spread(m: int, chance: float, left: int, right: int) -> list[tuple[int, float]]:
-    """C's from left to right − 1 spread to both ends with their mean kept, with ln of masses."""
+    """Numbers c from left to right − 1 spread to both ends with their mean kept; ln of masses."""
     counts = np.arange(left, right)
     logs = log_binomial_law(m, chance, counts)
     if right - left == 1:
@@ -237,5 +237,5 @@ def _spread(m: int, chance: float, left: int, right: int) -> list[tuple[int, flo
 
 
 def _log_between(m: int, chance: float, least: int, most: int) -> float:
-    """A bound on ln P(least ≤ Bin(m, chance) ≤ most)."""
+    """Upper bound on ln P(least ≤ Bin(m, chance) ≤ most)."""
     return min(log_below(m, chance, most), log_below(m, 1 - chance, m - least))

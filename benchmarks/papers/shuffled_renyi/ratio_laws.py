@@ -45,18 +45,18 @@ def stirling_error(count: FloatArray) -> FloatArray:
 
 
 def log_binomial_law(trials: int, chance: float, counts: FloatArray) -> FloatArray:
-    """Ln P(Bin(trials, chance) = k), good to about 1e-12 also for millions of trials.
+    """Ln P(Bin(trials, chance) = k), accurate to about 1e-12 also for millions of trials.
 
-    Source: Loader 2000 (loader2000fast): the deviance is computed as such, not as a difference of
+    Source: Loader 2000 (loader2000fast): the deviance is computed directly, not as a difference of
     ln k!'s.
 
     Args:
         trials: N ≥ 0.
         chance: strictly between 0 and 1.
-        counts: whole numbers from 0 to N.
+        counts: integers from 0 to N.
 
     Returns:
-        One logarithm a count.
+        One logarithm for each count.
     """
     k = np.asarray(counts, dtype=float)
     edge = (k == 0) | (k == trials)
@@ -74,7 +74,7 @@ def log_binomial_law(trials: int, chance: float, counts: FloatArray) -> FloatArr
 
 
 def log_below(trials: int, chance: float, count: float) -> float:
-    """Chernoff's bound on ln P(Bin(trials, chance) ≤ count)."""
+    """Chernoff's upper bound on ln P(Bin(trials, chance) ≤ count)."""
     chance = min(chance, 1 - 1e-15)  # a smaller one makes it likelier
     if count >= trials * chance:
         return 0.0
@@ -88,7 +88,7 @@ def log_below(trials: int, chance: float, count: float) -> float:
 
 
 def walk_law(steps: int, reach: float) -> tuple[FloatArray, FloatArray]:
-    """|u| from 0 up to a reach and ln P(|u|)."""
+    """|u| from 0 up to ``reach``, and ln P(|u|)."""
     u = np.arange(steps % 2, min(float(steps), max(reach, 1.0)) + 1, 2)
     if not steps:
         return u, np.zeros(1)
@@ -97,12 +97,12 @@ def walk_law(steps: int, reach: float) -> tuple[FloatArray, FloatArray]:
 
 
 def log_beyond(steps: int, distances: FloatArray) -> FloatArray:
-    """Hoeffding's bound on ln P(|u| ≥ d)."""
+    """Hoeffding's upper bound on ln P(|u| ≥ d)."""
     return math.log(2) - 0.5 * distances**2 / max(steps, 1)
 
 
 def nodes(deviation: float, reach: float) -> FloatArray:
-    """R's from 0 to 1: even steps up to a reach, then wider and wider ones."""
+    """Values of r from 0 to 1: equidistant steps up to a reach, then increasing steps."""
     fine = max(2, math.ceil(_STEPS_A_DEVIATION * min(reach, 1.0) / deviation))
     points = np.linspace(0.0, min(reach, 1.0), fine + 1)
     if reach >= 1.0:
@@ -113,7 +113,7 @@ def nodes(deviation: float, reach: float) -> FloatArray:
 
 @dataclass(slots=True, eq=False)
 class RatioLaw:
-    """A law of r = tanh(|loss|/2)/t on nodes, as logarithms of masses.
+    """Distribution of r = tanh(|loss|/2)/t on nodes, with logarithms of masses.
 
     Attributes:
         lightest: 1 − t, the share of the rarer message among those that the victim may send.
@@ -132,7 +132,7 @@ class RatioLaw:
         self.logs = np.full(self.points.size, -np.inf)
 
     def add(self, steps: int, reach: float, parts: list[tuple[float, float]]) -> None:
-        """Adds a walk of N steps, exact up to a reach, for each (ln weight, drift in units of r).
+        """Add a walk of N steps, exact up to a reach, for each (ln weight, drift in units of r).
 
         No drift may be smaller than N.
         """
@@ -147,7 +147,7 @@ class RatioLaw:
                     self._move_outwards(float(u[-1]), steps, log_weight, drift)
 
     def _spread(self, places: FloatArray, masses: FloatArray) -> None:
-        """Spreads rising points to the nodes around them."""
+        """Spread increasing points to their neighbouring nodes."""
         cells = np.searchsorted(self.points, places, side="right") - 1
         cells = np.minimum(cells, self.points.size - 2)
         starts = np.flatnonzero(np.diff(cells, prepend=-1))
@@ -163,7 +163,7 @@ class RatioLaw:
         self.logs[cells + 1] = np.logaddexp(self.logs[cells + 1], to_right)
 
     def _move_outwards(self, last: float, steps: int, log_weight: float, drift: float) -> None:
-        """Adds the walks that are further than ``last``: each cell's mass at its outer end."""
+        """Add the walks beyond ``last``: the mass of each cell at its outer end."""
         cell = int(np.searchsorted(self.points, last / drift, side="right")) - 1
         cell = min(cell, self.points.size - 2)
         inner = np.maximum(self.points[cell:-1] * drift, last + 2)

@@ -1,7 +1,7 @@
-"""Turnout's adapter on Flower itself, in the environment of environments/flower: make flower.
+"""Turnout's adapter with Flower itself, in the environment of environments/flower: make flower.
 
-A simulation with 100 nodes, and a SuperLink with two SuperNodes, one of which is killed during the
-run and started again.
+The tests run a simulation with 100 nodes, and a SuperLink with two SuperNodes, one of which is
+killed during the run and restarted.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def started(log: Path, program: str, *arguments: str) -> Iterator[subprocess.Popen]:
-    """A program of Flower's with its children, which all end with it."""
+    """Process of a Flower program, which ends together with its children."""
     command = [str(Path(sys.executable).with_name(program)), "--insecure", *arguments]
     with log.open("ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
@@ -200,7 +200,7 @@ def started(log: Path, program: str, *arguments: str) -> Iterator[subprocess.Pop
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Kills a program with its children, at once."""
+    """Kill a program and its children immediately."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,4 +1,4 @@
-"""The adapter for JAX Privacy on the library itself: `make jax-privacy`."""
+"""The adapter for JAX Privacy with the library itself: `make jax-privacy`."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ FALSE_ALARM, RUNS = 1e-6, 4000
 
 
 def patterns(strategy, records=3, watched=0):
-    """How often which iterations have the watched record, over runs."""
+    """Number of runs by the iterations that contain the watched record."""
     seen = Counter()
     for seed in range(RUNS):
         drawn = strategy.batch_iterator(records, np.random.default_rng(seed))
@@ -27,7 +27,7 @@ def patterns(strategy, records=3, watched=0):
 
 
 def chances(law, steps):
-    """The law's chance of every pattern of the first ``steps`` iterations, from its definition."""
+    """Probability of every pattern of the first ``steps`` iterations, from the definition."""
     found = Counter()
     if isinstance(law, EveryStep):
         found[(1,) * steps] = 1.0
