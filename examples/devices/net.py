@@ -1,4 +1,4 @@
-"""A model of one's own: any module that treats each record by itself."""
+"""A custom model: any PyTorch module that treats each record independently."""
 
 from torch import Tensor, nn
 

@@ -1,9 +1,10 @@
-"""Twenty devices, each with a file of its own, train one module; the ledger proves what it cost.
+"""Twenty devices with one file each train a custom module; the exported ledger verifies.
 
     python examples/devices/run.py [FOLDER]
 
-Writes twenty files of records and one that is held out, begins a coordinator on this machine,
-starts twenty devices, and verifies the exported ledger. The devices get the module as a graph.
+The script writes twenty files of records and one held-out file, starts a coordinator and twenty
+devices on this machine, and verifies the exported ledger. The devices receive the module as an ONNX
+graph.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TURNOUT = str(Path(sys.executable).with_name("turnout"))
 
 
 def write_tables(folder: Path) -> None:
-    """Thirty records a device and the held-out ones of a twenty-first client, all made up."""
+    """Write thirty made-up records per device, and the held-out records of another client."""
     random, columns = np.random.default_rng(1), ["device", "w", "x", "y", "z", "ill", "held_out"]
     rows = []
     for device in range(DEVICES + 1):
@@ -36,13 +37,13 @@ def write_tables(folder: Path) -> None:
 
 
 def write(path: Path, columns: list[str], rows: list[list[object]]) -> None:
-    """A table as CSV."""
+    """Write a table as CSV."""
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([columns, *rows])
 
 
 def main(folder: Path) -> None:
-    """Serves the plan in a folder until all devices have left."""
+    """Serve the plan in a folder until all devices have finished."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tables(folder)
     for name in ("plan.toml", "net.py"):
@@ -61,18 +62,18 @@ def main(folder: Path) -> None:
 
 
 def joined(device: int, token: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Begins a device, which ends when its last turn is over."""
+    """Start a device, which exits after its last participation."""
     own = ("--data", f"d{device}.csv", "--state", f"d{device}.state")
     return begun("join", f"http://127.0.0.1:{PORT}", "--token", token, *own, folder=folder)
 
 
 def turnout(*arguments: str, folder: Path) -> None:
-    """Runs a command of turnout to its end."""
+    """Run a command of turnout and wait for its end."""
     subprocess.run([TURNOUT, *arguments], cwd=folder, check=True)
 
 
 def begun(*arguments: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Begins a command of turnout."""
+    """Start a command of turnout."""
     return subprocess.Popen([TURNOUT, *arguments], cwd=folder)
 
 

@@ -1,4 +1,4 @@
-"""dp-accounting's accountant composes turnout's events: python examples/dp_accounting/run.py"""
+"""Composition of turnout's events by dp-accounting: python examples/dp_accounting/run.py"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELTA = 1e-6
 
 
 def main() -> None:
-    """Prints ε of a training run with a histogram, and of a shuffled survey."""
+    """Print ε of a training run with a histogram, and of a shuffled survey."""
     accountant = Accountant(value_discretization_interval=1e-3)
     accountant.compose(random_allocation(dp_event.GaussianDpEvent(1.0), 1, 1000), count=4)
     print(f"four epochs of 1,000 steps: epsilon = {accountant.get_epsilon(DELTA):.3f}")

@@ -1,8 +1,8 @@
-"""Images from a folder: one folder a client, in it one a class; trained, saved, and predicted.
+"""Images from a folder with one folder per client and class: train, save and predict.
 
     python examples/image_folder/run.py [FOLDER]
 
-Writes scikit-learn's bundled digits as PNG files first, six images a client.
+The script first writes scikit-learn's bundled digits as PNG files, six images per client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELD = 6
 
 
 def write_images(folder: Path) -> None:
-    """Grey images of 8 by 8 pixels, as FOLDER/CLIENT/CLASS/*.png."""
+    """Write grey images of 8 by 8 pixels as FOLDER/CLIENT/CLASS/*.png."""
     found = load_digits()
     levels = np.round(found.images * (255 / 16)).astype(np.uint8)
     for i, (image, digit) in enumerate(zip(levels, found.target, strict=True)):
@@ -32,7 +32,7 @@ def write_images(folder: Path) -> None:
 
 
 def main(folder: Path) -> tn.TrainedModel:
-    """Trains in a folder; returns the model as it was saved."""
+    """Train in a folder, and return the saved model."""
     folder.mkdir(parents=True, exist_ok=True)
     write_images(folder / "images")
     shutil.copy(PLAN, folder / "plan.toml")

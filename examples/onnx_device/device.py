@@ -1,4 +1,4 @@
-"""A device that needs NumPy, cryptography and ONNX Runtime, and nothing of turnout.
+"""A device that needs NumPy, cryptography and ONNX Runtime, but not turnout.
 
 python device.py URL --invitation FILE --records FILE.npz --state FILE
 """
@@ -55,17 +55,17 @@ FIELDS = {
 
 
 def spread(low, high):
-    """A number between the two, by chance, which keeps devices from coming all at once."""
+    """Random number between two limits, which spreads the requests of devices over time."""
     return low + (high - low) * int.from_bytes(os.urandom(6), "big") / 2**48
 
 
 def wait_until(moment):
-    """Until a time of the monotonic clock."""
+    """Sleep until a time of the monotonic clock."""
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
 def charter_of(data, memory):
-    """The charter, if it is the invitation's and every name in it is known."""
+    """Charter, checked to be that of the invitation and to contain only known names."""
     require(sha256(data) == memory["task"], "the charter is not the one of the invitation")
     document = json.loads(data)
 
@@ -95,7 +95,7 @@ def charter_of(data, memory):
 
 
 class Device:
-    """One client, from its invitation to its last turn."""
+    """One client, from its invitation to its last participation."""
 
     def __init__(self, invitation, memory, link, records):
         self.invitation, self.memory, self.link, self.records = invitation, memory, link, records
@@ -103,7 +103,7 @@ class Device:
         self.step_seconds = 60.0
 
     def run(self):
-        """What became of its turns."""
+        """Run the device and return the outcomes of its participations."""
         data = self.patiently(lambda: self.link.get("/v1/charter", 1 << 26))
         self.charter = charter_of(data, self.memory.fields)
         timing = self.charter["timing"]
@@ -125,7 +125,7 @@ class Device:
         return Counter(self.memory.fields["answers"].values())
 
     def patiently(self, ask):
-        """An answer, however often it must be asked for."""
+        """Answer of a request that is repeated until it is answered."""
         while True:
             try:
                 said = ask()
@@ -136,7 +136,7 @@ class Device:
                 return said
 
     def pause(self, error=None):
-        """Before the same is tried again, longer every time."""
+        """Wait before a retry, longer each time."""
         shortest = min(0.5, self.step_seconds / 20)
         longest = min(30.0, self.step_seconds / 4, shortest * 2.0 ** min(self.failures, 30))
         seconds = spread(longest / 2, longest)
@@ -146,7 +146,7 @@ class Device:
         time.sleep(seconds)
 
     def enrol(self):
-        """Tell the coordinator its key; a second time changes nothing."""
+        """Send the public key to the coordinator; a second request changes nothing."""
         fields = self.memory.fields
         if fields["enrolled"]:
             return
@@ -158,7 +158,7 @@ class Device:
         self.memory.keep()
 
     def look(self):
-        """Act on the step in progress and sleep; False once nothing is left to do."""
+        """Act on the current step and sleep; return False if nothing remains to be done."""
         steps = self.charter["charged_steps"][-1]
         status = self.patiently(lambda: self.link.status(steps))
         fields, step = self.memory.fields, status["step"]
@@ -180,7 +180,7 @@ class Device:
         return True
 
     def act(self, status):
-        """Its turn, tried again where nothing came back."""
+        """Participate at the current step, with retries while no answer arrives."""
         head = int(status["head"].split(":")[0])
         settled = head == status["step"] == status["model_steps"]
         try:
@@ -192,7 +192,7 @@ class Device:
             self.pause(error)
 
     def turn(self, status):
-        """The outcome: computed before its moment, and sent at it."""
+        """Outcome of one participation: computed before its sending time, and sent at that time."""
         fields, name, ends = self.memory.fields, str(status["step"]), status["ends"]
         if fields["slots"][name] == "checked in":
             size, first = 4 * self.update.d, self.charter["model"]["digest"]
@@ -213,14 +213,14 @@ class Device:
         return self.send(status["step"])
 
     def store(self, name, body):
-        """What leaves at the moment; the zero vector where there is no update."""
+        """Store the body to be sent; the zero vector if there is no update."""
         if body is None or len(body) != 4 * self.update.d:
             body = bytes(4 * self.update.d)
         self.memory.fields["messages"][name] = body.hex()
         self.memory.keep()
 
     def wait(self, status):
-        """Until the moment; after it passed while nobody was there, until one in what is left."""
+        """Wait until the sending time; if it passed while the device was off, until a new one."""
         fields, name, ends = self.memory.fields, str(status["step"]), status["ends"]
         if name not in fields["messages"]:  # this process was ended while it computed
             self.store(name, None)
@@ -233,7 +233,7 @@ class Device:
         self.due = name
 
     def send(self, step):
-        """The outcome of what is stored; copies are the same bytes."""
+        """Outcome of sending the stored body; retries send the same bytes."""
         fields, name = self.memory.fields, str(step)
         body = bytes.fromhex(fields["messages"][name])
         answer = self.link.post(f"/v1/steps/{step}/updates", step, body, "int32-lattice-1")
@@ -254,7 +254,7 @@ def records_of(path):
 
 
 def main():
-    """Exit code: 0, 2 (arguments, records), 4 (state file), 5 (the coordinator)."""
+    """Run the device; exit code 0, 2 (arguments, records), 4 (state file) or 5 (coordinator)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     for name in ("--invitation", "--records", "--state"):

@@ -1,10 +1,10 @@
-"""The client's own steps, drawn before the first contact from the operating system's generator."""
+"""The client's steps, drawn from the operating system's generator before the first request."""
 
 import os
 
 
 def below(n):
-    """A uniform whole number in 0 … n − 1: what does not fit is drawn again."""
+    """Uniform integer in 0 … n − 1, by rejection sampling."""
     bits = (n - 1).bit_length()
     while True:
         drawn = int.from_bytes(os.urandom((bits + 7) // 8), "big") >> (-bits % 8)
@@ -18,7 +18,7 @@ def coin(p):
 
 
 def steps_of(law, client):
-    """The client's steps under a law, ascending; a law of another name or field is refused."""
+    """Steps of the client under a participation, ascending; unknown names or fields are refused."""
     law = dict(law)
     name = law.pop("is")
     draw, fields = _LAWS.get(name, (None, ()))

@@ -1,4 +1,4 @@
-"""The charter's graph: read strictly, run in a process of its own with limits."""
+"""The charter's ONNX graph: strictly parsed, and run in a separate process with limits."""
 
 import json
 import os
@@ -41,7 +41,7 @@ MODEL = {1: None, 7: GRAPH, 8: {1: None, 2: None}}
 
 
 def read(data):
-    """The graph's ports and operators; anything that is not listed above is refused."""
+    """Ports and operators of the graph; a graph with anything not listed above is refused."""
     try:
         model = _message(data, MODEL)
         (graph,), (opset,), (version,) = model[7], model[8], model[1]
@@ -73,7 +73,7 @@ def read(data):
 
 
 def _message(data, known):
-    """Fields by number, each a list; a message within is read by the same rule."""
+    """Fields by number, each a list; nested messages are parsed by the same rule."""
     found, at, count = {}, 0, 0
     while at < len(data):
         count += 1
@@ -107,7 +107,7 @@ def _varint(data, at):
 
 
 def _numbers(values):
-    """Whole numbers, packed or one at a time."""
+    """Integers of a packed or unpacked field."""
     found = []
     for value in values:
         at = 0
@@ -120,14 +120,14 @@ def _numbers(values):
 
 
 def _port(port):
-    """Type and sides; None for one that is a name."""
+    """Type and sides of a port; None for a side that is a name."""
     ((tensor,),) = [kind[1] for kind in port[2]]
     sides = [side.get(1, [None])[0] for shape in tensor[2] for side in shape.get(1, [])]
     return tensor[1][0], tuple(sides)
 
 
 def run(graph, arrays, shape):
-    """The graph's output, float32 of that shape; None where it fails, or takes too long."""
+    """Output of the graph as float32 of the given shape; None if it fails or takes too long."""
     described = {name: [each.dtype.str, each.shape] for name, each in arrays.items()}
     head = json.dumps([len(graph), described]).encode() + b"\n"
     sent = head + graph + b"".join(each.tobytes() for each in arrays.values())

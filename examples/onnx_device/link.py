@@ -1,4 +1,4 @@
-"""The coordinator behind one address: bounded requests, one at a time."""
+"""Requests to the coordinator at one address: bounded, and one at a time."""
 
 import http.client
 import json
@@ -16,11 +16,11 @@ ANSWER_SECONDS = 20
 
 
 class UnreachableError(Exception):
-    """Nothing came back that says what became of a request."""
+    """No answer shows the outcome of a request."""
 
 
 class Link:
-    """Requests of one device; ``memory`` is what it remembers."""
+    """Requests of one device, whose state is in ``memory``."""
 
     def __init__(self, url, memory):
         place = urlsplit(url)
@@ -30,7 +30,7 @@ class Link:
         self._place, self._secure, self.memory = place, secure, memory
 
     def _exchange(self, method, path, limit, body=None, headers=None):
-        """Status and body, of at most so many bytes."""
+        """Status and body of an answer with at most ``limit`` bytes."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         more = {"context": ssl.create_default_context()} if self._secure else {}
         sent = {"Accept-Encoding": "identity", **(headers or {})}
@@ -49,20 +49,20 @@ class Link:
         return answer.status, data
 
     def get(self, path, limit):
-        """A public document."""
+        """Public document at a path."""
         status, data = self._exchange("GET", path, limit)
         require(status == 200, f"GET {path} is answered with HTTP {status}")
         return data
 
     def artefact(self, named):
-        """What the charter names by digest."""
+        """File that the charter names by its digest."""
         data = self.get(f"/v1/artefacts/{named['digest']}", named["size"])
         whole = len(data) == named["size"] and sha256(data) == named["digest"]
         require(whole, "an artefact is not the one that the charter names")
         return data
 
     def status(self, steps):
-        """The run's progress and when its phase ends; a new head is checked and durable first."""
+        """Progress of the run and end of its phase; a new head is checked and stored first."""
         memory, asked = self.memory, time.monotonic()
         fields = json.loads(self.get("/v1/status", 1 << 14))
         whole = fields["task"] == memory.fields["task"] and 0 <= fields["step"] <= steps
@@ -77,7 +77,7 @@ class Link:
         return fields
 
     def _follow(self, at, digest, until, last):
-        """Nothing where the ledger's records lead from one head to the other."""
+        """Check that the ledger's records lead from one head to the other."""
         task = self.memory.fields["task"]
         while at < until:
             page = json.loads(self.get(f"/v1/records?from={at}", 1 << 24))["records"]
@@ -87,7 +87,7 @@ class Link:
         require(digest == last, "the ledger's records do not lead to its head")
 
     def model(self, steps, first, size):
-        """Parameters after so many steps, by the digest in the charter or the ledger."""
+        """Parameters after some steps, checked by the digest in the charter or the ledger."""
         digest = first
         if steps:
             page = json.loads(self.get(f"/v1/records?from={steps - 1}", 1 << 24))["records"]
@@ -100,7 +100,7 @@ class Link:
         return data
 
     def post(self, path, step, body, body_format):
-        """The outcome of a signed request."""
+        """Outcome of a signed request."""
         fields = self.memory.fields
         headers = signed_headers(fields, path, os.urandom(16).hex(), body, body_format)
         status, data = self._exchange("POST", path, 1 << 16, body, headers)
@@ -116,7 +116,7 @@ class Link:
         return ANSWERS[status]
 
     def tell(self):
-        """Show a coordinator that was set back the newest head that this device saw."""
+        """Send the newest known ledger head to a coordinator restored from an older copy."""
         for _ in range(4):
             try:
                 return self._exchange("POST", "/v1/heads", 1 << 16, self.memory.fields["head"])

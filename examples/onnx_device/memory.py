@@ -1,4 +1,4 @@
-"""What the device remembers: durable before it speaks, one process at a time, never drawn twice."""
+"""State file of the device: synced before each request, locked by one process, drawn once."""
 
 import fcntl
 import json
@@ -12,11 +12,11 @@ FORMAT = "onnx-device-memory-1"
 
 
 class StateError(Exception):
-    """The file is damaged, in use, another client's, or cannot be written."""
+    """The state file is damaged, in use, that of another client, or cannot be written."""
 
 
 class Memory:
-    """The state file of one device; ``fields`` is what it holds."""
+    """State file of one device, with its contents in ``fields``."""
 
     def __init__(self, path, invitation):
         self.path = Path(path)
@@ -48,7 +48,7 @@ class Memory:
         raise StateError(f"{self.path} is damaged; this device has no turns left")
 
     def keep(self):
-        """Durable when it returns: written beside, synced, renamed, the folder synced."""
+        """Store the state durably: write a new file, sync, rename, and sync the folder."""
         whole = {**self.fields, "format": FORMAT, "digest": sha256(canonical(self.fields))}
         beside = self.path.with_name(self.path.name + ".new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -64,7 +64,7 @@ class Memory:
             os.close(folder)
 
     def opened(self, step, takes):
-        """Every slot hears of the step in progress, and whether it takes updates."""
+        """Update every drawn step for the current step and for whether it accepts updates."""
         slots, before = self.fields["slots"], dict(self.fields["slots"])
         for name, state in before.items():
             over = int(name) < step or (int(name) == step and not takes)

@@ -1,4 +1,4 @@
-"""The process of a graph: arrays come in, one array goes out, and all else is given up first."""
+"""Process that runs a graph: arrays in, one array out, after giving up all other rights."""
 
 import json
 import resource

@@ -1,4 +1,4 @@
-"""What is hashed and signed: canonical JSON, digests, signatures, invitations, ledger heads."""
+"""Hashed and signed texts: canonical JSON, digests, signatures, invitations, ledger heads."""
 
 import base64
 import hashlib
@@ -9,21 +9,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 
 class ProtocolError(Exception):
-    """The coordinator does what the protocol does not allow."""
+    """The coordinator violates the protocol."""
 
 
 class SetBackError(ProtocolError):
-    """Its ledger is behind the one that was seen, or another one."""
+    """The coordinator's ledger is older than the known ledger, or a different one."""
 
 
 def require(holds, message, kind=ProtocolError):
-    """Nothing where it holds."""
+    """Raise an error unless a condition holds."""
     if not holds:
         raise kind(message)
 
 
 def sha256(data):
-    """Hexadecimal digest."""
+    """Hexadecimal SHA-256 digest."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -33,7 +33,7 @@ def canonical(value):
 
 
 def plain(value):
-    """The same with numbers in place of {"float": hexadecimal}."""
+    """Value with numbers in place of {"float": hexadecimal}."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return float.fromhex(value["float"])
@@ -42,25 +42,25 @@ def plain(value):
 
 
 def invitation_of(token):
-    """The fields of a token."""
+    """Fields of an invitation token."""
     require(token.startswith("turnout1."), "no invitation", ValueError)
     text = token.removeprefix("turnout1.")
     return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
 def new_key():
-    """A private key, hexadecimal."""
+    """Private key, hexadecimal."""
     return Ed25519PrivateKey.generate().private_bytes_raw().hex()
 
 
 def public_key(private):
-    """The public key to it, hexadecimal."""
+    """Public key of a private key, hexadecimal."""
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private))
     return key.public_key().public_bytes_raw().hex()
 
 
 def signed_headers(memory, path, nonce, body, body_format):
-    """Headers of a POST, with the device's signature."""
+    """Headers of a POST request, with the device's signature."""
     head = memory["head"]
     lines = [
         "turnout-request-1",
@@ -86,7 +86,7 @@ def signed_headers(memory, path, nonce, body, body_format):
 
 
 def require_newer(memory, signed):
-    """Steps and digest of a signed head that is not behind the one remembered."""
+    """Steps and digest of a signed ledger head that is not older than the known head."""
     steps, digest, signature = signed.split(":")
     text = f"turnout-head-1\n{memory['task']}\n{steps}:{digest}".encode()
     try:
@@ -103,7 +103,7 @@ def require_newer(memory, signed):
 
 
 def followed(task, steps, digest, record):
-    """Steps and digest after a record that follows on them."""
+    """Steps and digest of the ledger after a record that continues it."""
     fields = {"task", "step", "sum", "model", "epsilon", "delta", "previous"}
     require(set(record) == fields, "a record of a format that is not known")
     follows = (record["task"], record["step"], record["previous"]) == (task, steps, digest)

@@ -1,4 +1,4 @@
-"""The update: the charter's graph on the client's records, clipped, in whole numbers."""
+"""The client's update: the charter's graph on its records, clipped and rounded to integers."""
 
 import json
 import math
@@ -12,7 +12,7 @@ TOLERANCE = 1e-4
 
 
 class Update:
-    """Updates of one client; nothing is computed before the graph gives what its vectors say."""
+    """Updates of one client; the graph must first reproduce the test vectors of the charter."""
 
     def __init__(self, charter, artefacts, inputs, labels):
         self.lattice = charter["messages"]["update"]
@@ -34,7 +34,7 @@ class Update:
             self._check(vector)
 
     def _check(self, vector):
-        """Nothing where the graph gives the vector's update here."""
+        """Check that the graph reproduces the update of a test vector."""
         shape = self.inputs.shape[1:]
         rows = [_filled(given, math.prod(shape)).reshape(shape) for given in vector["inputs"]]
         labels = np.array(vector["labels"], np.int64)
@@ -57,7 +57,7 @@ class Update:
         return graph.run(self.graph, arrays, (self.d,))
 
     def body(self, model):
-        """The update to send for a model's bytes; none where the graph fails."""
+        """Encoded update for a model's bytes; None if the graph fails."""
         parameters = np.frombuffer(model, "<f4")
         made = self._run(parameters, self.inputs, self.labels, self.lattice["clip_norm"])
         require(made is not None, "the charter's graph fails, or takes too much")
@@ -66,7 +66,7 @@ class Update:
 
 
 def clipped(moved, clip_norm):
-    """Within the clip norm, whoever computed it; zeros where it is not finite."""
+    """Update clipped to the clip norm; zeros if it is not finite."""
     with np.errstate(all="ignore"):
         norm = float(np.sqrt(np.square(moved).sum()))
     if not norm <= 1e30:
@@ -75,7 +75,7 @@ def clipped(moved, clip_norm):
 
 
 def quantised(update, lattice):
-    """The whole numbers to send, little-endian int32."""
+    """Encoded update: little-endian int32 multiples of the lattice step."""
     limit = math.floor((Fraction(lattice["clip_norm"]) / Fraction(lattice["step"])) ** 2)
     q = [math.trunc(x / lattice["step"]) for x in update]
     while (exact := sum(x * x for x in q)) > limit:
@@ -84,7 +84,7 @@ def quantised(update, lattice):
 
 
 def _featured(name, inputs):
-    """What the model sees of the records, float32."""
+    """Features of the records, float32."""
     numbers = inputs.astype(np.float32) / np.float32(255 if inputs.dtype == np.uint8 else 1)
     if name == "pixels-1":
         return numbers
@@ -95,7 +95,7 @@ def _featured(name, inputs):
 
 
 def _filled(given, length):
-    """So many numbers of a list, or of the formula of a long vector."""
+    """Numbers of a vector that is given as a list or by a formula."""
     if isinstance(given, list):
         return np.array(given[:length], np.float32)
     i = np.arange(length, dtype=np.int64)

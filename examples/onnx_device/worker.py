@@ -1,4 +1,4 @@
-"""Computing in a forked process, which is ended at its bound and with the device."""
+"""Computing in a forked process, which is killed at its time limit or with the device."""
 
 import ctypes
 import os
@@ -10,14 +10,14 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent):
-    """Let Linux end this process with the one that started it."""
+    """Let Linux kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def computed(work, seconds):
-    """The bytes that ``work`` gives; None where it fails, or takes longer."""
+    """Bytes that ``work`` returns; None if it fails or exceeds the time limit."""
     (read, write), parent, ends = os.pipe(), os.getpid(), time.monotonic() + seconds
     child = os.fork()
     if child == 0:
@@ -37,7 +37,7 @@ def computed(work, seconds):
 
 
 def _compute(work, write, parent):
-    """In the forked process; nothing in it reaches the other but the bytes."""
+    """Compute in the forked process; only the resulting bytes reach the device."""
     try:
         end_with(parent)
         with open(write, "wb") as pipe:

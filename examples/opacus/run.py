@@ -1,7 +1,7 @@
 """Opacus on Fashion-MNIST with batches by independent assignment: python examples/opacus/run.py
 
-``TURNOUT_DATA`` names the folder of the images; without it the bundled digits are learned. The five
-lines that differ from a script for Opacus' own engine are marked.
+``TURNOUT_DATA`` names the folder of the images; without it the bundled digits are used. Comments
+mark the five lines that differ from a script for Opacus' own engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPOCHS, BATCHES, DELTA = 4, 40, 1e-5
 
 
 def main() -> None:
-    """Trains, and prints ε after every epoch."""
+    """Train, and print ε after every epoch."""
     warnings.filterwarnings("ignore", "Full backward hook is firing")  # of every Opacus loop
     data = load_images("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
     inputs = torch.tensor(data.train.inputs, dtype=torch.float32).flatten(1)

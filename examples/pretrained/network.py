@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Network(nn.Module):
-    """A body of two layers, and a linear head."""
+    """Network with a body of two layers and a linear head."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""A network that is trained on public images and adapted to private ones, in three ways.
+"""A network trained on public images and adapted to private images in three ways.
 
     python examples/pretrained/run.py [FOLDER]
 
-The network learns MNIST, made 8 by 8 pixels, without privacy. Then clients with one of the bundled
-digits each train all of a new network, the head of the public one, or adapters of low rank (LoRA)
-on it, at the same ε. Only what is trained is clipped and noised.
+The network is trained on MNIST, reduced to 8 by 8 pixels, without privacy. Then clients with one of
+the bundled digits each train a whole new network, only the head of the public network, or adapters
+of low rank (LoRA) on it, at the same ε. Only trained parameters are clipped and noised.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WAYS = {
 
 
 def small_images(images: np.ndarray) -> torch.Tensor:
-    """The middle 24 by 24 pixels of MNIST images, averaged in threes."""
+    """Middle 24 by 24 pixels of MNIST images, averaged in blocks of three by three."""
     middle = torch.tensor(images[:, 2:26, 2:26]).float() / 255
     return functional.avg_pool2d(middle[:, None], 3)[:, 0]
 
 
 def pretrain(file: Path, steps: int) -> None:
-    """Writes a network that knows MNIST."""
+    """Write the parameters of a network trained on MNIST."""
     public = datasets.mnist().train
     images, labels = standardized(small_images(public.inputs)), torch.tensor(public.labels)
     torch.manual_seed(1)
@@ -60,7 +60,7 @@ def pretrain(file: Path, steps: int) -> None:
 
 
 def main(folder: Path, steps: int = 2000, ways: Iterable[str] = WAYS) -> dict[str, float]:
-    """Test accuracy by the way of training."""
+    """Test accuracy by way of training."""
     folder.mkdir(parents=True, exist_ok=True)
     pretrain(folder / "base.safetensors", steps)
     shutil.copy(HERE / "network.py", folder)

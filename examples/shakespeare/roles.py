@@ -1,4 +1,4 @@
-"""Shakespeare's roles: one client a role, and what the role says in records of characters."""
+"""Shakespeare's roles: one client per role, and its text as records of characters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def roles() -> list[tuple[str, str]]:
 
 
 def records(text: str) -> NDArray[np.int64]:
-    """A role's text as rows of LENGTH + 1 tokens; −1 after its end."""
+    """Text of a role as rows of LENGTH + 1 tokens; −1 after its end."""
     place = {character: k for k, character in enumerate(CHARACTERS)}
     tokens = [place[one] for one in text.lower() if one in place]
     count = min(MOST, -(-(len(tokens) - 1) // LENGTH))

@@ -1,7 +1,7 @@
 """A next-character LSTM on Shakespeare's roles: perplexity against ε.
 
-One client a role; a fifth of the roles is held out and judges the model, so no ε covers them. The
-unigram row is computed on the clients' text without noise, for comparison only.
+Each role is one client. A fifth of the roles is held out for testing, so no ε covers their text.
+The unigram row is computed on the clients' text without noise, only for comparison.
 
     python examples/shakespeare/run.py
 """
@@ -28,7 +28,7 @@ NO_NOISE = 1e-9
 
 
 class NextCharacter(nn.Module):
-    """Scores of the next character after each one."""
+    """LSTM with scores of the next character after each character."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -37,12 +37,12 @@ class NextCharacter(nn.Module):
         self.scores = nn.Linear(width, len(CHARACTERS))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(n, length, characters) of tokens (n, length)."""
+        """Scores (n, length, characters) of tokens (n, length)."""
         return self.scores(self.memory(self.embedding(tokens))[0])
 
 
 def examples(texts: list[str]) -> tuple[Examples, Holdings]:
-    """Records of some roles, and whose they are."""
+    """Records of several roles, and the client of each record."""
     rows = [records(text) for text in texts]
     owners = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     tokens = np.concatenate(rows)
@@ -51,14 +51,14 @@ def examples(texts: list[str]) -> tuple[Examples, Holdings]:
 
 
 def unigram(train: Examples, test: Examples) -> float:
-    """Perplexity of the test roles under the characters' frequencies."""
+    """Perplexity of the test roles under the training roles' character frequencies."""
     counts = np.bincount(train.labels[train.labels >= 0], minlength=len(CHARACTERS)) + 1.0
     said = test.labels[test.labels >= 0]
     return float(np.exp(-np.log(counts / counts.sum())[said].mean()))
 
 
 def main(windows: int = 20, epsilons: tuple[float, ...] = (2.0, 8.0)) -> dict[str, float]:
-    """Prints perplexities of the held-out roles by what was done, and returns them."""
+    """Print and return perplexities of the held-out roles by way of training."""
     texts = [text for _, text in roles() if len(records(text))]
     train, held = examples([text for k, text in enumerate(texts) if k % 5])
     test, _ = examples(texts[::5])
@@ -80,7 +80,7 @@ def main(windows: int = 20, epsilons: tuple[float, ...] = (2.0, 8.0)) -> dict[st
 
 
 def noise_for(law: tn.CheckIn, epsilon: float) -> float:
-    """The noise multiplier for that ε."""
+    """Noise multiplier for ε."""
     found = tn.calibrate(law, epsilon=epsilon, delta=DELTA, relation="add-remove")
     return found.value
 

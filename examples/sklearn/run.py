@@ -1,4 +1,4 @@
-"""Private logistic regression in scikit-learn's form: python examples/sklearn/run.py"""
+"""Private logistic regression with scikit-learn's interface: python examples/sklearn/run.py"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnout.integrations.sklearn import LogisticRegression
 
 
 def main() -> None:
-    """Prints accuracy against ε on the bundled digits."""
+    """Print accuracy against ε on the bundled digits."""
     data = load_images("digits")
     rows = data.train.inputs.reshape(len(data.train.inputs), -1)
     tested = data.test.inputs.reshape(len(data.test.inputs), -1)

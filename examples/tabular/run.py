@@ -1,9 +1,9 @@
-"""Tabular data: a table of patients becomes a model with ε = 3, which then predicts.
+"""Tabular data: train a model with ε = 3 on a table of patients, and predict with it.
 
     python examples/tabular/run.py [FOLDER]
 
-Writes scikit-learn's bundled breast cancer data as patients.csv, two rows a patient, trains the
-plan beside this file and loads the model again.
+The script writes scikit-learn's bundled breast cancer data as patients.csv, two rows per patient,
+trains the plan next to this file and loads the model again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLAN = Path(__file__).with_name("plan.toml")
 
 
 def write_table(path: Path) -> None:
-    """The table, with a patient for every two rows."""
+    """Write the table, with a patient for every two rows."""
     found = load_breast_cancer()
     kinds = np.where(found.target == 0, "malignant", "benign")
     with path.open("w", newline="") as file:
@@ -33,7 +33,7 @@ def write_table(path: Path) -> None:
 
 
 def main(folder: Path) -> tn.TrainedModel:
-    """Trains in a folder; returns the model as it was saved."""
+    """Train in a folder, and return the saved model."""
     folder.mkdir(parents=True, exist_ok=True)
     write_table(folder / "patients.csv")
     shutil.copy(PLAN, folder / "plan.toml")

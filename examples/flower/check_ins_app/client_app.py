@@ -25,7 +25,7 @@ def node_data(node: int) -> tuple[np.ndarray, np.ndarray]:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One step of logistic regression from the model that was sent."""
+    """Take one step of logistic regression from the received model."""
     weights = message.content.array_records["arrays"]["weights"].numpy()
     rows, classes = node_data(int(context.node_config["partition-id"]))
     slope = rows.T @ (1 / (1 + np.exp(-rows @ weights)) - classes) / len(classes)

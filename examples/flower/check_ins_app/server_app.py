@@ -1,4 +1,4 @@
-"""The ServerApp: a turnout scheme over all rounds, its releases in a ledger."""
+"""The ServerApp: a turnout scheme over all rounds, with its releases in a ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEATURES, DELTA = 8, 1e-5
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Runs what is left of the scheme, and prints ε."""
+    """Run the remaining rounds of the scheme, and print ε."""
     config = context.run_config
     scheme = Scheme(
         GaussianNoise(float(config["noise-multiplier"])),
