@@ -189,7 +189,7 @@ def main() -> None:
     if given.cells:
         cells = [CELLS[int(number) - 1] for number in given.cells.split(",")]
     earlier = earlier_brackets(given.peers) if given.peers else {}
-    turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not what is measured
+    turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not measured
     names = ("lower ε", "upper ε", "width", "CPU-s", "ratio")
     print(f"{'':29}{names[0]:>12}{names[1]:>12}{names[2]:>10}{names[3]:>10}{names[4]:>8}")
     rows, table, short = [], [], 0

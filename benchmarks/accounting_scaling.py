@@ -39,9 +39,9 @@ GRIDS = [
     Cell(2.0, 10_000, 1e-8),
 ]
 REFINEMENTS = range(7)
-LAID_OUT_FOR = 1e-3  # times the δ at which a grid is read
-REFERENCES = (1.0, 1e-1, 1e-2, 1e-3)  # grids among which the narrowest bracket is looked for
-SHARP = 5.0  # how many times the best bracket, or the floor, an error must be to be counted
+LAID_OUT_FOR = 1e-3  # ratio of the δ a grid is chosen for to the δ it is used at
+REFERENCES = (1.0, 1e-1, 1e-2, 1e-3)  # shares of δ of the finest grids
+SHARP = 5.0  # least counted error, as a multiple of the best bracket or the floor
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def main() -> None:
         print(f"{grid.cell}: order of the width {width:.2f}, of the upper bound {upper:.2f}")
         for bins, width in zip(*grid.widths, strict=True):
             print(f"  {bins:>9,} bins  width {width:.2e}")
-    turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not what is measured
+    turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not measured
     points = timed()
     given.out.mkdir(parents=True, exist_ok=True)
     for picture in (seconds_picture(points), width_picture(grids)):

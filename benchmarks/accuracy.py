@@ -28,10 +28,10 @@ from turnout.reporting.surroundings import machine, versions
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "accuracy.svg"
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 LEARNING_RATES = {0.5: 0.06, 1.0: 0.12}
-"""Where they are not those of the example."""
+"""Learning rates that differ from that of the example."""
 TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
 
-PUBLISHED = {  # (ε, test accuracy in %), δ = 1e-5, as their authors print them
+PUBLISHED = {  # (ε, test accuracy in %) at δ = 1e-5, as published
     "mnist": {
         "Abadi et al. 2016": [(0.5, 90.0), (2.0, 95.0), (8.0, 97.0)],
         "Papernot et al. 2020": [(2.93, 98.1)],
@@ -43,7 +43,7 @@ PUBLISHED = {  # (ε, test accuracy in %), δ = 1e-5, as their authors print the
     },
 }
 MARKS = dict(zip(PUBLISHED["mnist"], ("Poisson", "shuffling", "Poisson RDP"), strict=True))
-"""Looks of the published points: colour and marker."""
+"""Colour and marker of the published points."""
 
 
 def measured(name: str, epsilon: float, seed: int) -> dict[str, float | str]:

@@ -91,7 +91,7 @@ def played(scheme: tn.Scheme, trials: int, seed: int, fault: str | None = None) 
         return mechanism_for(scheme, Clipping(dimension, 1.0), expected_check_ins=10.0)
 
     games = games_of(scheme, mechanism, 10)
-    if fault is None:  # faults are changes of the mechanism and of the sampler
+    if fault is None:  # faults change the mechanism or the sampler
         games = with_simulation(games, scheme)
     if fault is not None:
         games = [FAULTS[fault](game) for game in games]  # pyright: ignore[reportArgumentType]

@@ -31,8 +31,8 @@ from turnout.randomness import SimulationStreams
 
 FloatArray = NDArray[np.float64]
 FINENESS = 0.2
-_MARGIN, _CELL = 4, 8  # pixels around MNIST's digits; a side of UCI's, which fill their images
-_WIDTH, _WARMTH = 0.15, 0.05  # squared distances, in units of a squared norm, of the two kernels
+_MARGIN, _CELL = 4, 8  # margin of MNIST's digits in pixels; side of UCI's images
+_WIDTH, _WARMTH = 0.15, 0.05  # squared bandwidths of the two kernels, relative to squared norms
 
 
 def synthetic(streams: SimulationStreams) -> Any:
@@ -58,7 +58,7 @@ def _logged() -> LoggedEnvironment:
 
     held = mnist_data()
     net = parameter_net(3, FINENESS)
-    candidates = net[net.min(axis=1) >= -1e-9]  # a negative weight would choose what is unlikely
+    candidates = net[net.min(axis=1) >= -1e-9]  # a negative weight would prefer unlikely labels
     actions = best_features(features_of(held.test.inputs), candidates)
     return replayed(
         actions, rewards_of(features_of(held.train.inputs), held.train.labels, candidates)

@@ -16,7 +16,7 @@ from turnout.bandits import sphere_environment
 from turnout.randomness import SimulationStreams
 
 POLICIES = ("MABWiser UCB1", "MABWiser Thompson sampling", "MABWiser LinUCB")
-_BATCH = 100  # pulls between fits, which cost as much as a pull
+_BATCH = 100  # pulls between fits; a fit costs as much as a pull
 
 
 def regret(name: str, seed: int, horizon: int) -> float:

@@ -40,7 +40,7 @@ from turnout.schemes.scheme import shuffled
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 CLIENTS, SAMPLED, CLIP, DELTA, READINGS = 60_000, 10_000, 0.01, 1e-5, 12
 PRINTED_DIMENSION = 13_170
-"""Which no strides and paddings of Table 4.1 have: with 32 filters d is 9,626 + 1,024 s²."""
+"""Printed d, which no strides and paddings give: with 32 filters d is 9,626 + 1,024 s²."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ from turnout.schemes import CheckIn, GaussianNoise, Relation, Scheme
 FloatArray = np.ndarray
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 PAIR, WINDOW, DELTA = GaussianPair(1.0), 100, 1e-5
-CAP, REACH = 4096.0, 8192.0  # of one ratio; of the sum
-DRAWN_STEP, DRAWN_TO = 1.0, 4.0  # first two panels
+CAP, REACH = 4096.0, 8192.0  # largest ratio, and largest sum, on the grid
+DRAWN_STEP, DRAWN_TO = 1.0, 4.0  # grid step and range of the first two panels
 STEPS = [2.0**-n for n in range(7)]
-FINEST = 2.0**-9  # step of the grids that give ε itself
-TAIL = 4  # finest steps that the orders are fitted to
-DISTRIBUTIONS = {  # what they mean in pictures
+FINEST = 2.0**-9  # grid step for the exact ε
+TAIL = 4  # number of finest grid steps used for the fit
+DISTRIBUTIONS = {  # meanings of the distributions in pictures
     "spread (upper)": "upper distribution",
     "tangents (lower)": "lower distribution",
     "rounded up": "rounded up",

@@ -93,7 +93,7 @@ def pairs(name: str, beside: list[Version], count: int, folder: Path) -> list[li
     """CPU-seconds of both versions, `[[before, …], [now, …]]`, from alternating runs."""
     seconds: list[list[float]] = [[], []]
     for version in beside:
-        cpu_seconds(version, WORKLOADS[name], folder)  # compiles what is not compiled yet
+        cpu_seconds(version, WORKLOADS[name], folder)  # the first run compiles bytecode
     for pair in range(count):
         order = (0, 1) if pair % 2 == 0 else (1, 0)
         empty = cpu_seconds(beside[0], [LIBRARIES], folder) if name == "start" else 0.0

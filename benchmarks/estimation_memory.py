@@ -89,7 +89,7 @@ def estimate(folder: str, over_ray: bool) -> None:
         )
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
-        context.use_datasource_v2 = False  # which has five processes of its own
+        context.use_datasource_v2 = False  # version 2 starts five more processes
         context.target_max_block_size = 4 * MIB
         ray.get(ray.remote(pss_of_descendants).remote())
         print(f"Ray with one idle worker, and this process: {pss_of_descendants() / MIB:,.0f} MiB")

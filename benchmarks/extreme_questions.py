@@ -67,7 +67,7 @@ def questions() -> list[tuple[str, str, float]]:
             if law.startswith("FixedSize") and relation == "add-remove":
                 continue
             for index, noise in enumerate(NOISES):
-                # A δ a noise, another for each law and relation, and all of them for one.
+                # One δ per noise level, other δ per participation and relation, and all δ for one.
                 turn = LAWS.index(law) + RELATIONS.index(relation)
                 every = (law, relation) == ("CheckIn(10, 3)", "add-remove")
                 for delta in DELTAS if every else [DELTAS[(index + turn) % len(DELTAS)]]:

@@ -78,7 +78,7 @@ def speed(slow_clients: int | None, clients: int) -> list[dict]:
     for line in peers(everybody, slow_clients):
         peer = json.loads(line)
         fast, secure = ours[peer["mechanism"].split(" (")[0]]
-        # Each of a peer's two halves is linear in the clients.
+        # The times of encoding and of estimating are both linear in the clients.
         seconds = (peer["client_seconds"] + peer["server_seconds"]) * clients / peer["clients"]
         rows.append(
             {**peer, "seconds": seconds, "turnout": fast, "turnout_os": secure}

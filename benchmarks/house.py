@@ -46,7 +46,7 @@ EXAMPLES = {
     "bandit policy": r"\bBatchedThompson\b|[\"']thompson[\"']",
     "public function": r"\bexplain\b(?! the)",
 }
-"""A pattern of the class and the word of one example of each kind."""
+"""Pattern of the class name and the plan word of one example of each kind."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def trace_trip(trip: Trip) -> None:
     package = str(Path(turnout.__file__).parent)
     passed: set[str] = set()
     ran: set[str] = set()
-    imports = 0  # that are under way
+    imports = 0  # imports in progress
 
     def trace(frame: FrameType, event: str, _: object) -> None:
         nonlocal imports

@@ -35,7 +35,7 @@ from turnout.reporting.surroundings import surroundings
 D, N, RUNS = 300, 1000, 3
 LEVELS = (1.0, 4.0, 8.0)
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "means_frontier.svg"
-DRAWN = {  # by meaning; what is printed by the paper is far above the frame
+DRAWN = {  # by meaning; the published mechanism lies far above the panel
     "PrivUnit": "PrivUnit",
     "rotation, separate bits": "rotation, bits",
     "rotation": "rotation",
@@ -93,7 +93,7 @@ def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
     seconds = (time.perf_counter() - started) / (RUNS * N) * 1e6
     stated = randomizer.worst_squared_error / N
     if isinstance(randomizer, PrivUnit | SphericalCode):
-        stated -= 1 / N  # of unit vectors; the worst vector is 0
+        stated -= 1 / N  # errors for unit vectors; the worst vector is 0
     bits = randomizer.message_bits
     return Point(epsilon, name, bits, stated, float(np.mean(errors)), seconds)
 

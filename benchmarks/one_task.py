@@ -157,7 +157,7 @@ WAYS: dict[str, tuple[str, Way]] = {
     "Ray": ("one way: Ray", by_ray),
     "Flower": ("one way: Flower", by_flower),
 }
-"""Each way with its look and its run."""
+"""Look of the curve and function of each way."""
 
 
 def picture(found: dict[str, dict[str, dict[str, float]]]) -> Picture:

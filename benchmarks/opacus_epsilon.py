@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")  # Opacus' hooks and its generator, in every loop
+    warnings.simplefilter("ignore")  # Opacus warns of its hooks and generator in every loop
     grid = [epsilons(sigma, epochs) for sigma in SIGMAS for epochs in EPOCHS]
     for row in grid:
         print(

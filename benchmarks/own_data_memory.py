@@ -22,7 +22,7 @@ from packages import named_packages
 
 LIMIT_GIB = 4.0
 WIDTH, ROW_GROUP = 64, 2**16
-"""Numbers of a record; rows that are written at once."""
+"""Numbers per record, and rows per row group."""
 PLAN = {
     "model": {"name": "logistic"},
     "participation": {"law": "check-in", "window": 20},
@@ -46,7 +46,7 @@ def write_file(path: Path, gigabytes: float, clients: int) -> None:
         for start in range(0, rows, ROW_GROUP):
             size = min(ROW_GROUP, rows - start)
             x = generator.standard_normal((size, WIDTH), dtype=np.float32)
-            # The first rows name each client once; the others are anybody's.
+            # The first rows have each client once; the others have random clients.
             drawn = generator.integers(0, clients, size)
             patient = np.where(
                 np.arange(start, start + size) < clients, np.arange(start, start + size), drawn

@@ -29,7 +29,7 @@ from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.surroundings import surroundings
 
 LEAST = {"turnout, module by vmap": 1.2, "turnout, layered": 2.5}
-"""Ratios to Opacus' fastest mode to reach."""
+"""Least acceptable ratios to Opacus' fastest mode."""
 
 PEERS = {
     "Opacus": ("opacus", "opacus_updates.py"),

@@ -42,7 +42,7 @@ DELTA = 1e-5
 PRINTED = {3.35: (11.73, 93.32), 13.16: (29.91, 98.51), 27.30: (55.79, 99.01)}
 """Table 4.2: ε as printed, accuracy of DP-FedAvg and of DP-AdaPeD in per cent."""
 NO_NOISE = 1e-9
-"""The multiplier where nothing is sent."""
+"""Noise multiplier of methods that send nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ from roles import CHARACTERS, roles
 
 CLASSES, OWN, JUDGED = 10, 3, 40
 CHOOSING = 54_000
-"""Settings are chosen on that many training images, and judged on the rest of them."""
+"""Number of training images for choosing hyperparameters; the rest are used for testing."""
 CONTEXT, LEARNED, SAID_LATER = 3, 400, 100
-"""Characters before the next one; a role's first ones to learn from, and later ones to judge."""
+"""Characters before the predicted one; training and test characters of a role."""
 
 Part = tuple[NDArray[Any], NDArray[np.int64], Holdings]
-"""Inputs, labels, and whose they are."""
+"""Inputs, labels, and the client of each example."""
 
 
 @cache
@@ -76,7 +76,7 @@ def _dealt(
     records, taken = list[NDArray[np.int64]](), np.zeros(CLASSES, dtype=np.int64)
     for _ in range(clients):
         for digit in rng.permutation(CLASSES)[:OWN]:
-            # A class that more clients draw than it has images for is dealt from again.
+            # If clients need more images of a class than there are, images are dealt again.
             start = taken[digit] % (places[digit].size - each // OWN)
             records.append(places[digit][start : start + each // OWN])
             taken[digit] += each // OWN

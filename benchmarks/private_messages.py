@@ -37,9 +37,9 @@ SEVERAL = (
     *((120, 6000, 2000, messages, "update") for messages in (1, 4)),
     *((120, 6000, 2000, messages, "record") for messages in (1, 4, 8)),
 )
-"""Rounds, clients, clients a round, messages of each, and what they are made of."""
+"""Rounds, clients, clients per round, messages of each, and the content of a message."""
 TRUSTS = {"shuffled": "check-in", "central": "Poisson"}
-"""Whose looks."""
+"""Trust models whose look in pictures is used."""
 
 
 def document_of(name: str, seed: int) -> dict[str, Any]:

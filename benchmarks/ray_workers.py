@@ -30,7 +30,7 @@ from turnout.schemes import FixedSize, GaussianNoise, Relation, Scheme
 from turnout.simulation import Progress, Simulation
 
 WARM_UP = 12
-"""Steps before the clock starts: shapes that come up often are recorded by then."""
+"""Steps before the measurement, in which frequent shapes are compiled."""
 
 
 def seconds_a_step(task: SupervisedTask, clients: int, steps: int) -> tuple[float, np.ndarray]:

@@ -43,7 +43,7 @@ REFUSED = 2
 VERDICTS = ("same", "words", "different")
 PRINTED = ("printed", "said")
 SAID_NO = 3
-"""The status of `ledger verify` for what nothing independent recomputes."""
+"""Exit status of `ledger verify` for a cost that it cannot recompute."""
 
 
 @dataclass

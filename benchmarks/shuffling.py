@@ -52,7 +52,7 @@ from turnout.schemes import (
 TOLERANCE, REPEATS = 1e-3, 3
 SINGLE_LIMIT, COMPOSED_LIMIT = 0.1, 2.0  # CPU-seconds
 PUBLISHED_SINGLE, PUBLISHED_COMPOSED = (0.2, 3.4), (1.4, 11.0)
-AGREEMENT = 1e-3  # relative, between our clones and the loop
+AGREEMENT = 1e-3  # largest relative difference between turnout's clones bound and the loop
 SIZES = (10**3, 10**4, 10**5, 10**6)
 
 
@@ -183,7 +183,8 @@ def loop_delta(epsilon: float, local_epsilon: float, clients: int) -> float:
     theta = (k * q - (1 - q)) / ((2 * q - 1) * (1 + k))
     total = binom.cdf(first - 1, others, chance) + binom.sf(last, others, chance)
     for clones in range(first, last + 1):
-        least = math.floor(theta * (clones + 1)) + 1  # ones, of which the victim's is one or not
+        # Least number of ones, with or without the victim's bit.
+        least = math.floor(theta * (clones + 1)) + 1
         with_hers, without = binom.sf(least - 2, clones, 0.5), binom.sf(least - 1, clones, 0.5)
         gain, loss = q * with_hers + (1 - q) * without, (1 - q) * with_hers + q * without
         total += binom.pmf(clones, others, chance) * max(gain - k * loss, 0.0)

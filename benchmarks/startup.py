@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=9)
     runs = parser.parse_args().runs
     for name, (arguments, limit) in MEASURED.items():
-        cpu_seconds(arguments)  # which compiles what is not compiled yet
+        cpu_seconds(arguments)  # the first run compiles bytecode
         seconds = statistics.median(cpu_seconds(arguments) for _ in range(runs))
         ratio = "" if limit is None else f"  {seconds / limit:.2f} of {limit:g} s"
         print(f"{name:22}{seconds:7.3f} s{ratio}")

@@ -27,7 +27,7 @@ from scipy.stats import mannwhitneyu
 
 LEVEL, SHIFT_SECONDS, RESAMPLES = 0.01, 0.02, 1000
 COMPUTE_SECONDS = (0.01, 0.01 + SHIFT_SECONDS)
-"""By the neighbouring data."""
+"""Seconds of computing for each of the neighbouring data sets."""
 STEP = {"step": 0.55, "check-in": 0.5, "answer": 0.05, "compute": 0.25}
 KINDS = ("device", "sends when done")
 PLAN = """
@@ -48,7 +48,7 @@ learning_rate = 0.1
 """
 
 Moments = dict[str, dict[str, dict[int, float]]]
-"""Device → what was seen, "model" or "update" → step → time."""
+"""Times by device, observed request ("model" or "update") and step."""
 
 
 def watching(seen: Moments, name: str) -> type[httpx.AsyncHTTPTransport]:

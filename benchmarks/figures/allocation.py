@@ -25,7 +25,7 @@ from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 ORDERS = [*(1 + i / 20 for i in range(1, 20)), *range(2, 257)]
 TOLERANCE = 1e-3
-logging.getLogger("absl").setLevel(logging.ERROR)  # orders that dp-accounting leaves out
+logging.getLogger("absl").setLevel(logging.ERROR)  # warnings about omitted Rényi orders
 
 
 def scheme(sigma: float, law: CheckIn | KSubset) -> Scheme:
@@ -54,7 +54,7 @@ def figure_1() -> Picture:
     sigmas = np.geomspace(0.3, 2.0, 12)
 
     def theorem_3_2(sigma: float) -> float:
-        # The ε₀ with the smallest rate serves: only then is the Poisson run priced.
+        # The ε₀ with the smallest rate is used: only that Poisson run is analysed.
         best = math.inf, 0.0
         for local_epsilon in np.geomspace(0.5, 12, 40):
             try:

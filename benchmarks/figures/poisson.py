@@ -17,8 +17,8 @@ from turnout.accounting.divergence.pairs import Pair
 
 _SCORES, _REACH = 1 << 18, 11.0
 _BINS = 1 << 20
-_DEVIATIONS = 12.0  # of the sum, on each side
-_NEGLIGIBLE = 1e-3  # part of δ that the largest losses may cost
+_DEVIATIONS = 12.0  # standard deviations of the sum, on each side
+_NEGLIGIBLE = 1e-3  # share of δ for the largest losses
 _ROUNDS = 12
 
 
@@ -46,7 +46,7 @@ def decomposed_law(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, n
         sums, law = _sum_law(losses, tilted, window, width / _BINS)
         parts.append((sums, law * np.exp(np.clip(window * log_norm - theta * sums, -700, 600))))
     (sums, bulk), (far, law) = parts
-    # The untilted law rules until its round-off would show.
+    # Without a tilt as long as rounding errors do not matter.
     stitch = sums[min(np.searchsorted(-np.cumsum(bulk[::-1])[::-1], -1e-6), sums.size - 1)]
     values = np.concatenate([sums[sums <= stitch], far[far > stitch]])
     present = np.concatenate([bulk[sums <= stitch], law[far > stitch]])
@@ -61,7 +61,7 @@ def composed_epsilon(losses: np.ndarray, masses: np.ndarray, steps: int, delta: 
     """ε of ``steps`` independent losses with one distribution."""
     above = np.maximum(losses - float(masses @ losses), 0.0)
     epsilon = math.sqrt(-4 * math.log(delta) * steps * float(masses @ above**2))
-    # Chernoff's tilt goes too far where single steps can lose much: aim at the ε itself.
+    # Chernoff's tilt is too large if single losses are large: tilt to a mean loss of ε.
     for _ in range(_ROUNDS):
         found = _epsilon(losses, masses, steps, delta, _tilt(losses, masses, epsilon / steps))
         if abs(found - epsilon) < 3e-3 * found:
@@ -113,7 +113,7 @@ def _epsilon(
         value = float((law[above] * payoffs) @ np.exp(np.minimum(log_weights[above], 600.0)))
         return math.log(max(value, 1e-300)) - math.log(delta)
 
-    # Far below the tilted mean round-off, untilted, would be all there is.
+    # Far below the tilted mean, only rounding errors would remain.
     centre = float(law @ sums)
     spread = math.sqrt(max(float(law @ (sums - centre) ** 2), 0.0))
     low = max(0.0, centre - 6 * spread)
@@ -128,7 +128,7 @@ def _left(losses: np.ndarray, masses: np.ndarray, steps: int) -> float:
 
 
 def _width(losses: np.ndarray, masses: np.ndarray, steps: int) -> float:
-    # One jump may take the sum as far to the right as one loss goes.
+    # One large loss can move the sum to the right by its size.
     seen = losses[masses > 1e-16]
     return 2 * _left(losses, masses, steps) + float(seen[-1] - seen[0])
 

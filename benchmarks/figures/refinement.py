@@ -244,7 +244,7 @@ def recoverable_bits(epsilon: float, family: str) -> float:
 def recovered_error(epsilon: float, family: str) -> float:
     levels = multi_level(SIZE, (math.inf, epsilon), family)
     uniform = np.full(SIZE, 1 / SIZE)
-    # As for the others, the clients' values are given: less the variance of drawing them.
+    # As for the other mechanisms, the variance of drawing the clients' values is excluded.
     drawn = float((uniform - uniform**2).sum())
     return float(levels.design.variance(uniform, 1, levels.levels[1]).sum()) - drawn
 

@@ -30,17 +30,17 @@ from turnout.schemes import (
 
 DELTA = 1e-8
 ROUNDS = (10, 10**2, 10**3, 10**4, 10**5)
-MANY_ROUNDS = ROUNDS[1:]  # below, the curves that are drawn want orders beyond `LARGEST`
+MANY_ROUNDS = ROUNDS[1:]  # smaller ε would need orders beyond `LARGEST`
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
-LARGEST = 1024  # order of curves that need all whole orders below
-HOPELESS = 1e3  # what a curve that leaves the panel is above
+LARGEST = 1024  # largest order of curves that need all smaller integer orders
+HOPELESS = 1e3  # a curve above this value leaves the panel
 ZHU_WANG = "Rényi divergence, sampled (5.3.1 with Zhu and Wang 2019)"
 BELOW = "Rényi divergence of binary response, sampled (5.3.3 with Zhu and Wang 2019)"
 WANG = "Rényi divergence, sampled (5.3.1 with Wang et al. 2019)"
 Point = tuple[float, int, int]
-"""ε₀, n and T."""
+"""Parameters ε₀, n and T of a point."""
 Method = tuple[str, Callable[[Point], float], str]
-"""Meaning, ε at a point, and words where they are not the meaning's own."""
+"""Meaning, function for ε at a point, and legend text if it differs from the meaning's."""
 
 
 def figure_5_4() -> Picture:

@@ -25,7 +25,7 @@ from turnout.schemes import EveryStep, GaussianNoise, Relation, Scheme
 DOCS = Path(__file__).parents[2] / "docs"
 CLIENTS, EPSILON, DELTA = 1000, 1.0, 1e-5
 DIMENSIONS = (100, 3000, 3_000_000)
-"""One of each regime: below nε², between it and n²ε², above."""
+"""One dimension for each regime: below nε², between nε² and n²ε², and above."""
 
 Rows = Sequence[Sequence[str]]
 
@@ -61,7 +61,7 @@ def computed() -> Rows:
         for name, redundancy in (("thesis, levels made right", 1.0), ("turnout, Kashin", 4.0)):
             found = shuffled_l2(d, CLIENTS, EPSILON, DELTA, samples=samples, redundancy=redundancy)
             sent = f"{found.messages:,}", f"{found.randomizer.message_bits:,}"
-            # As the plans predict it: with what a clip takes, which more clients do not lower.
+            # As the plans predict: including the error of clipping, which does not fall with n.
             error = predicted_error(found.randomizer, CLIENTS)
             rows.append([f"{d:,}", name, *sent, digits(error / gaussian)])
         if d < 10**6:

@@ -36,7 +36,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.schemes import Relation
 
-_MOST_TERMS = 2_000_000  # of the enumeration
+_MOST_TERMS = 2_000_000  # limit on the terms of the enumeration
 
 
 def theorem_3_2(

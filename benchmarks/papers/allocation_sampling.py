@@ -27,7 +27,7 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError
 from turnout.schemes import Relation
 
-_CHUNK = 1 << 20  # scores drawn at once
+_CHUNK = 1 << 20  # number of scores drawn in one block
 _LARGEST_EPSILON = 300.0
 
 
@@ -98,7 +98,7 @@ def estimate(
 ) -> Estimate:
     """Sum of the estimates of all strata, with rows and false-alarm rate shared equally."""
     rows = samples // len(strata)
-    tail = math.log(4 * len(strata) / false_alarm)  # two sides, two events each
+    tail = math.log(4 * len(strata) / false_alarm)  # two bounds for each of two events
     value, error = 0.0, 0.0
     for stratum in strata:
         bound = math.exp(stratum.log_bound)

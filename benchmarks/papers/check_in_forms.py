@@ -22,7 +22,7 @@ from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 
-_ROUNDING = 1e-12  # relative; exponents below 700 lose less
+_ROUNDING = 1e-12  # relative error of exp for exponents below 700
 
 
 def _up(value: float) -> float:

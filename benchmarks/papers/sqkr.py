@@ -136,7 +136,7 @@ class SampledSigns(VectorRandomizer):
         """Upper bound on E‖y‖² over all inputs."""
         group = self.frame.width / self.samples
         own = group * self.bound**2 * self.dimension / self.gain**2
-        # E of a product of two signs is what it was, times the gain: (1/gain)·‖x‖² at most.
+        # Each product of two signs has its mean times the gain: at most (1/gain)·‖x‖².
         return own + self.radius**2 / self.gain
 
     def _places(self, first: int, clients: int) -> IntArray:

@@ -25,9 +25,9 @@ from scipy.optimize import fminbound
 from scipy.special import ndtr, ndtri
 
 FloatArray = np.ndarray
-_LOWEST_SCORE = -9.0  # of the cells of finite width
+_LOWEST_SCORE = -9.0  # lowest score of the cells of finite width
 _FIRST_STEP, _LEAST_CELLS, _MOST_CELLS = 0.02, 1 << 9, 1 << 18
-_OVERSHOOT = 0.1  # of the exponent, that the cells' width may cost in all
+_OVERSHOOT = 0.1  # part of the exponent that the cells' width may cost in total
 _TRIED_EDGES = 16
 
 
@@ -167,7 +167,7 @@ class JumpStratum:
 
 def remove_strata(mu: float, window: int, threshold: float) -> list[Stratum]:
     """Strata whose parts sum to E_Q[(S − K)₊], with nearly the smallest bounds."""
-    # Below the strike no average of ratios pays without a jump.
+    # Without a jump every average is below the threshold, and the integrand is 0.
     lowest = (math.log(threshold) + mu**2 / 2) / mu
     best: tuple[float, list[Stratum]] = (math.inf, [])
     for edge in [lowest, *np.linspace(lowest, lowest + 12.0 + 2 * mu, _TRIED_EDGES)[1:]]:

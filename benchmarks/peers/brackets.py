@@ -113,7 +113,7 @@ def pld_accounting_at_best(asked: Asked, wanted: float) -> Bracket:
     Of all tried settings, these are the ones that reach the wanted relative width in the fewest
     CPU-seconds or, if none reaches it, the ones that come nearest within the limit.
     """
-    share = asked.seconds / 2  # three calls share the limit, and the third is a cheap one
+    share = asked.seconds / 2  # three calls share the limit; the third is cheap
     found: dict[str, list[dict[str, Any]]] = {}
     for route in ("upper-remove", "fft-remove", "upper-add", "lower-remove"):
         rows, _ = asked.rows("pld-accounting", route, share)

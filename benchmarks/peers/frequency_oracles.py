@@ -35,7 +35,7 @@ from pure_ldp.frequency_oracles.local_hashing import (
 from pure_ldp.frequency_oracles.unary_encoding import UEClient, UEServer
 
 BLOCK = 20_000
-"""Clients whose messages exist at once: 160 MB of bitmaps at k = 1000."""
+"""Clients per block of messages: 160 MB of bitmaps at k = 1000."""
 
 
 def cpu() -> float:
@@ -70,7 +70,7 @@ def answer(labels, values, client, server):
 
 def pure(client, server, k):
     def fresh():
-        # Its own simplex projection, so that errors can be compared.
+        # The package's own simplex projection, so that errors can be compared.
         estimate = partial(server.estimate_all, range(k), suppress_warnings=True, normalization=2)
         return server.aggregate_all, estimate
 
@@ -86,7 +86,7 @@ def pure_mechanisms(epsilon, k):
     server = HadamardResponseServer(epsilon, k, **same)
     client = HadamardResponseClient(epsilon, k, server.get_hash_funcs(), **same)
     yield "Hadamard response", *pure(client, server, k)
-    # Its transform takes domains that are powers of two only.
+    # The package's transform needs domains whose size is a power of two.
     size = 1 << (k - 1).bit_length()
     pair = (
         HadamardMechClient(epsilon, size, 1, **same),

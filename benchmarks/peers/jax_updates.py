@@ -70,7 +70,7 @@ def loss(at: dict[str, jax.Array], images: jax.Array, labels: jax.Array) -> jax.
 
 
 def main() -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one thread, as all other sides
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one thread, as for all other packages
     batch, rounds = map(int, sys.argv[1:3])
     random, at = np.random.default_rng(2), parameters()
     images = jnp.asarray(random.random((batch, 28, 28, 1), np.float32))

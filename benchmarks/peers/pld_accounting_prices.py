@@ -35,11 +35,11 @@ from PLD_accounting import (
     has_numba,
 )
 
-TAIL = 0.01  # of δ, given to the truncation of tails: less moves no bound by 1e-4 of itself
-FIRST_STEP = 1.6  # of ε: of little use, but for long windows there is no other answer
+TAIL = 0.01  # share of δ for truncated tails; a smaller share changes no bound by 1e-4
+FIRST_STEP = 1.6  # of ε: a wide bracket, but the only answer for long windows
 FIRST_POINTS = 10**7
 LEVELS = 14
-GROWTH = 4.0  # half the step or four times the points take four times as long
+GROWTH = 4.0  # half the step, or four times the points, takes four times as long
 
 
 def default(asked: PrivacyParams) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def bound(
     loss = gaussian_allocation_directional_pld(
         params=asked, config=config, direction=direction, bound_type=side
     )
-    # With one direction in the place of "remove" it is the only one that is asked.
+    # The given direction is passed as "remove", so that only this direction is composed.
     pld = compose_full_pld(remove_dist=loss, add_dist=None, bound_type=side)
     return {"epsilon": float(pld.get_epsilon_for_delta(asked.require_delta()))}
 

@@ -25,9 +25,9 @@ from random_allocation.random_allocation_scheme import (
     direct,
 )
 
-ORDERS = list(range(2, 61))  # of its Rényi divergences, as in its examples
+ORDERS = list(range(2, 61))  # Rényi orders, as in the package's examples
 FEWER_ORDERS = list(range(2, 41))  # partitions of 60 take twenty seconds to enumerate
-FIRST_STEP = 1e-3  # of the privacy-loss grid; its default is 1e-4
+FIRST_STEP = 1e-3  # step of the privacy-loss grid; the default is 1e-4
 LEVELS = 6
 
 

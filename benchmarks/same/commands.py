@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 DATA = "TURNOUT_DATA"
-"""Names the folder without which nothing is trained on MNIST."""
+"""Environment variable for the data folder; without it nothing is trained on MNIST."""
 
 _CHECK_IN = "--scheme check-in --window 100 --noise-multiplier 1 --delta 1e-6"
 _SHUFFLE = "--scheme shuffle --clients 1e4 --delta 1e-6"
@@ -203,7 +203,7 @@ PLANS = {
     "fixed-size": {"law": 'law = "fixed-size"\nsize = 20\nsteps = 6', "relation": "replace-one"},
     "trace": {"law": _TRACE},
 }
-"""What each plan has otherwise than the first one of them would."""
+"""Differences of each plan from the first plan."""
 
 TUNED = {
     "tune-private": """
@@ -221,7 +221,7 @@ data = { name = "digits" }
 privacy.clip_norm = [0.25, 0.5]
 """,
 }
-"""Tables [tune] after the first plan."""
+"""Tables [tune] that are appended to the first plan."""
 
 _BANDIT = """
 [environment]

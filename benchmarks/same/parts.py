@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 DRAWN = {".svg", ".png", ".pdf", ".html"}
-"""Pictures and pages are drawn from numbers that are compared elsewhere."""
+"""Files that are drawn from numbers which are compared in other files."""
 _TIMES = re.compile(r"\d+(\.\d+)? ?(s|ms|min|seconds|steps/s)\b|\bin \d+\.\d+")
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
@@ -63,11 +63,11 @@ def of_text(text: str) -> Part:
 
 
 _NAMES = {"format", "fingerprint", "data_key", "data_digest"}
-"""What a checkpoint says of its version and of the names of a run's settings; no numbers."""
+"""Text of a checkpoint with its version and the names of settings, without numbers."""
 
 
 PLACE = "place.txt"
-"""Names the folder in which a run was started, which is another one on each side."""
+"""Key for the folder in which a run was started, which differs between the versions."""
 
 
 def of_file(path: Path) -> Part:
@@ -79,7 +79,7 @@ def of_file(path: Path) -> Part:
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held if _timeless(name) and name not in _NAMES}
-        # A version may keep an accumulator of zeros where another keeps none.
+        # One version may store an accumulator of zeros that the other omits.
         digests = {name: _digest(a.tobytes()) for name, a in arrays.items() if a.any()}
         return Part(json.dumps(digests), list(digests.values()), False)
     if path.suffix == ".csv":

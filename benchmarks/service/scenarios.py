@@ -60,7 +60,7 @@ def attacks(version: Version, folder: Path, named: Named, options: argparse.Name
                 continue
             attack = Attack(5000, 2000, 2000, addresses)
             with attacking(attack, server.target.port, options.bytes) as damage:
-                time.sleep(2 * attack.pause_seconds)  # their first rush is over
+                time.sleep(2 * attack.pause_seconds)  # until the first burst is over
                 rows |= honest()
             rows[f"{name}: attackers that connected"] = damage.connects
             rows[f"{name}: server's memory, MB"] = server.megabytes()

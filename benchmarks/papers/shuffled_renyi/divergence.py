@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from turnout.accounting.shuffling.blanket_pairs import BlanketPair
 
 FloatArray = np.ndarray
-_DEVIATIONS = 9.0  # of a count around where it counts
-_TILT_REACH = 1.6  # a window reaches so many times as far as the largest order looks
+_DEVIATIONS = 9.0  # standard deviations around the relevant counts
+_TILT_REACH = 1.6  # window of a walk, relative to the range of the largest order
 _CELLS_A_DEVIATION = 50
 _LARGEST_LOCAL_EPSILON = 600.0
-_USUAL_DEVIATIONS = 4.0  # a law serves orders that look this far, or 2, 4, … times as far
-_SLACK = 1e-10  # relative, above what rounding does to a mass
+_USUAL_DEVIATIONS = 4.0  # one distribution is used for ranges up to this, or 2, 4, … times this
+_SLACK = 1e-10  # relative bound on the rounding error of a mass
 
 
 def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> RenyiBounds:
@@ -95,7 +95,7 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
 
 def _log_moments(pair: BlanketPair, clients: int, alphas: FloatArray) -> FloatArray:
     """(α − 1)·D_α at given orders, rounded up."""
-    # One law serves all orders up to those of δ's of 1e-10 or so for a single use.
+    # One distribution is used for all orders that δ of about 1e-10 needs for one use.
     usual = math.sqrt(clients * 2 * pair.share) * _USUAL_DEVIATIONS / (pair.high - pair.low)
     steps = max(0, math.ceil(math.log2(float(alphas.max()) / usual)))
     law = ratio_law(pair, clients, usual * 2**steps)
@@ -129,14 +129,14 @@ def alike_renyi(
     local_epsilon = min(local_epsilon, _LARGEST_LOCAL_EPSILON)
     alphas = np.array(checked_orders(orders))
     rare = 1 / (1 + math.exp(local_epsilon))
-    rise = 2 * math.sinh(local_epsilon) / clients  # of the ratio with one rare message more
+    rise = 2 * math.sinh(local_epsilon) / clients  # change of the ratio by one more rare message
     deviation = math.sqrt(clients * rare * (1 - rare))
     ahead = _TILT_REACH * float(alphas[-1]) * math.tanh(local_epsilon / 2)
     reach = _DEVIATIONS * (deviation + 1) + ahead
     low = max(0, math.floor(clients * rare - reach))
     counts = np.arange(low, min(clients, math.ceil(clients * rare + reach)) + 1)
     logs = log_binomial_law(clients, rare, counts)
-    # The mean of a convex function is no less than its value at the mean of each cell.
+    # Lower bound by Jensen: a convex function at the mean of each cell.
     starts = np.arange(0, counts.size, max(1, int(deviation / _CELLS_A_DEVIATION)))
     sizes = np.diff(starts, append=counts.size)
     top = np.maximum.reduceat(logs, starts)

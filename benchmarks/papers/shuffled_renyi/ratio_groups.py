@@ -38,14 +38,14 @@ from turnout.accounting.shuffling.blanket_pairs import BlanketPair
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
-_DEVIATIONS = 9.0  # of m, of c and of u around where they count
-_TILT_REACH = 1.6  # walks are looked at so many times as far as the largest order looks
-_FEW_CLIENTS, _FEW_WITH_NEUTRALS = 200, 40  # all terms are summed
+_DEVIATIONS = 9.0  # standard deviations of m, c and u around the relevant values
+_TILT_REACH = 1.6  # window of a walk, relative to the range of the largest order
+_FEW_CLIENTS, _FEW_WITH_NEUTRALS = 200, 40  # largest n for which all terms are summed
 _FEWEST_GROUPS, _MOST_GROUPS = 64, 512
 _FEWEST_OF_CELLS, _CELLS = 32, 24  # with neutral messages: groups of m, and cells of c in each
 _USUAL_WALKS, _MOST_WALKS = 10_000, 40_000  # with neutral messages
-_POINTS = 400_000  # about how many points of walks are looked at
-_WIDENING = 1.5  # of groups that hardly count
+_POINTS = 400_000  # approximate number of computed points of walks
+_WIDENING = 1.5  # ratio of the widths of groups with little mass
 _LARGEST_CHANCE = 1 - 1e-15
 
 
@@ -82,7 +82,7 @@ class _Typical:
         steps = informed * messages
         drift = steps / shown
         ahead = 2 * order * (pair.high - pair.low) / shown
-        square = (ahead / drift) ** 2 * steps  # of the tilt, in standard deviations of u
+        square = (ahead / drift) ** 2 * steps  # largest tilt, in standard deviations of u
         weight = pair.neutral_ratio * 2 * pair.share / shown
         bend = abs(1 / steps + 2 * (weight - 1) / drift) if pair.neutral else 0.0
         neutral_shift = square / 2 * bend * math.sqrt(messages * informed * (1 - informed))
@@ -163,7 +163,7 @@ def _groups(
     top = np.maximum.reduceat(logs, starts)
     sizes = np.diff(starts, append=counts.size)
     masses = top + np.log(np.add.reduceat(np.exp(logs - np.repeat(top, sizes)), starts))
-    if end < trials:  # whoever has more counts as the first of the last group
+    if end < trials:  # larger m count as the smallest m of the last group
         beyond = log_below(trials, 1 - chance, trials - end - 1)
         masses[-1] = np.logaddexp(masses[-1], beyond)
     edges, width = [float(start)], deviation
@@ -189,7 +189,7 @@ def _add_neutrals(
         if inside:
             ends = _spread(m, chance, left, right)
         else:
-            worse = left if weight >= 1 else right - 1  # where y is smaller
+            worse = left if weight >= 1 else right - 1  # upper bound where y is smaller
             ends = [(worse, _log_between(m, chance, left, right - 1))]
         if not steps:
             continue

@@ -22,10 +22,10 @@ from scipy.special import gammaln
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 
 FloatArray = np.ndarray
-_EXACT_STIRLING = 16  # up to here ln k! is taken from gammaln
-_STEPS_A_DEVIATION = 50  # nodes: the step as a part of the walk's standard deviation
-_GROWTH = 1.1  # of nodes beyond the reach
-_AT_ONCE = 1 << 20  # orders times nodes, so that arrays stay small
+_EXACT_STIRLING = 16  # largest k for which ln k! is taken from gammaln
+_STEPS_A_DEVIATION = 50  # step of the nodes, relative to the walk's standard deviation
+_GROWTH = 1.1  # ratio of steps of nodes beyond the reach
+_AT_ONCE = 1 << 20  # largest orders × nodes of one array
 
 
 def stirling_error(count: FloatArray) -> FloatArray:
@@ -75,7 +75,7 @@ def log_binomial_law(trials: int, chance: float, counts: FloatArray) -> FloatArr
 
 def log_below(trials: int, chance: float, count: float) -> float:
     """Chernoff's upper bound on ln P(Bin(trials, chance) ≤ count)."""
-    chance = min(chance, 1 - 1e-15)  # a smaller one makes it likelier
+    chance = min(chance, 1 - 1e-15)  # the bound increases for a smaller ``chance``
     if count >= trials * chance:
         return 0.0
     divergence = trials * math.log1p(-chance)
@@ -179,7 +179,7 @@ class RatioLaw:
         share = 1.0 - self.lightest
         short = self.lightest + share * (1.0 - r)  # 1 − t·r without cancellation
         s = 0.5 * (np.log1p(share * r) - np.log(short))
-        # What rounding of 1 − r does to s; at r = 1 there is none.
+        # Effect of rounding 1 − r on s; none at r = 1.
         s = s + UNIT_ROUNDOFF * (8.0 * (1.0 + s) + np.where(r < 1.0, 2.0 / short, 0.0))
         logs = logs - np.log1p(np.exp(-2 * s))
         result = np.empty(orders.size)

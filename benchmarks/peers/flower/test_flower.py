@@ -68,7 +68,8 @@ def strategy(ledger: Path, scheme: Scheme, nodes: int) -> CheckInStrategy:
 )
 def test_the_accountant_is_below_flowers(kind):
     ours, theirs = CheckedAccountant(config(kind)), RdpAccountant(config(kind))
-    size = 1000 if kind is ADD_REMOVE else 50  # of fewer, another replaces a node that is gone
+    # With fewer nodes, a new node replaces one that has ended.
+    size = 1000 if kind is ADD_REMOVE else 50
     for accountant in (ours, theirs):
         accountant.compose(GaussianPrivacyEvent(1.1, size, 1000), 20)
         accountant.compose(GaussianPrivacyEvent(2.0, size, 1000), 5)
@@ -259,7 +260,8 @@ def test_a_superlink_with_two_supernodes_one_of_which_is_killed(tmp_path, monkey
         with node(1, runtimes[2]):
             until(lambda: steps("released") == 12, 300)
     assert steps("charged") == 12
-    assert [step for step in before if step > 5] != []  # it had drawn its second window by then
+    # The node had drawn its second window by then.
+    assert [step for step in before if step > 5] != []
     assert drawn(0) == []
     assert set(drawn(1)) < set(before)
 
