@@ -115,7 +115,8 @@ class Device:
         artefacts = [self.patiently(lambda each=each: self.link.artefact(each)) for each in named]
         heard = time.monotonic()
         self.update = Update(self.charter, artefacts, *self.records)
-        # How long that took follows from the records: it enrols when whole fixed times are over.
+        # That duration depends on the records, so the device enrols after a multiple of a fixed
+        # time.
         unit = max(self.seconds, 1.0)
         times = math.ceil((time.monotonic() - heard) / unit)
         wait_until(heard + times * unit)
@@ -198,15 +199,16 @@ class Device:
             size, first = 4 * self.update.d, self.charter["model"]["digest"]
             model = self.link.model(status["step"], first, size)
             first, last = time.monotonic() + self.seconds + self.gap, ends - self.phase / 8
-            if first > last:  # the network was slow
+            if first > last:  # the network was too slow for the sending time
                 self.memory.opened(status["step"], False)
                 return "passed over"
-            # The moment is drawn, and stored, before the records are opened.
+            # The sending time is drawn and stored before the records are read.
             fields["slots"][name], fields["moments"][name] = "answered", ends - spread(first, last)
             self.memory.keep()
             begun = time.monotonic()
             body = computed(lambda: self.update.body(model), self.seconds)
-            wait_until(begun + self.seconds)  # nothing after this begins at a time of the records
+            # Nothing after this line starts at a time that depends on the records.
+            wait_until(begun + self.seconds)
             self.store(name, body)
         if self.due != name:
             self.wait(status)

@@ -24,13 +24,13 @@ Sign Sin Size Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Tanh Tile Transp
 Unsqueeze Where Xor
 """
 OPERATORS = frozenset(LIST.split())
-# Inputs, by their places, whose values set a shape; of every Reduce… it is input 1.
+# Positions of inputs whose values set a shape; for every Reduce… input 1.
 SHAPING = {name: (1,) for name in OPERATORS if name.startswith("Reduce")}
 SHAPING |= {"ConstantOfShape": (0,), "CumSum": (1,), "Expand": (1,), "OneHot": (1,), "Pad": (1, 3)}
 SHAPING |= {"Range": (0, 1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Split": (1,)}
 SHAPING |= {"Squeeze": (1,), "Tile": (1,), "Trilu": (1,), "Unsqueeze": (1,)}
 
-# What each message may hold: field number → the message in it, or None for a number or bytes.
+# Allowed fields of each message: number → nested message, or None for numbers and bytes.
 TENSOR = {1: None, 2: None, 8: None, 9: None}
 ATTRIBUTE = {1: None, 2: None, 3: None, 4: None, 5: TENSOR, 7: None, 8: None, 20: None}
 NODE = {1: None, 2: None, 3: None, 4: None, 5: ATTRIBUTE}
@@ -90,7 +90,8 @@ def _message(data, known):
         inner = known[number]
         require(inner is None or kind == 2, f"a field {number} of kind {kind}")
         found.setdefault(number, []).append(value if inner is None else _message(value, inner))
-    for number in (2, 3, 4, 9, 20):  # what stands once: two readers must not differ on it
+    # Fields that are allowed only once: with repeated values two parsers could differ.
+    for number in (2, 3, 4, 9, 20):
         single = number in known and known is not NODE and known is not GRAPH
         require(not single or len(found.get(number, [])) < 2, f"the field {number} twice")
     return found

@@ -23,7 +23,8 @@ EPOCHS, BATCHES, DELTA = 4, 40, 1e-5
 
 def main() -> None:
     """Train, and print ε after every epoch."""
-    warnings.filterwarnings("ignore", "Full backward hook is firing")  # of every Opacus loop
+    # Every training loop with Opacus causes this warning.
+    warnings.filterwarnings("ignore", "Full backward hook is firing")
     data = load_images("fashion-mnist" if os.environ.get("TURNOUT_DATA") else "digits")
     inputs = torch.tensor(data.train.inputs, dtype=torch.float32).flatten(1)
     records = TensorDataset(inputs, torch.tensor(data.train.labels).long())

@@ -34,7 +34,7 @@ WAYS = {
         "lora": {"rank": 4, "alpha": 8.0, "layers": ["body.*", "head"]},
     },
 }
-"""What each way adds to the plan's [model]."""
+"""Lines that each way adds to the plan's [model]."""
 
 
 def small_images(images: np.ndarray) -> torch.Tensor:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHARACTERS = "\n !',-.:;?abcdefghijklmnopqrstuvwxyz"
-"""The vocabulary, public: any other character is left out, capitals are small letters."""
+"""Public vocabulary: other characters are removed, capitals become small letters."""
 
 LENGTH, MOST = 48, 32
-"""Characters of a record, and the most records of a role."""
+"""Characters per record, and largest number of records of a role."""
 
 
 def roles() -> list[tuple[str, str]]:
