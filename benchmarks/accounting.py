@@ -63,8 +63,8 @@ CELLS = [
 
 def turnout(cell: Cell) -> Bracket:
     """Bracket by turnout from empty caches, with the least CPU-seconds of several repeats."""
-    law = CheckIn(cell.window, cell.windows)
-    scheme = Scheme(GaussianNoise(cell.sigma), law, Relation.ADD_REMOVE)
+    participation = CheckIn(cell.window, cell.windows)
+    scheme = Scheme(GaussianNoise(cell.sigma), participation, Relation.ADD_REMOVE)
     seconds = []
     for _ in range(REPEATS):
         forget()

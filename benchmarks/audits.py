@@ -35,7 +35,7 @@ PARTS = ("consistent", "ratios", "faults")
 
 def configurations() -> list[tuple[str, tn.Scheme]]:
     """A hundred schemes whose ε is computed within seconds."""
-    laws = {
+    participations = {
         "every step": [tn.EveryStep(n) for n in (1, 3)],
         "check-in": [tn.CheckIn(5), tn.CheckIn(10, 10), tn.CheckIn(50, 2, probability=0.5)],
         "Poisson": [tn.PoissonSampling(0.02, 50), tn.PoissonSampling(0.2, 5)],
@@ -44,9 +44,9 @@ def configurations() -> list[tuple[str, tn.Scheme]]:
         "kept slot": [tn.FixedAssignment(10, 5)],
     }
     found = [
-        (f"{name} {i}, σ = {sigma}, {relation}", law, sigma, relation, "aggregated")
-        for name, all_ in laws.items()
-        for i, law in enumerate(all_)
+        (f"{name} {i}, σ = {sigma}, {relation}", participation, sigma, relation, "aggregated")
+        for name, all_ in participations.items()
+        for i, participation in enumerate(all_)
         for sigma in (0.6, 1.0, 2.0, 4.0)
         for relation in ("add-remove", "zero-out")
     ]
@@ -64,8 +64,8 @@ def configurations() -> list[tuple[str, tn.Scheme]]:
         for sigma in (1.0, 2.0, 4.0, 8.0)
     ]  # fmt: skip
     return [
-        (name, tn.Scheme(tn.GaussianNoise(sigma), law, relation, release))
-        for name, law, sigma, relation, release in found
+        (name, tn.Scheme(tn.GaussianNoise(sigma), participation, relation, release))
+        for name, participation, sigma, relation, release in found
     ]
 
 
@@ -136,10 +136,10 @@ def consistent(kept: Kept) -> None:
 
 def ratios(kept: Kept) -> None:
     print("| release | ε found | upper bound | ratio | CPU-seconds |\n|---|---|---|---|---|")
-    for name, law in RELEASES.items():
+    for name, participation in RELEASES.items():
 
-        def compute(law: Any = law) -> dict[str, Any]:
-            found = tn.calibrate(law, epsilon=EPSILON, delta=DELTA, relation="add-remove")
+        def compute(participation: Any = participation) -> dict[str, Any]:
+            found = tn.calibrate(participation, epsilon=EPSILON, delta=DELTA, relation="add-remove")
             return played(found.scheme, LARGE, 0)
 
         row = kept.get(f"ratio: {name}", compute)

@@ -18,7 +18,7 @@ import sys
 
 NOISES = (1e-3, 0.03, 0.3, 3.0, 1e4, 1e8)
 DELTAS = (1e-300, 1e-30, 1e-15, 1e-6, 0.5)
-LAWS = (
+PARTICIPATIONS = (
     "EveryStep(1)",
     "EveryStep(10**12)",
     "PoissonSampling(0.01, steps=1000)",
@@ -62,25 +62,31 @@ print(json.dumps([said, time.process_time() - started, meter.used, memory]))
 def questions() -> list[tuple[str, str, float]]:
     """Name, scheme and δ of each question."""
     found: list[tuple[str, str, float]] = []
-    for law in LAWS:
+    for participation in PARTICIPATIONS:
         for relation in RELATIONS:
-            if law.startswith("FixedSize") and relation == "add-remove":
+            if participation.startswith("FixedSize") and relation == "add-remove":
                 continue
             for index, noise in enumerate(NOISES):
                 # One δ per noise level, other δ per participation and relation, and all δ for one.
-                turn = LAWS.index(law) + RELATIONS.index(relation)
-                every = (law, relation) == ("CheckIn(10, 3)", "add-remove")
+                turn = PARTICIPATIONS.index(participation) + RELATIONS.index(relation)
+                every = (participation, relation) == ("CheckIn(10, 3)", "add-remove")
                 for delta in DELTAS if every else [DELTAS[(index + turn) % len(DELTAS)]]:
-                    scheme = f"Scheme(GaussianNoise({noise!r}), tn.{law}, {relation!r})"
-                    found.append((f"{law} {relation}, σ = {noise:g}, δ = {delta:g}", scheme, delta))
+                    scheme = f"Scheme(GaussianNoise({noise!r}), tn.{participation}, {relation!r})"
+                    found.append(
+                        (f"{participation} {relation}, σ = {noise:g}, δ = {delta:g}", scheme, delta)
+                    )
     for randomizer, clients in SHUFFLES:
-        for law in ("EveryStep(10)", "EveryStep(10**6)", "SelfSampling(0.1, 10)"):
+        for participation in ("EveryStep(10)", "EveryStep(10**6)", "SelfSampling(0.1, 10)"):
             scheme = (
-                f"Scheme({randomizer}, tn.{law}, 'replace-one', trust='shuffled', "
+                f"Scheme({randomizer}, tn.{participation}, 'replace-one', trust='shuffled', "
                 f"population={clients}, order='hidden')"
             )
             found += [
-                (f"{randomizer} of {clients:g} shuffled, {law}, δ = {delta:g}", scheme, delta)
+                (
+                    f"{randomizer} of {clients:g} shuffled, {participation}, δ = {delta:g}",
+                    scheme,
+                    delta,
+                )
                 for delta in (1e-6, 1e-30)
             ]
     return found

@@ -105,8 +105,8 @@ def _reported(out: Path) -> dict[str, float]:
 
 def by_flower(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
     """Accuracy and ε of a Flower simulation, at the noise multiplier for ε."""
-    law, state = tn.CheckIn(WINDOW, WINDOWS), folder / f"flower-{epsilon:g}-{seed}"
-    sigma = tn.calibrate(law, epsilon=epsilon, delta=DELTA, relation="zero-out").value
+    participation, state = tn.CheckIn(WINDOW, WINDOWS), folder / f"flower-{epsilon:g}-{seed}"
+    sigma = tn.calibrate(participation, epsilon=epsilon, delta=DELTA, relation="zero-out").value
     state.mkdir()
     settings = {
         "data": str(_dealt(seed, folder)),

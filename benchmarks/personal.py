@@ -108,7 +108,7 @@ class Study:
 
     clients: int
     each: int
-    law: Any
+    participation: Any
     epsilons: tuple[float, ...]
     permuted: bool = False
 
@@ -184,13 +184,15 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
         about = {"versions": versions(), "machine": machine()}
         return {**asked, **metrics, "noise_multiplier": noise, "cpu_seconds": spent, **about}
 
-    def run(algorithm: Any, law: Any) -> Any:
-        scheme = tn.Scheme(tn.GaussianNoise(noise), law, "add-remove")
-        return tn.simulate(scheme, algorithm=algorithm, seed=seed, evaluate_every=law.steps)
+    def run(algorithm: Any, participation: Any) -> Any:
+        scheme = tn.Scheme(tn.GaussianNoise(noise), participation, "add-remove")
+        return tn.simulate(
+            scheme, algorithm=algorithm, seed=seed, evaluate_every=participation.steps
+        )
 
-    def averaged(law: Any) -> Any:
+    def averaged(participation: Any) -> Any:
         server = SGD(settings.rate, momentum=0.9)
-        return run(FedSGD(task, server, settings.clip_norm), law)
+        return run(FedSGD(task, server, settings.clip_norm), participation)
 
     if method == "alone":
         yield row(method, run(Alone(task, SGD(1.0), 1.0, settings.alone), tn.EveryStep(1)))
@@ -222,24 +224,26 @@ def adaped(task: PersonalTask, settings: Settings, psi: float) -> AdaPeD:
     return replace(made, shared_rate=10.0, psi_weight=0.1)
 
 
-def parts(law: Any) -> tuple[Any, Any]:
+def parts(participation: Any) -> tuple[Any, Any]:
     """First three quarters of a participation's steps or windows, and the remaining quarter.
 
     The draws of the two parts are independent, so that at the same noise they compose to the run of
     the whole participation.
     """
-    if isinstance(law, tn.CheckIn):
-        most = 3 * law.windows // 4
-        return replace(law, windows=most), replace(law, windows=law.windows - most)
-    most = 3 * law.steps // 4
-    return tn.EveryStep(most), tn.EveryStep(law.steps - most)
+    if isinstance(participation, tn.CheckIn):
+        most = 3 * participation.windows // 4
+        return replace(participation, windows=most), replace(
+            participation, windows=participation.windows - most
+        )
+    most = 3 * participation.steps // 4
+    return tn.EveryStep(most), tn.EveryStep(participation.steps - most)
 
 
 def noise_for(name: str, epsilon: float) -> float:
     """Noise multiplier for ε; for Table 4.2 the noise multiplier behind the printed ε."""
     target = true_epsilons(epsilon)["add-remove"] if name == "table-4-2" else epsilon
-    law = STUDIES[name].participation
-    found = tn.calibrate(law, epsilon=target, delta=DELTA, relation="add-remove")
+    participation = STUDIES[name].participation
+    found = tn.calibrate(participation, epsilon=target, delta=DELTA, relation="add-remove")
     return found.noise_multiplier
 
 

@@ -35,8 +35,8 @@ WARM_UP = 12
 
 def seconds_a_step(task: SupervisedTask, clients: int, steps: int) -> tuple[float, np.ndarray]:
     """Median seconds of a step, and the parameters at the end."""
-    law = FixedSize(clients, task.population, WARM_UP + steps)
-    scheme = Scheme(GaussianNoise(1.0), law, Relation.ZERO_OUT)
+    participation = FixedSize(clients, task.population, WARM_UP + steps)
+    scheme = Scheme(GaussianNoise(1.0), participation, Relation.ZERO_OUT)
     algorithm = FedSGD(task, SGD(Constant(0.5), 0.9), 1.0)
     simulation = Simulation(
         scheme, algorithm, expected_check_ins=float(clients), seed=1, evaluate_every=10**6
@@ -44,7 +44,7 @@ def seconds_a_step(task: SupervisedTask, clients: int, steps: int) -> tuple[floa
     ends: list[float] = []
 
     def note(progress: Progress) -> None:
-        if WARM_UP <= progress.step < law.steps:
+        if WARM_UP <= progress.step < participation.steps:
             ends.append(time.perf_counter())
 
     result = simulation.run(on_progress=note)

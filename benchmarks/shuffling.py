@@ -62,16 +62,16 @@ class Case:
 
     name: str
     randomizer: Randomizer
-    law: Participation
+    participation: Participation
     clients: int
     delta: float
 
     @property
     def composed(self) -> bool:
-        return self.law.steps > 1
+        return self.participation.steps > 1
 
     def __str__(self) -> str:
-        rounds = f", {self.law.steps} rounds" if self.composed else ""
+        rounds = f", {self.participation.steps} rounds" if self.composed else ""
         return f"{self.name}, n = {self.clients:,}{rounds}"
 
 
@@ -99,7 +99,9 @@ def singles() -> list[Case]:
         ("a tenth sampled, ε₀ = 1", PureRandomizer(1.0), _a_tenth),
         ("self-sampling by a tenth, ε₀ = 1", PureRandomizer(1.0), _self_sampling),
     ]
-    return [Case(name, r, law(n), n, 1e-6) for name, r, law in kinds for n in SIZES]
+    return [
+        Case(name, r, participation(n), n, 1e-6) for name, r, participation in kinds for n in SIZES
+    ]
 
 
 def composed() -> list[Case]:
@@ -134,7 +136,7 @@ def answer(case: Case) -> Answer:
     """Bracket by turnout."""
     scheme = Scheme(
         case.randomizer,
-        case.law,
+        case.participation,
         Relation.REPLACE_ONE,
         trust=TrustModel.SHUFFLED,
         population=case.clients,

@@ -11,7 +11,7 @@ from curves import Panel, line, picture, relative
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
-from poisson import composed_epsilon, decomposed_law, poisson_epsilon
+from poisson import composed_epsilon, decomposed_distribution, poisson_epsilon
 from scipy.optimize import brentq
 
 from turnout.accounting import calibrate_delta, price
@@ -28,13 +28,13 @@ TOLERANCE = 1e-3
 logging.getLogger("absl").setLevel(logging.ERROR)  # warnings about omitted Rényi orders
 
 
-def scheme(sigma: float, law: CheckIn | KSubset) -> Scheme:
-    return Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE)
+def scheme(sigma: float, participation: CheckIn | KSubset) -> Scheme:
+    return Scheme(GaussianNoise(sigma), participation, Relation.ADD_REMOVE)
 
 
-def ours(sigma: float, law: CheckIn | KSubset, delta: float) -> float:
+def ours(sigma: float, participation: CheckIn | KSubset, delta: float) -> float:
     """Upper bound on ε by turnout: the larger of both directions."""
-    return price(scheme(sigma, law), delta, TOLERANCE).epsilon.upper
+    return price(scheme(sigma, participation), delta, TOLERANCE).epsilon.upper
 
 
 def local(sigma: float, delta: float) -> float:
@@ -133,7 +133,7 @@ def figure_2() -> Picture:
             "alloc. 4.1",
             epochs,
             lambda e: composed_epsilon(
-                *decomposed_law(GaussianPair(sigma), window, delta / int(e)), int(e), delta
+                *decomposed_distribution(GaussianPair(sigma), window, delta / int(e)), int(e), delta
             ),
         ),
         line("RDP 4.6", epochs, lambda e: curve.composed(int(e)).epsilon(delta)),

@@ -30,7 +30,7 @@ def poisson_epsilon(pair: Pair, rate: float, steps: int, delta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def decomposed_law(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, np.ndarray]:
+def decomposed_distribution(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, np.ndarray]:
     """Losses and their distribution for the pair that Theorem 4.1 compares with, λ = 1/t.
 
     The pair is Poisson sampling conditioned on at least one participation. With λ' the probability
@@ -43,13 +43,15 @@ def decomposed_law(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, n
     parts = []
     for theta in tilts:
         tilted, log_norm = _tilted(losses, masses, theta)
-        sums, law = _sum_law(losses, tilted, window, width / _BINS)
-        parts.append((sums, law * np.exp(np.clip(window * log_norm - theta * sums, -700, 600))))
-    (sums, bulk), (far, law) = parts
+        sums, distribution = _sum_distribution(losses, tilted, window, width / _BINS)
+        parts.append(
+            (sums, distribution * np.exp(np.clip(window * log_norm - theta * sums, -700, 600)))
+        )
+    (sums, bulk), (far, distribution) = parts
     # Without a tilt as long as rounding errors do not matter.
     stitch = sums[min(np.searchsorted(-np.cumsum(bulk[::-1])[::-1], -1e-6), sums.size - 1)]
     values = np.concatenate([sums[sums <= stitch], far[far > stitch]])
-    present = np.concatenate([bulk[sums <= stitch], law[far > stitch]])
+    present = np.concatenate([bulk[sums <= stitch], distribution[far > stitch]])
     taken = -math.expm1(window * math.log1p(-1 / window))
     ratios = (np.exp(values) - 1 + taken) / taken
     kept = (ratios > 0) & (present > 0)
@@ -104,18 +106,22 @@ def _epsilon(
     losses: np.ndarray, masses: np.ndarray, steps: int, delta: float, theta: float
 ) -> float:
     tilted, log_norm = _tilted(losses, masses, theta)
-    sums, law = _sum_law(losses, tilted, steps, _width(losses, tilted, steps) / _BINS)
+    sums, distribution = _sum_distribution(
+        losses, tilted, steps, _width(losses, tilted, steps) / _BINS
+    )
     log_weights = steps * log_norm - theta * sums
 
     def log_ratio(epsilon: float) -> float:
         above = sums > epsilon
         payoffs = -np.expm1(epsilon - sums[above])
-        value = float((law[above] * payoffs) @ np.exp(np.minimum(log_weights[above], 600.0)))
+        value = float(
+            (distribution[above] * payoffs) @ np.exp(np.minimum(log_weights[above], 600.0))
+        )
         return math.log(max(value, 1e-300)) - math.log(delta)
 
     # Far below the tilted mean, only rounding errors would remain.
-    centre = float(law @ sums)
-    spread = math.sqrt(max(float(law @ (sums - centre) ** 2), 0.0))
+    centre = float(distribution @ sums)
+    spread = math.sqrt(max(float(distribution @ (sums - centre) ** 2), 0.0))
     low = max(0.0, centre - 6 * spread)
     if log_ratio(low) <= 0:
         return low
@@ -133,17 +139,17 @@ def _width(losses: np.ndarray, masses: np.ndarray, steps: int) -> float:
     return 2 * _left(losses, masses, steps) + float(seen[-1] - seen[0])
 
 
-def _sum_law(
+def _sum_distribution(
     losses: np.ndarray, masses: np.ndarray, steps: int, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distribution of the sum of ``steps`` losses, on a circle of bins of width ``step``."""
     places = losses / step
     below = np.floor(places).astype(np.int64)
     upper = places - below
-    law = np.bincount(below % _BINS, masses * (1 - upper), _BINS)
-    law += np.bincount((below + 1) % _BINS, masses * upper, _BINS)
+    distribution = np.bincount(below % _BINS, masses * (1 - upper), _BINS)
+    distribution += np.bincount((below + 1) % _BINS, masses * upper, _BINS)
     with np.errstate(divide="ignore", under="ignore"):
-        power = np.exp(steps * np.log(np.fft.rfft(law)))
+        power = np.exp(steps * np.log(np.fft.rfft(distribution)))
     total = np.fft.irfft(power, _BINS)
     first = steps * float(masses @ losses) - _left(losses, masses, steps)
     index = math.floor(first / step) + np.arange(_BINS)

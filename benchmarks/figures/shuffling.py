@@ -45,7 +45,7 @@ LOCAL = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 LOCAL_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4)
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
-Law = EveryStep | FixedSize | SelfSampling
+Participation = EveryStep | FixedSize | SelfSampling
 SIZES = (10**3, 10**4, 10**5, 10**6)
 
 
@@ -285,23 +285,27 @@ def attained(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def priced(randomizer: Randomizer, clients: int, delta: float, law: Law) -> Bounds:
+def priced(
+    randomizer: Randomizer, clients: int, delta: float, participation: Participation
+) -> Bounds:
     """ε by `price` of shuffled messages under replace-one, in a secret random order."""
-    return price(shuffle(randomizer, clients, law), delta, 1e-2).epsilon
+    return price(shuffle(randomizer, clients, participation), delta, 1e-2).epsilon
 
 
-def in_print(local_epsilon: float, clients: int, delta: float, law: Law) -> float:
+def in_print(
+    local_epsilon: float, clients: int, delta: float, participation: Participation
+) -> float:
     """ε of the same messages by the smallest published bound for any ε₀-randomizers."""
-    parts = published(shuffle(PureRandomizer(local_epsilon), clients, law))
+    parts = published(shuffle(PureRandomizer(local_epsilon), clients, participation))
     assert parts is not None
     return decomposition_upper(parts, delta)
 
 
-def shuffle(randomizer: Randomizer, clients: int, law: Law) -> Scheme:
+def shuffle(randomizer: Randomizer, clients: int, participation: Participation) -> Scheme:
     """Scheme of messages shuffled in a secret random order."""
     return Scheme(
         randomizer,
-        law,
+        participation,
         Relation.REPLACE_ONE,
         trust=TrustModel.SHUFFLED,
         population=int(clients),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
-from shuffling import LOCAL, LOCAL_TICKS, Law, in_print, priced, ratios
+from shuffling import LOCAL, LOCAL_TICKS, Participation, in_print, priced, ratios
 
 from turnout.accounting.published import shuffled_training, shuffling_rdp
 from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
@@ -144,17 +144,17 @@ def theorem_5_3_3(point: Point) -> float:
     return bound.smallest_provable_epsilon(DELTA)
 
 
-def ours(law: Callable[[Point], Law]) -> list[Method]:
+def ours(participation: Callable[[Point], Participation]) -> list[Method]:
     """Curves of `price` for any ε₀-randomizers, of the clones bound, and of a lower bound."""
 
     def bounds(point: Point, kind: type[PureRandomizer]) -> Bounds:
-        return priced(kind(point[0]), point[1], DELTA, law(point))
+        return priced(kind(point[0]), point[1], DELTA, participation(point))
 
     return [
         ("turnout", lambda point: bounds(point, PureRandomizer).upper, ""),
         (
             "clones",
-            lambda point: in_print(point[0], point[1], DELTA, law(point)),
+            lambda point: in_print(point[0], point[1], DELTA, participation(point)),
             "",
         ),
         (
@@ -291,7 +291,7 @@ def subset_panel(
 ) -> Panel:
     """One panel of 5.6."""
 
-    def law(point: Point) -> FixedSize:
+    def participation(point: Point) -> FixedSize:
         return FixedSize(sampled, point[1], point[2])
 
     def kov(point: Point) -> float:
@@ -319,7 +319,7 @@ def subset_panel(
             ("clones KOV", kov, ""),
             ("RDP 5.3.1", wang, WANG),
             ("RDP 5.4.1", theorem_5_4_1, ""),
-            *ours(law),
+            *ours(participation),
             ("RDP below", theorem_5_4_2, ""),
         ],
     )

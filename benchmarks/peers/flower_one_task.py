@@ -56,8 +56,8 @@ def train(message: Message, context: Context) -> Message:
 def trained(given: dict[str, Any], sigma: float, folder: Path) -> dict[str, float]:
     """Accuracy and ε of one simulated run."""
     data, found = np.load(given["data"]), {}
-    law = CheckIn(given["window"], given["windows"])
-    scheme = Scheme(GaussianNoise(sigma), law, given["relation"])
+    participation = CheckIn(given["window"], given["windows"])
+    scheme = Scheme(GaussianNoise(sigma), participation, given["relation"])
     model = ArrayRecord({"weights": Array(np.zeros((data["rows"].shape[1], 10), np.float32))})
     server = ServerApp()
 

@@ -67,11 +67,14 @@ def main(windows: int = 20, epsilons: tuple[float, ...] = (2.0, 8.0)) -> dict[st
     print(f"{held.population} roles, {len(train)} records, {task.dimension:,} parameters")
     found = {"unigram, no ε": unigram(train, test)}
     print(f"{'unigram, no ε':28}{found['unigram, no ε']:8.2f}")
-    law = tn.CheckIn(window=WINDOW, windows=windows)
-    ways = {f"ε = {one:g}, δ = {DELTA:g}": (noise_for(law, one), CLIP_NORM) for one in epsilons}
+    participation = tn.CheckIn(window=WINDOW, windows=windows)
+    ways = {
+        f"ε = {one:g}, δ = {DELTA:g}": (noise_for(participation, one), CLIP_NORM)
+        for one in epsilons
+    }
     ways |= {"no noise": (NO_NOISE, CLIP_NORM), "neither noise nor clipping": (NO_NOISE, 1e3)}
     for name, (noise, clip_norm) in ways.items():
-        scheme = tn.Scheme(tn.GaussianNoise(noise), law, relation="add-remove")
+        scheme = tn.Scheme(tn.GaussianNoise(noise), participation, relation="add-remove")
         algorithm = FedSGD(task, Adam(0.01), clip_norm)
         run = tn.simulate(scheme, algorithm=algorithm, evaluate_every=WINDOW * windows)
         found[name] = float(run.history.metrics["perplexity"][-1])
@@ -79,9 +82,9 @@ def main(windows: int = 20, epsilons: tuple[float, ...] = (2.0, 8.0)) -> dict[st
     return found
 
 
-def noise_for(law: tn.CheckIn, epsilon: float) -> float:
+def noise_for(participation: tn.CheckIn, epsilon: float) -> float:
     """Noise multiplier for ε."""
-    found = tn.calibrate(law, epsilon=epsilon, delta=DELTA, relation="add-remove")
+    found = tn.calibrate(participation, epsilon=epsilon, delta=DELTA, relation="add-remove")
     return found.value
 
 

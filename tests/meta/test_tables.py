@@ -73,9 +73,9 @@ def test_every_block_of_the_table_pages_is_computed(tables):
         assert [name for name in names if name != "end"] == list(blocks)
 
 
-def entropy(law):
-    law = np.asarray(law, dtype=float)
-    return float(-(law * np.log2(law)).sum())
+def entropy(distribution):
+    distribution = np.asarray(distribution, dtype=float)
+    return float(-(distribution * np.log2(distribution)).sum())
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])

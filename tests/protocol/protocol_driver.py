@@ -10,15 +10,15 @@ from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 
-def scheme(release=ReleaseRule.AGGREGATED, law=None, sigma=1.0):
-    law = CheckIn(window=4, windows=2) if law is None else law
-    return Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE, release)
+def scheme(release=ReleaseRule.AGGREGATED, participation=None, sigma=1.0):
+    participation = CheckIn(window=4, windows=2) if participation is None else participation
+    return Scheme(GaussianNoise(sigma), participation, Relation.ADD_REMOVE, release)
 
 
 def mechanism(
     release=ReleaseRule.AGGREGATED,
     *,
-    law=None,
+    participation=None,
     sigma=1.0,
     dimension=2,
     clip_norm=1.0,
@@ -26,7 +26,7 @@ def mechanism(
     minibatch=1,
 ):
     return mechanism_for(
-        scheme(release, law, sigma),
+        scheme(release, participation, sigma),
         Clipping(dimension, clip_norm),
         expected_check_ins=expected_check_ins,
         minibatch=minibatch,
@@ -36,11 +36,13 @@ def mechanism(
 PROGRESS = ("capacity", "first_step", "mechanism_state", "admitted", "used")
 
 
-def coordinator(release=ReleaseRule.AGGREGATED, *, law=None, **options):
+def coordinator(release=ReleaseRule.AGGREGATED, *, participation=None, **options):
     progress = {name: options.pop(name) for name in PROGRESS if name in options}
-    law = scheme(release, law).participation
+    participation = scheme(release, participation).participation
     progress.setdefault("capacity", 10)
-    return Coordinator(law, mechanism(release, law=law, **options), **progress)
+    return Coordinator(
+        participation, mechanism(release, participation=participation, **options), **progress
+    )
 
 
 def source(*name):

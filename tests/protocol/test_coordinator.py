@@ -33,7 +33,7 @@ def close(machine):
 
 
 def test_a_client_is_admitted_once_in_each_window():
-    machine = coordinator(law=CheckIn(window=2, windows=2))
+    machine = coordinator(participation=CheckIn(window=2, windows=2))
     verdicts = []
     for _ in range(4):
         machine.open_step()
@@ -54,8 +54,8 @@ def test_an_invalid_check_in_of_one_client_does_not_affect_other_clients():
 
 
 def test_every_step_participation_admits_a_client_once_per_step():
-    for law in (EveryStep(3), PoissonSampling(0.5, 3)):
-        machine = coordinator(law=law)
+    for participation in (EveryStep(3), PoissonSampling(0.5, 3)):
+        machine = coordinator(participation=participation)
         for _ in range(3):
             machine.open_step()
             assert check_in(machine, 1, 1).verdicts.tolist() == [ACCEPTED, DUPLICATE]
@@ -63,7 +63,7 @@ def test_every_step_participation_admits_a_client_once_per_step():
 
 
 def test_k_subset_participation_admits_a_client_at_k_steps_per_window():
-    machine = coordinator(law=KSubset(window=4, picks=2, windows=2))
+    machine = coordinator(participation=KSubset(window=4, picks=2, windows=2))
     verdicts = []
     for _ in range(8):
         machine.open_step()
@@ -75,11 +75,11 @@ def test_k_subset_participation_admits_a_client_at_k_steps_per_window():
 def test_sliding_windows_admit_a_client_only_within_its_window():
     # Slots 0…5, windows of 3, two clients wake a slot: step s is slot s + 2, so that in it
     # those who woke in slots s, s + 1, s + 2 may come, which is clients 2s … 2s + 5.
-    law = SlidingWindow(window=3, slots=6, clients_per_slot=2)
-    machine = coordinator(law=law, capacity=12)
+    participation = SlidingWindow(window=3, slots=6, clients_per_slot=2)
+    machine = coordinator(participation=participation, capacity=12)
     for step in range(4):
         expected = [ACCEPTED if 2 * step <= c < 2 * step + 6 else OUTSIDE for c in range(12)]
-        fresh = coordinator(law=law, capacity=12, first_step=step)
+        fresh = coordinator(participation=participation, capacity=12, first_step=step)
         fresh.open_step()
         assert check_in(fresh, *range(12)).verdicts.tolist() == expected
     machine.open_step()
@@ -91,7 +91,7 @@ def test_sliding_windows_admit_a_client_only_within_its_window():
 
 def test_a_client_is_admitted_only_at_steps_where_its_trace_is_available():
     available = np.array([[1, 0, 1], [0, 0, 1]], bool)
-    machine = coordinator(law=AvailabilityCheckIn(available, window=2))
+    machine = coordinator(participation=AvailabilityCheckIn(available, window=2))
     verdicts = []
     for _ in range(3):
         machine.open_step()
@@ -210,10 +210,10 @@ def test_updates_are_accepted_in_any_number_of_messages():
 
 
 def test_a_restarted_coordinator_continues_the_stored_window():
-    before = coordinator(law=CheckIn(window=4))
+    before = coordinator(participation=CheckIn(window=4))
     run_step(before, {1: [0, 0], 2: [0, 0]})
     remembered = [CheckIns(0, ids(1, 2))]
-    after = coordinator(law=CheckIn(window=4), first_step=1, admitted=remembered)
+    after = coordinator(participation=CheckIn(window=4), first_step=1, admitted=remembered)
     after.open_step()
     assert after.step == 1
     assert check_in(after, 1, 2, 3).verdicts.tolist() == [DUPLICATE, DUPLICATE, ACCEPTED]
@@ -222,15 +222,15 @@ def test_a_restarted_coordinator_continues_the_stored_window():
 @pytest.mark.parametrize("first", [4, 5, 6, 7])
 def test_a_restarted_coordinator_knows_the_used_check_ins(first):
     """Counts of used check-ins restore the same state as the list of the steps of each client."""
-    law = KSubset(window=4, picks=2, windows=2)
+    participation = KSubset(window=4, picks=2, windows=2)
     came = {4: [1, 2], 5: [2, 3], 6: [3]}
     earlier = [clients for step, clients in came.items() if step < first]
     used = np.bincount([client for clients in earlier for client in clients], minlength=4)
     clients = np.flatnonzero(used)
     turns = (clients, used[clients].astype(np.int64))
-    by_turns = coordinator(law=law, first_step=first, used=turns)
+    by_turns = coordinator(participation=participation, first_step=first, used=turns)
     steps = [CheckIns(step, ids(*clients)) for step, clients in came.items() if step < first]
-    by_steps = coordinator(law=law, first_step=first, admitted=steps)
+    by_steps = coordinator(participation=participation, first_step=first, admitted=steps)
     for _ in range(8 - first):
         verdicts = []
         for machine in (by_turns, by_steps):
@@ -247,7 +247,7 @@ def test_a_restarted_coordinator_knows_the_used_check_ins(first):
 def test_a_restarted_coordinator_refuses_impossible_used_check_ins(used):
     turns = tuple(np.array(column, dtype=np.int64) for column in used)
     with pytest.raises(ParameterError, match=r"used|clients"):
-        coordinator(law=CheckIn(window=4), first_step=1, used=turns)
+        coordinator(participation=CheckIn(window=4), first_step=1, used=turns)
 
 
 def test_a_restarted_coordinator_continues_a_partial_minibatch():

@@ -12,7 +12,7 @@ from turnout.protocol.lattice import Lattice
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0])
 
 
-def rounded_law(s: float, reach: int) -> np.ndarray:
+def rounded_distribution(s: float, reach: int) -> np.ndarray:
     """Probabilities of round(z) on −reach … reach, from tails, so that small ones are accurate."""
     k = np.arange(reach + 1)
     masses = ndtr(-(k - 0.5) / s) - ndtr(-(k + 0.5) / s)
@@ -22,7 +22,7 @@ def rounded_law(s: float, reach: int) -> np.ndarray:
 def released_delta(s: float, shift: tuple[int, ...], noise: float | None = None) -> np.ndarray:
     """δ(ε) between shift + round(z) and round(z), with standard deviation ``noise`` (default s)."""
     reach = int(9 * s) + max(shift) + 2
-    one = rounded_law(noise or s, reach)
+    one = rounded_distribution(noise or s, reach)
     absent = present = np.ones(1)
     for part in shift:
         moved = np.concatenate([np.zeros(part), one])[: one.size]

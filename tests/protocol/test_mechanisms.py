@@ -88,7 +88,7 @@ def test_one_client_rule_updates_the_model_by_the_mean_of_each_minibatch():
 
 
 def test_one_client_rule_discards_an_unfinished_minibatch():
-    machine = coordinator(ONE_CLIENT, law=CheckIn(window=3), minibatch=2)
+    machine = coordinator(ONE_CLIENT, participation=CheckIn(window=3), minibatch=2)
     moved = [run_step(machine, {}).direction is not None for _ in range(3)]
     assert moved == [False, True, False]
 
@@ -238,7 +238,7 @@ def has_std(sample, std):
 
 
 # (rule, who come, standard deviation of a released coordinate in units of sigma C)
-NOISE_LAWS = [
+NOISE_DISTRIBUTIONS = [
     (AGGREGATED, 0, 1 / 5),
     (AGGREGATED, 3, 1 / 5),
     (AGGREGATED, 9, 1 / 5),
@@ -250,11 +250,11 @@ NOISE_LAWS = [
 SIGMA, CLIP, WIDE = 1.3, 0.7, 8192
 
 
-@pytest.mark.parametrize(("rule", "come", "scale"), NOISE_LAWS)
+@pytest.mark.parametrize(("rule", "come", "scale"), NOISE_DISTRIBUTIONS)
 def test_the_noise_of_a_release_has_the_standard_deviation_of_its_rule(rule, come, scale):
     machine = coordinator(
         rule,
-        law=EveryStep(1),
+        participation=EveryStep(1),
         sigma=SIGMA,
         clip_norm=CLIP,
         dimension=WIDE,
@@ -268,7 +268,7 @@ def test_the_noise_of_a_release_has_the_standard_deviation_of_its_rule(rule, com
         machine.receive(type(message)(0, message.clients, UpdateSum(np.zeros(WIDE), 1)))
     noise = machine.close_step(gaussian("noise", rule, come)).direction
     assert has_std(noise, SIGMA * CLIP * scale)
-    # Named wrong laws: 10 % more or less noise, C or sigma forgotten, a draw for the mean.
+    # Named wrong distributions: 10 % more or less noise, C or sigma forgotten, a draw for the mean.
     wrong = [1.1 * scale, scale / 1.1, scale / CLIP, scale / SIGMA]
     wrong += [scale / 3] if (rule, come) == (AVERAGED, 9) else []
     assert not any(has_std(noise, SIGMA * CLIP * other) for other in wrong)

@@ -90,7 +90,7 @@ def test_randomizers_with_public_randomness_cannot_be_encoded():
         MessageEncoding(SphericalCode(300, 2.0, 0.5))
 
 
-# -- the law of the bytes --------------------------------------------------------------------
+# -- the distribution of the bytes -----------------------------------------------------------
 
 SMALL = LInfRandomizer(2, 1.0, 0.5)
 BEYOND = np.array([2.0, 0.3])
@@ -102,15 +102,16 @@ def test_the_exact_distribution_of_message_bytes_has_the_epsilon_of_the_scheme(d
     """By enumeration of all draws, the largest probability ratio of two updates equals e^ε₀."""
     randomizer = LInfRandomizer(dimension, 1.0, 0.5)
     encoding = MessageEncoding(randomizer)
-    laws = [
+    distributions = [
         enumerate_outputs(lambda source, x=x: encoding.packed(x, source))
         for x in (np.full(dimension, 9.0), np.full(dimension, -9.0))
     ]
-    assert all(sum(law.values()) == 1 for law in laws)
-    largest = max(laws[0][body] / laws[1][body] for body in laws[0])
+    assert all(sum(distribution.values()) == 1 for distribution in distributions)
+    largest = max(distributions[0][body] / distributions[1][body] for body in distributions[0])
     assert level_above(largest) == randomizer.priced_as.epsilon0
-    bare = {body: Fraction(1, dimension) for body in list(laws[0])[:dimension]}
-    assert set(bare) != set(laws[1])  # an update sent as it is tells all: some bytes are impossible
+    bare = {body: Fraction(1, dimension) for body in list(distributions[0])[:dimension]}
+    # An update that is sent without randomization reveals the update: some bytes are impossible.
+    assert set(bare) != set(distributions[1])
 
 
 class Bare(LInfRandomizer):
@@ -145,12 +146,12 @@ def counts(encoding):
 def test_message_bytes_depend_only_on_the_clipped_update():
     expected = SMALL.probabilities(SMALL.constrained(BEYOND[None])[0])
 
-    def keeps_law(seen):
+    def has_distribution(seen):
         assert_frequencies(seen, expected)
 
-    keeps_law(counts(MessageEncoding(SMALL)))
+    has_distribution(counts(MessageEncoding(SMALL)))
     assert_rejects(
-        keeps_law,
+        has_distribution,
         {
             "the bit as it is": counts(MessageEncoding(Bare(2, 1.0, 0.5))),
             "clipped in ℓ2": counts(ClipsInAnotherNorm(SMALL)),

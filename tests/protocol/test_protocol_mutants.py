@@ -67,7 +67,7 @@ def a_client_comes_once_a_window():
 
 
 def k_of_t_is_at_most_k():
-    machine = coordinator(law=KSubset(window=4, picks=2))
+    machine = coordinator(participation=KSubset(window=4, picks=2))
     came = 0
     for _ in range(4):
         machine.open_step()
@@ -78,7 +78,7 @@ def k_of_t_is_at_most_k():
 
 
 def sliding_clients_keep_to_their_window():
-    machine = coordinator(law=SlidingWindow(window=2, slots=5))
+    machine = coordinator(participation=SlidingWindow(window=2, slots=5))
     machine.open_step()  # slot 1: clients 0 and 1 are awake
     outside = Verdict.OUTSIDE_ITS_WINDOW
     assert check_in(machine, 0, 1, 2).verdicts.tolist() == [0, 0, outside]
@@ -184,9 +184,9 @@ def forgets_the_window(original):
 
 
 def window_one_short(original):
-    def init(self, law, capacity):
-        original(self, law, capacity)
-        self._span = self._span._replace(block_steps=max(1, law.window - 3))
+    def init(self, participation, capacity):
+        original(self, participation, capacity)
+        self._span = self._span._replace(block_steps=max(1, participation.window - 3))
 
     return init
 

@@ -12,7 +12,7 @@ from turnout.core.errors import LocalProtocolError, RemoteProtocolError
 from turnout.protocol.messages import CheckIns, CoordinatorState, Updates, Verdict
 from turnout.schemes import CheckIn, ReleaseRule
 
-LAW = CheckIn(window=3, windows=2)
+PARTICIPATION = CheckIn(window=3, windows=2)
 CAPACITY, EXPECTED, SIGMA, MINIBATCH = 6, 2.0, 2.0, 2
 clients = st.lists(st.integers(0, CAPACITY), max_size=5)  # CAPACITY itself was never handed out
 coordinates = st.integers(-16, 16).map(lambda k: k / 16)  # sums of these are exact
@@ -27,7 +27,7 @@ class AnyOrder(RuleBasedStateMachine):
         one = release is ReleaseRule.ONE_CLIENT
         self.machine = coordinator(
             release,
-            law=LAW,
+            participation=PARTICIPATION,
             sigma=SIGMA,
             capacity=CAPACITY,
             expected_check_ins=EXPECTED,
@@ -47,7 +47,7 @@ class AnyOrder(RuleBasedStateMachine):
         if self.state is not CoordinatorState.IDLE:
             return self.refused(LocalProtocolError, self.machine.open_step)
         assert self.machine.open_step().step == self.step
-        if self.step % LAW.window == 0:
+        if self.step % PARTICIPATION.window == 0:
             self.in_window = set()
         self.state = CoordinatorState.OPEN
         return None
@@ -122,7 +122,7 @@ class AnyOrder(RuleBasedStateMachine):
             np.testing.assert_allclose(release.direction, expected, rtol=1e-14)
         self.step += 1
         self.arrived, self.asked, self.answers = set(), set(), {}
-        done = self.step == LAW.steps
+        done = self.step == PARTICIPATION.steps
         self.state = CoordinatorState.FINISHED if done else CoordinatorState.IDLE
         assert (self.machine.state, self.machine.step) == (self.state, self.step)
         return None

@@ -22,7 +22,7 @@ from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests, Upda
 from turnout.randomness import SimulationRandomness
 from turnout.schemes import CheckIn, ReleaseRule
 
-LAW = CheckIn(window=3, windows=2)
+PARTICIPATION = CheckIn(window=3, windows=2)
 CLIENTS = 5
 
 
@@ -37,7 +37,12 @@ class World:
 
     def coordinator(self, **state):
         return coordinator(
-            self.release, law=LAW, capacity=CLIENTS, expected_check_ins=1.0, dimension=2, **state
+            self.release,
+            participation=PARTICIPATION,
+            capacity=CLIENTS,
+            expected_check_ins=1.0,
+            dimension=2,
+            **state,
         )
 
     def send(self, to, message):
@@ -88,7 +93,7 @@ class World:
         """Let every device draw its steps of a window before it contacts the coordinator."""
         draws = SimulationRandomness(self.generator)
         for client in range(CLIENTS):
-            schedule = draw(LAW, CLIENTS, block, draws, client=client)
+            schedule = draw(PARTICIPATION, CLIENTS, block, draws, client=client)
             self.devices[client] = Client(client, schedule.slots().tolist())
             self.drawn[client, block.index] = set(self.devices[client].slots)
 
@@ -129,7 +134,7 @@ def named(release, scale):
 def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
     """Run a simulation, check every release, and return the number of updates that arrived."""
     world, served_in_all = World(seed, release_rule, crashes), 0
-    for block in blocks(LAW):
+    for block in blocks(PARTICIPATION):
         world.begin_window(block)
         seen = set()
         for step in range(block.first_step, block.first_step + block.steps):
@@ -144,7 +149,7 @@ def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
             seen |= served
             served_in_all += release.served
     assert len(set(world.computed)) == len(world.computed)
-    per_window = [(client, step // LAW.window) for client, step in world.computed]
+    per_window = [(client, step // PARTICIPATION.window) for client, step in world.computed]
     assert len(set(per_window)) == len(per_window)
     return served_in_all
 

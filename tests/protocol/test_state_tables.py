@@ -63,7 +63,7 @@ def test_only_clients_that_checked_in_may_send_updates():
 
 def coordinator_in(state, last):
     """Coordinator of two steps in a given state, in its last step if ``last``."""
-    machine = coordinator(law=CheckIn(window=2))
+    machine = coordinator(participation=CheckIn(window=2))
     for step in range(3):
         if state is S.IDLE and (step == 1 or not last):
             break

@@ -12,15 +12,22 @@ from turnout.randomness import OSRandomness, SimulationStreams, packed_coins
 from turnout.testing import assert_binomial, assert_rejects, enumerate_outputs
 
 
-def byte_of(law: packed_coins.ByteDistribution, u: Fraction) -> int:
+def byte_of(distribution: packed_coins.ByteDistribution, u: Fraction) -> int:
     """Byte for the uniform draw U = u, computed from its definition."""
-    return sum(Fraction(limit, 1 << law.unit_bits) <= u for limit in law.limits)
+    return sum(Fraction(limit, 1 << distribution.unit_bits) <= u for limit in distribution.limits)
 
 
 @pytest.mark.parametrize(("threshold", "bits"), [(1, 1), (3, 4), (1, 7), (127, 7), (12345, 16)])
 def test_byte_thresholds_give_eight_independent_random_bits(threshold, bits):
-    law, q = packed_coins.byte_distribution(threshold, bits), Fraction(threshold, 1 << bits)
-    ends = [Fraction(0), *(Fraction(limit, 1 << law.unit_bits) for limit in law.limits), 1]
+    distribution, q = (
+        packed_coins.byte_distribution(threshold, bits),
+        Fraction(threshold, 1 << bits),
+    )
+    ends = [
+        Fraction(0),
+        *(Fraction(limit, 1 << distribution.unit_bits) for limit in distribution.limits),
+        1,
+    ]
     for byte in range(256):
         ones = byte.bit_count()
         assert ends[byte + 1] - ends[byte] == q**ones * (1 - q) ** (8 - ones)
@@ -28,11 +35,14 @@ def test_byte_thresholds_give_eight_independent_random_bits(threshold, bits):
 
 @pytest.mark.parametrize("threshold", [1, 2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 1])
 def test_the_lookup_table_of_packed_bits_gives_the_exact_byte(threshold):
-    law = packed_coins.byte_distribution(threshold, 62)
-    stated = law.table.astype(np.int64)
+    distribution = packed_coins.byte_distribution(threshold, 62)
+    stated = distribution.table.astype(np.int64)
     for first in np.unique([0, 1, 2**16 - 1, *np.flatnonzero(np.diff(stated)), 31_000]):
         start, end = Fraction(int(first), 2**16), Fraction(int(first) + 1, 2**16)
-        lowest, highest = byte_of(law, start), byte_of(law, end - Fraction(1, 2**600))
+        lowest, highest = (
+            byte_of(distribution, start),
+            byte_of(distribution, end - Fraction(1, 2**600)),
+        )
         assert stated[first] == (lowest if lowest == highest else 256)
     assert np.count_nonzero(stated == 256) <= 255
 
@@ -49,14 +59,14 @@ class Words:
         return np.array(answer, dtype=np.uint64)
 
 
-def drawn(law: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
+def drawn(distribution: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
     """First packed byte for a uniform draw U that begins with the bits of u, in units of 2⁻⁵¹²."""
     first, more = u >> 496, u >> 450 & (2**46 - 1)
-    told = int(law.table[0])  # The word's other bytes see U = 0.
+    told = int(distribution.table[0])  # The word's other bytes see U = 0.
     answers = [[first, 0]]
     others = 7 if told == 256 else 0
-    if law.table[first] == 256 or others:
-        answers.append(([more << 18] if law.table[first] == 256 else []) + [0] * others)
+    if distribution.table[first] == 256 or others:
+        answers.append(([more << 18] if distribution.table[first] == 256 else []) + [0] * others)
     # What sixty-two bits leave open reads word after word, seven for 434 bits.
     rest = u & (2**450 - 1)
     tail = [rest >> (450 - 64 * (place + 1)) & (2**64 - 1) for place in range(7)]
@@ -67,13 +77,13 @@ def drawn(law: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
 
 @pytest.mark.parametrize("threshold", [2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 2**50])
 def test_a_byte_of_packed_bits_counts_the_thresholds_up_to_the_uniform_draw(threshold):
-    law = packed_coins.byte_distribution(threshold, 62)
+    distribution = packed_coins.byte_distribution(threshold, 62)
     for place in (0, 1, 77, 127, 128, 200, 254):
-        limit = law.limits[place] << 16  # In units of 2⁻⁵¹².
+        limit = distribution.limits[place] << 16  # In units of 2⁻⁵¹².
         for u in (limit - 1, limit, limit + 1, limit + 2**440, limit - 2**440, limit + 2**480):
             if 0 <= u < 2**512:
-                expected = sum(other << 16 <= u for other in law.limits)
-                assert drawn(law, threshold, u) == expected
+                expected = sum(other << 16 <= u for other in distribution.limits)
+                assert drawn(distribution, threshold, u) == expected
 
 
 @pytest.mark.parametrize("source", [OSRandomness(), SimulationStreams(2).source("packed")])
@@ -105,8 +115,10 @@ def test_random_bits_with_a_wrong_probability_are_rejected():
 
 
 def test_packed_bits_of_the_default_source_have_their_exact_distribution():
-    law = enumerate_outputs(lambda source: int(source.packed_bernoulli(Fraction(1, 4), 1, 3)[0, 0]))
-    assert law == {
+    distribution = enumerate_outputs(
+        lambda source: int(source.packed_bernoulli(Fraction(1, 4), 1, 3)[0, 0])
+    )
+    assert distribution == {
         number: Fraction(1, 4) ** number.bit_count() * Fraction(3, 4) ** (3 - number.bit_count())
         for number in range(8)
     }

@@ -82,8 +82,8 @@ def test_uniform_draws_below_several_limits_are_uniform(source):
 
 
 def test_uniform_draws_below_several_limits_have_their_exact_distribution():
-    law = enumerate_outputs(lambda source: source.below_each(np.array([2, 1, 3])))
-    assert law == {(a, 0, c): Fraction(1, 6) for a in range(2) for c in range(3)}
+    distribution = enumerate_outputs(lambda source: source.below_each(np.array([2, 1, 3])))
+    assert distribution == {(a, 0, c): Fraction(1, 6) for a in range(2) for c in range(3)}
 
 
 @pytest.mark.parametrize("p", [0.3, 1e-18, 0.1, 1 - 2**-53])
@@ -119,8 +119,8 @@ def test_bernoulli_and_binomial_draws_have_their_probability(source):
 
 @pytest.mark.parametrize(("n", "k"), [(4, 0), (4, 1), (4, 2), (5, 3), (3, 3), (0, 0)])
 def test_random_subsets_by_floyds_algorithm_are_exactly_uniform(n, k):
-    law = enumerate_outputs(lambda source: source.subset(n, k))
-    assert law == {subset: Fraction(1, comb(n, k)) for subset in combinations(range(n), k)}
+    distribution = enumerate_outputs(lambda source: source.subset(n, k))
+    assert distribution == {subset: Fraction(1, comb(n, k)) for subset in combinations(range(n), k)}
 
 
 def pattern_counts(draw_one, n, k, trials):
@@ -135,15 +135,17 @@ def pattern_counts(draw_one, n, k, trials):
 @pytest.mark.parametrize("k", [2, 4])
 def test_random_subsets_are_uniform(source, k):
     n, trials = 6, 3000
-    law = np.full(comb(n, k), 1 / comb(n, k))
-    assert_frequencies(pattern_counts(lambda: source.subset(n, k).tolist(), n, k, trials), law)
+    distribution = np.full(comb(n, k), 1 / comb(n, k))
+    assert_frequencies(
+        pattern_counts(lambda: source.subset(n, k).tolist(), n, k, trials), distribution
+    )
 
     def replacing_repeats_by_the_first_free_slot():
         chosen = set(source.below(n, k).tolist())
         return sorted(chosen | set(sorted(set(range(n)) - chosen)[: k - len(chosen)]))
 
     wrong = pattern_counts(replacing_repeats_by_the_first_free_slot, n, k, trials)
-    assert_rejects(lambda counts: assert_frequencies(counts, law), {"repeats": wrong})
+    assert_rejects(lambda counts: assert_frequencies(counts, distribution), {"repeats": wrong})
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)

@@ -34,7 +34,7 @@ def build(name, cls=MultiLevel):
     return cls(design, epsilons, bits)
 
 
-def law_of(levels, value):
+def distribution_of(levels, value):
     """Probability of each (public message, key of each level but the last)."""
 
     def run(source):
@@ -46,26 +46,26 @@ def law_of(levels, value):
 
 def seen(levels, joint, level):
     """Distribution of the message at a level: the public message minus the level's key."""
-    law = defaultdict(Fraction)
+    distribution = defaultdict(Fraction)
     for (message, *keys), probability in joint.items():
         key = ([*keys, 0])[level]
-        law[int(levels.at_level(np.array([message]), np.array([key]))[0])] += probability
-    return dict(law)
+        distribution[int(levels.at_level(np.array([message]), np.array([key]))[0])] += probability
+    return dict(distribution)
 
 
 def view(joint, levels):
     """Joint distribution of the public message and the keys of some levels."""
-    law = defaultdict(Fraction)
+    distribution = defaultdict(Fraction)
     for (message, *keys), probability in joint.items():
-        law[message, *(keys[level] for level in levels)] += probability
-    return dict(law)
+        distribution[message, *(keys[level] for level in levels)] += probability
+    return dict(distribution)
 
 
-def worst_ratio(laws):
+def worst_ratio(distributions):
     """Largest probability ratio of an outcome between two values; None if it is infinite."""
-    outcomes = set().union(*laws)
+    outcomes = set().union(*distributions)
     worst = Fraction(1)
-    for one, other in itertools.permutations(laws, 2):
+    for one, other in itertools.permutations(distributions, 2):
         for outcome in outcomes:
             p, q = one.get(outcome, Fraction(0)), other.get(outcome, Fraction(0))
             if p and not q:
@@ -75,14 +75,14 @@ def worst_ratio(laws):
     return worst
 
 
-def entropy(law):
-    return -sum(float(p) * math.log2(p) for p in law.values() if p)
+def entropy(distribution):
+    return -sum(float(p) * math.log2(p) for p in distribution.values() if p)
 
 
 @pytest.fixture(scope="module", params=DESIGNS)
 def enumerated(request):
     levels = build(request.param)
-    return levels, [law_of(levels, value) for value in range(levels.size)]
+    return levels, [distribution_of(levels, value) for value in range(levels.size)]
 
 
 def test_public_message_and_key_have_the_distribution_of_their_privacy_level(enumerated):
@@ -118,13 +118,13 @@ def test_all_keys_together_reveal_only_the_level_of_largest_epsilon(enumerated):
 
 def test_keys_without_the_public_message_are_independent_of_the_data(enumerated):
     _, joints = enumerated
-    laws = []
+    distributions = []
     for joint in joints:
         keys = defaultdict(Fraction)
         for (_, *held), probability in joint.items():
             keys[tuple(held)] += probability
-        laws.append(keys)
-    assert all(law == laws[0] for law in laws)
+        distributions.append(keys)
+    assert all(distribution == distributions[0] for distribution in distributions)
 
 
 def test_randomness_and_keys_of_a_cascade_have_the_stated_entropy(enumerated):
@@ -178,14 +178,14 @@ class OwnStep(MultiLevel):
 
 def test_a_key_of_a_single_cascade_step_gives_a_wrong_distribution():
     levels = build("one-bit", OwnStep)
-    joints = [law_of(levels, value) for value in range(3)]
+    joints = [distribution_of(levels, value) for value in range(3)]
     assert worst_ratio([seen(levels, joint, 0) for joint in joints]) != levels.levels[0].ratio
     assert worst_ratio([seen(levels, joint, 1) for joint in joints]) == levels.levels[1].ratio
 
 
 def test_epsilon_of_separate_messages_adds_up_but_epsilon_of_pooled_keys_does_not():
     cascade = Cascade(EPSILONS, bits=5)
-    laws = [
+    distributions = [
         {
             outcome: math.prod(
                 level.heavy if bit == truth else level.light
@@ -195,8 +195,8 @@ def test_epsilon_of_separate_messages_adds_up_but_epsilon_of_pooled_keys_does_no
         }
         for truth in (0, 1)
     ]
-    assert worst_ratio(laws) == math.prod(level.ratio for level in cascade.levels)
-    assert worst_ratio(laws) > cascade.levels[0].ratio
+    assert worst_ratio(distributions) == math.prod(level.ratio for level in cascade.levels)
+    assert worst_ratio(distributions) > cascade.levels[0].ratio
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ class Fixed(Source):
 @pytest.mark.parametrize(("epsilon", "bits"), GRID)
 def test_answers_from_limited_randomness_have_the_stated_epsilon_and_entropy(epsilon, bits, kind):
     answers = kind(4, epsilon, bits, SEED)
-    laws = [(answers.yes, 1 - answers.yes), (answers.no, 1 - answers.no)]
-    ratios = [p / q for p, q in zip(*laws, strict=True)]
+    distributions = [(answers.yes, 1 - answers.yes), (answers.no, 1 - answers.no)]
+    ratios = [p / q for p, q in zip(*distributions, strict=True)]
     assert answers.ratio == max(*ratios, *(1 / ratio for ratio in ratios))
     assert answers.ratio <= exponential_below(epsilon)
     assert math.log(answers.ratio) == pytest.approx(epsilon, rel=1e-12)

@@ -40,8 +40,11 @@ def test_no_other_recoverable_key_distribution_has_less_entropy():
     for size, epsilon in ((3, 1.0), (6, 0.7), (6, 2.5)):
         for _ in range(300):
             weights = np.exp(epsilon * generator.random(size))
-            law = weights / weights.sum()
-            assert -(law * np.log2(law)).sum() >= least_key_bits(size, epsilon) - 1e-12
+            distribution = weights / weights.sum()
+            assert (
+                -(distribution * np.log2(distribution)).sum()
+                >= least_key_bits(size, epsilon) - 1e-12
+            )
 
 
 @pytest.mark.parametrize("epsilon", [0, 1e-12, 1e-8, 1e-4, 0.1, 0.4999, 0.5, 1, 10, 300])
@@ -84,11 +87,11 @@ def test_recoverable_mechanisms_recover_every_value_with_its_key(family):
 
 
 def test_reusing_a_key_for_two_values_reveals_their_difference():
-    # Lemma 7.5.1 with the key reused: the law of both messages, exactly.
+    # Lemma 7.5.1 with the key reused: the distribution of both messages, exactly.
     level = recoverable(3, 1.0, "k-ary").levels[1]
     noise = [level.heavy, level.light, level.light]
 
-    def law(values, reuse):
+    def distribution(values, reuse):
         found = defaultdict(Fraction)
         for u, v in itertools.product(range(3), repeat=2):
             if reuse and u != v:
@@ -97,16 +100,16 @@ def test_reusing_a_key_for_two_values_reveals_their_difference():
             found[(values[0] + u) % 3, (values[1] + v) % 3] += p
         return found
 
-    fresh, other = law((0, 0), reuse=False), law((0, 1), reuse=False)
+    fresh, other = distribution((0, 0), reuse=False), distribution((0, 1), reuse=False)
     assert max(fresh[y] / other[y] for y in fresh) == level.ratio
-    reused, other = law((0, 0), reuse=True), law((0, 1), reuse=True)
+    reused, other = distribution((0, 0), reuse=True), distribution((0, 1), reuse=True)
     assert not set(reused) & set(other)
 
 
 def test_the_two_conditions_of_theorem_7_5_1_are_not_sufficient():
     # Theorem 7.5.1 at k = 2, ε = 0: enough keys, enough entropy, and no private mechanism.
-    law = (Fraction(6, 10), Fraction(2, 10), Fraction(2, 10))
-    entropy = -sum(float(p) * math.log2(p) for p in law)
+    distribution = (Fraction(6, 10), Fraction(2, 10), Fraction(2, 10))
+    entropy = -sum(float(p) * math.log2(p) for p in distribution)
     assert entropy >= least_key_bits(2, 0)
     private = 0
     for outputs in (2, 3):
@@ -115,13 +118,16 @@ def test_the_two_conditions_of_theorem_7_5_1_are_not_sufficient():
         ):  # table[x][u] = y
             if any(table[0][u] == table[1][u] for u in range(3)):
                 continue  # not recoverable
-            laws = [
-                [sum(p for p, y in zip(law, row, strict=True) if y == o) for o in range(outputs)]
+            distributions = [
+                [
+                    sum(p for p, y in zip(distribution, row, strict=True) if y == o)
+                    for o in range(outputs)
+                ]
                 for row in table
             ]
-            private += laws[0] == laws[1]
+            private += distributions[0] == distributions[1]
     assert private == 0
-    # With the uniform law on two keys there is one.
+    # With the uniform distribution on two keys there is one.
     assert recoverable(2, 1e-6, "k-ary").levels[1].ratio > 1
 
 
@@ -144,11 +150,11 @@ def test_the_published_hadamard_response_is_not_recoverable(size, epsilon):
 @pytest.mark.parametrize(("size", "epsilon"), [(3, 0.8), (7, 0.5), (255, 0.1), (1000, 1.0)])
 def test_hadamard_response_on_bent_sets_is_recoverable(size, epsilon):
     levels = recoverable(size, epsilon, "hadamard")
-    law = levels.design.law(levels.levels[1])
+    distribution = levels.design.law(levels.levels[1])
     group = levels.design.group
     masses = np.zeros(group.order)
     for value in range(size):
-        masses[group.add(np.full(group.order, value), np.arange(group.order))] += law
+        masses[group.add(np.full(group.order, value), np.arange(group.order))] += distribution
     assert masses.max() <= 1 + 1e-12
     assert levels.levels[1].epsilon == pytest.approx(epsilon, abs=1e-12)
 

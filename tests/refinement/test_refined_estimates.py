@@ -40,7 +40,7 @@ def single(design, message, client):
 
 def moments(levels, level, shares):
     """Mean and variance of the estimate from one client, over values, questions and noise."""
-    design, law = levels.design, levels.levels[level]
+    design, level_noise = levels.design, levels.levels[level]
     mean, second = np.zeros(levels.size), np.zeros(levels.size)
     if isinstance(design, OneBit):
         clients = clients_of_all_columns(design)
@@ -52,9 +52,9 @@ def moments(levels, level, shares):
             symbol = design.symbols(np.array([value]), client)
             for noise in range(design.group.order):
                 heavy = noise in design.heavy
-                p = float(law.heavy if heavy else law.light) * share * weight
+                p = float(level_noise.heavy if heavy else level_noise.light) * share * weight
                 message = int(design.group.add(symbol, np.array([noise]))[0])
-                found = design.frequencies(single(design, message, client), law)
+                found = design.frequencies(single(design, message, client), level_noise)
                 mean, second = mean + p * found, second + p * found**2
     return mean, second - mean**2
 
@@ -71,11 +71,11 @@ def test_refined_estimates_are_unbiased_with_the_stated_variance(name, level):
     levels = MultiLevel(DIRECT.get(name, OneBit(5, SEED)), EPSILONS)
     mean, variance = moments(levels, level, SHARES)
     assert mean == pytest.approx(SHARES, abs=1e-12)
-    law = levels.levels[level]
-    stated = levels.design.variance(SHARES, 1, law)
+    level_noise = levels.levels[level]
+    stated = levels.design.variance(SHARES, 1, level_noise)
     assert stated == pytest.approx(variance, rel=1e-9)
-    assert levels.design.variance(SHARES, 7, law) == pytest.approx(stated / 7)
-    # Another level's law gives neither.
+    assert levels.design.variance(SHARES, 7, level_noise) == pytest.approx(stated / 7)
+    # With another level's distribution neither holds.
     other = levels.design.variance(SHARES, 1, levels.levels[1 - level])
     assert np.all(np.abs(other / variance - 1) > 0.2)
 
@@ -94,15 +94,17 @@ def test_estimates_with_the_probabilities_of_a_wrong_level_are_biased(name):
     assert biased > 0.05
 
 
-def design_mean(design, law, believed, value):
-    """Mean estimate if all clients hold ``value``: messages by ``law``, decoded by ``believed``."""
+def design_mean(design, level_noise, believed, value):
+    """Mean estimate if all hold ``value``: noise ``level_noise``, decoded by ``believed``."""
     total, clients = 0.0, [0]
     if isinstance(design, OneBit):
         clients = clients_of_all_columns(design)
     for client in clients:
         symbol = design.symbols(np.array([value]), client)
         for noise in range(design.group.order):
-            p = float(law.heavy if noise in design.heavy else law.light) / len(clients)
+            p = float(level_noise.heavy if noise in design.heavy else level_noise.light) / len(
+                clients
+            )
             message = int(design.group.add(symbol, np.array([noise]))[0])
             total += p * design.frequencies(single(design, message, client), believed)[value]
     return total
@@ -111,26 +113,26 @@ def design_mean(design, law, believed, value):
 def test_published_one_bit_estimates_are_unbiased_with_the_stated_variance():
     # Every column is asked of one client: exact over their independent answers.
     design = OneBit(4, SEED, "as-printed")
-    law = MultiLevel(design, (1.0,)).levels[0]
+    level_noise = MultiLevel(design, (1.0,)).levels[0]
     shares = np.array([0.5, 0.25, 0.15, 0.1])
     mean, second = np.zeros(4), np.zeros(4)
     # Column c is client c's; her answer is yes with probability `yes[c]`.
     inside = np.array([[design.symbols(np.array([v]), c)[0] for v in range(4)] for c in range(4)])
-    yes = float(law.light) + float(law.contrast) * inside @ shares
+    yes = float(level_noise.light) + float(level_noise.contrast) * inside @ shares
     for code in range(16):
         answers = np.array([code >> c & 1 for c in range(4)])
         p = np.prod(np.where(answers, yes, 1 - yes))
-        found = design.frequencies(design.totals(answers, 0), law)
+        found = design.frequencies(design.totals(answers, 0), level_noise)
         mean, second = mean + p * found, second + p * found**2
     assert mean == pytest.approx(shares, abs=1e-12)
-    assert second - mean**2 == pytest.approx(design.variance(shares, 4, law), rel=1e-12)
+    assert second - mean**2 == pytest.approx(design.variance(shares, 4, level_noise), rel=1e-12)
 
 
 def test_the_published_one_bit_design_needs_an_answer_to_every_question():
     design = OneBit(4, SEED, "as-printed")
-    law = MultiLevel(design, (1.0,)).levels[0]
+    level_noise = MultiLevel(design, (1.0,)).levels[0]
     with pytest.raises(ParameterError, match="at least 4"):
-        design.frequencies(design.totals(np.array([1, 0, 1]), 0), law)
+        design.frequencies(design.totals(np.array([1, 0, 1]), 0), level_noise)
 
 
 @pytest.mark.parametrize("mechanism", ["one-bit", "k-ary", "hadamard", "projective"])
@@ -145,15 +147,15 @@ def test_refined_messages_have_the_distribution_of_their_level(mechanism):
     for index, seen in enumerate([levels.at_level(messages, keys[0]), messages]):
         noise = design.group.subtract(seen.astype(np.int64), symbols)
         counts = np.bincount(noise, minlength=order)
-        laws = (
+        distributions = (
             [levels.design.law(level) for level in levels.levels]
             if order > 2
             else [np.array([float(level.heavy), float(level.light)]) for level in levels.levels]
         )
-        assert_frequencies(counts, laws[index])
+        assert_frequencies(counts, distributions[index])
         assert_rejects(
-            lambda law, counts=counts: assert_frequencies(counts, law),
-            {"the other level": laws[1 - index]},
+            lambda distribution, counts=counts: assert_frequencies(counts, distribution),
+            {"the other level": distributions[1 - index]},
         )
 
 

@@ -55,7 +55,9 @@ def history(accuracy: float) -> History:
     )
 
 
-def outcome(plan: Plan, law, accuracy: float, clients: ClientGuarantees | None) -> Outcome:
+def outcome(
+    plan: Plan, participation, accuracy: float, clients: ClientGuarantees | None
+) -> Outcome:
     guarantee = Guarantee(
         Bounds(2.4321, 2.4356),
         1e-4,
@@ -66,7 +68,7 @@ def outcome(plan: Plan, law, accuracy: float, clients: ClientGuarantees | None) 
         "an analysis",
         clients,
     )
-    scheme = Scheme(GaussianNoise(1.5), law, Relation.ADD_REMOVE)
+    scheme = Scheme(GaussianNoise(1.5), participation, Relation.ADD_REMOVE)
     return Outcome(
         PreparedPlan(plan, 2, scheme, guarantee),
         history(accuracy),
@@ -87,9 +89,9 @@ def summary() -> Summary:
 
 @pytest.fixture
 def traced_summary() -> Summary:
-    law = AvailabilityCheckIn(TRACE == 1, 3)
+    participation = AvailabilityCheckIn(TRACE == 1, 3)
     section = plan(law="availability", window=3, steps_per_day=3)
-    clients = ClientGuarantees(lambda: np.array([2.4356, 0.0]), law.window_sizes())
+    clients = ClientGuarantees(lambda: np.array([2.4356, 0.0]), participation.window_sizes())
     everyone = outcome(section, CheckIn(3, 2), 0.95, None)
     findings = TraceFindings(trace_statistics(TRACE, 3), np.array([1.5, 0.5, 1.0]), everyone)
-    return Summary(outcome(section, law, 0.9, clients), findings)
+    return Summary(outcome(section, participation, 0.9, clients), findings)

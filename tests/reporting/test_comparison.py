@@ -54,13 +54,15 @@ def setting(**changes) -> Setting:
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 def test_exact_methods_in_a_comparison_equal_the_bounds_of_the_scheme(windows, relation):
     at = setting(windows=windows, relation=relation)
-    laws = {
+    participations = {
         "check-in": CheckIn(100, windows),
         "Poisson": PoissonSampling(0.01, 100 * windows),
         "no amplif.": EveryStep(windows),
     }
-    for name, law in laws.items():
-        bounds = price(Scheme(GaussianNoise(3.0), law, relation), 1e-6, at.tolerance).epsilon
+    for name, participation in participations.items():
+        bounds = price(
+            Scheme(GaussianNoise(3.0), participation, relation), 1e-6, at.tolerance
+        ).epsilon
         assert NAMED[name].quote(at) == Quote(bounds.upper, bounds.lower)
 
 
@@ -74,8 +76,10 @@ def test_the_shuffling_method_counts_one_round_per_window():
 @pytest.mark.parametrize("windows", [1, 3])
 def test_published_bounds_are_never_below_the_lower_bound_of_their_direction(noise, windows):
     at = setting(noise_multiplier=noise, windows=windows)
-    law = CheckIn(100, windows)
-    remove = price(Scheme(GaussianNoise(noise), law, at.relation), 1e-6).directions["remove"]
+    participation = CheckIn(100, windows)
+    remove = price(Scheme(GaussianNoise(noise), participation, at.relation), 1e-6).directions[
+        "remove"
+    ]
     found = 0
     for method in METHODS:
         if method.directions == ("remove",):

@@ -30,8 +30,10 @@ from turnout.schemes import (
 )
 
 
-def explained(law, sigma=1.0, relation=Relation.ADD_REMOVE, delta=1e-5, prior=None, **rest):
-    scheme = Scheme(GaussianNoise(sigma), law, relation, **rest)
+def explained(
+    participation, sigma=1.0, relation=Relation.ADD_REMOVE, delta=1e-5, prior=None, **rest
+):
+    scheme = Scheme(GaussianNoise(sigma), participation, relation, **rest)
     return explain(scheme, price(scheme, delta), prior)
 
 
@@ -135,7 +137,7 @@ def test_an_explanation_reports_a_missing_gaussian_bound():
 
 
 @pytest.mark.parametrize(
-    ("law", "relation", "rest"),
+    ("participation", "relation", "rest"),
     [
         (PoissonSampling(0.0, 10), Relation.ADD_REMOVE, {}),
         (PoissonSampling(0.02, 10), Relation.ZERO_OUT, {}),
@@ -143,8 +145,8 @@ def test_an_explanation_reports_a_missing_gaussian_bound():
         (CheckIn(10, 2), Relation.REPLACE_ONE, {"release": ReleaseRule.AVERAGED}),
     ],
 )
-def test_every_kind_of_scheme_is_explained(law, relation, rest):
-    found = explained(law, sigma=3.0, relation=relation, **rest)
+def test_every_kind_of_scheme_is_explained(participation, relation, rest):
+    found = explained(participation, sigma=3.0, relation=relation, **rest)
     assert 0 <= found.advantage.lower <= found.advantage.upper < 1
     assert found.success(0.5).upper >= 0.5
     assert len(explanation_rows(found)) == 5

@@ -42,8 +42,8 @@ def compared(flags, methods) -> Picture:
     return comparison_picture(SweepComparison(asked, values, curves, 0.0))
 
 
-def explained(law, relation) -> Picture:
-    scheme = Scheme(GaussianNoise(2.0), law, relation)
+def explained(participation, relation) -> Picture:
+    scheme = Scheme(GaussianNoise(2.0), participation, relation)
     return trade_off_picture(explain(scheme, price(scheme, 1e-5)))
 
 
@@ -57,11 +57,11 @@ def test_a_comparison_picture_has_one_legend_entry_per_method(flags, methods):
 
 
 @pytest.mark.parametrize(
-    ("law", "relation"),
+    ("participation", "relation"),
     [(CheckIn(20), Relation.ADD_REMOVE), (EveryStep(4), Relation.REPLACE_ONE)],
 )
-def test_explanation_pictures_follow_the_style_rules(law, relation):
-    assert faults(explained(law, relation)) == []
+def test_explanation_pictures_follow_the_style_rules(participation, relation):
+    assert faults(explained(participation, relation)) == []
 
 
 def test_pictures_of_runs_follow_the_style_rules(summary, traced_summary):

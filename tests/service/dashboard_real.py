@@ -48,11 +48,13 @@ class Descent:
 
 def charter(step_seconds: float) -> Charter:
     """Charter of a task of 300 steps with the plan of the demo."""
-    law = CheckIn(10, 30)
+    participation = CheckIn(10, 30)
     return Charter(
         plan=sample.PLAN.read_text(),
         population=20,
-        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, ReleaseRule.AGGREGATED),
+        scheme=Scheme(
+            GaussianNoise(1.0), participation, Relation.ADD_REMOVE, ReleaseRule.AGGREGATED
+        ),
         delta=1e-4,
         target=3.0,
         charged_steps=tuple(range(10, 301, 10)),

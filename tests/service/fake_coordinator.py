@@ -42,7 +42,7 @@ def parameters(steps, dimension):
 
 
 def charter_of(
-    law=None,
+    participation=None,
     rule=ReleaseRule.AGGREGATED,
     *,
     dimension=6,
@@ -53,11 +53,13 @@ def charter_of(
     messages=None,
 ):
     """Charter of a task; with a randomizer in ``messages``, under local trust."""
-    law = CheckIn(3, 2) if law is None else law
-    scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule)
+    participation = CheckIn(3, 2) if participation is None else participation
+    scheme = Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE, rule)
     encoding = Lattice.for_noise(1.0, 0.5, dimension)
     if messages is not None:
-        scheme = Scheme(messages.priced_as, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
+        scheme = Scheme(
+            messages.priced_as, participation, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL
+        )
         encoding = MessageEncoding(messages)
     return Charter(
         plan=plan,
@@ -65,7 +67,7 @@ def charter_of(
         scheme=scheme,
         delta=1e-5,
         target=3.0,
-        charged_steps=(law.steps,),
+        charged_steps=(participation.steps,),
         charged=(2.5,),
         encoding=encoding,
         expected_check_ins=5.0 if rule is ReleaseRule.AGGREGATED else None,
@@ -79,8 +81,8 @@ def charter_of(
 
 def invitation(charter, client=3):
     secret = hashlib.sha256(b"secret %d" % client).digest()
-    law = scheme_to_dict(charter.scheme)["participation"]
-    return Invitation(charter.task, KEY.public, client, charter.population, law, secret)
+    participation = scheme_to_dict(charter.scheme)["participation"]
+    return Invitation(charter.task, KEY.public, client, charter.population, participation, secret)
 
 
 class FakeCoordinator:

@@ -17,8 +17,8 @@ DELTA = 1e-3
 
 
 def certainties(participation=None, charged_steps=(0, 4, 8, 12)) -> Certainties:
-    law = participation or CheckIn(4, windows=3)
-    scheme = Scheme(GaussianNoise(1.5), law, Relation.ADD_REMOVE)
+    participation = participation or CheckIn(4, windows=3)
+    scheme = Scheme(GaussianNoise(1.5), participation, Relation.ADD_REMOVE)
     terms = SimpleNamespace(
         scheme=scheme, delta=DELTA, charged_steps=charged_steps, steps=charged_steps[-1]
     )
@@ -76,12 +76,12 @@ def test_an_uncertified_privacy_profile_counts_as_full_certainty(monkeypatch):
 
 
 def test_certainties_are_those_of_the_client_with_the_largest_epsilon():
-    law = AvailabilityCheckIn(np.array([[True] * 6, [True, False] * 3]), 6)
-    found = certainties(law, (0, 6))
+    participation = AvailabilityCheckIn(np.array([[True] * 6, [True, False] * 3]), 6)
+    found = certainties(participation, (0, 6))
     part = settled(found, 1)
     assert part == settled(found, 6)
     assert part == pytest.approx(
         membership.scheme_certainty(
-            Scheme(GaussianNoise(1.5), law, Relation.ADD_REMOVE), DELTA
+            Scheme(GaussianNoise(1.5), participation, Relation.ADD_REMOVE), DELTA
         ).sides
     )

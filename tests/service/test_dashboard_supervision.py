@@ -21,8 +21,8 @@ from turnout.service.web.views import OperatorView, StepCount
 
 
 def test_the_warning_band_equals_the_binomial_band_for_equal_probabilities() -> None:
-    law = CheckIn(window=10, windows=3, probability=0.8)
-    mean = float(expected_check_ins(law, 500)[0])
+    participation = CheckIn(window=10, windows=3, probability=0.8)
+    mean = float(expected_check_ins(participation, 500)[0])
     deviation = math.sqrt(500 * 0.08 * 0.92)
     assert band(mean, 500).high == pytest.approx(mean + DEVIATIONS * deviation, rel=1e-12)
     assert band(mean, 500).low == pytest.approx(mean - DEVIATIONS * deviation, rel=1e-12)
@@ -36,10 +36,10 @@ def test_the_warning_band_is_at_least_as_wide_as_that_of_each_participation() ->
     assert band(mean, 90).high - mean >= DEVIATIONS * math.sqrt(24 * (1 / 8) * (7 / 8))
     rng = np.random.default_rng(1)
     available = rng.random((40, 12)) < 0.3
-    law = AvailabilityCheckIn(window=4, probability=0.9, available=available)
+    participation = AvailabilityCheckIn(window=4, probability=0.9, available=available)
     sizes = np.repeat(available.reshape(40, 3, 4).sum(axis=2), 4, axis=1)
     chances = np.where(available, 0.9 / np.maximum(sizes, 1), 0.0)
-    for mean, p in zip(expected_check_ins(law, 40), chances.T, strict=True):
+    for mean, p in zip(expected_check_ins(participation, 40), chances.T, strict=True):
         assert float(mean) == pytest.approx(p.sum())
         deviation = math.sqrt((p * (1 - p)).sum())
         assert band(float(mean), 40).high - mean >= DEVIATIONS * deviation * (1 - 1e-12)

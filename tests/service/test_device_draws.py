@@ -25,22 +25,22 @@ def drawn(charter, devices=DEVICES, client=3):
 def frequencies(cells):
     """Check that all given draws are equally frequent."""
 
-    def keeps_law(slots):
+    def has_distribution(slots):
         counts = Counter(slots)
         assert set(counts) <= set(cells)
         assert_frequencies([counts[cell] for cell in cells], np.full(len(cells), 1 / len(cells)))
 
-    return keeps_law
+    return has_distribution
 
 
 def test_check_in_draws_of_a_device_are_uniform_and_independent():
-    keeps_law = frequencies([(i, 4 + j) for i in range(4) for j in range(4)])
-    keeps_law(drawn(charter_of(CheckIn(4, 2))))
+    has_distribution = frequencies([(i, 4 + j) for i in range(4) for j in range(4)])
+    has_distribution(drawn(charter_of(CheckIn(4, 2))))
     below = SOURCE.below
     pairs = np.stack([below(4, DEVICES), below(4, DEVICES)], axis=1)
     rarely_last = np.where(pairs == 3, below(4, 2 * DEVICES).reshape(-1, 2), pairs)
     assert_rejects(
-        keeps_law,
+        has_distribution,
         {
             "one draw for all windows": [(i, 4 + i) for i in pairs[:, 0].tolist()],
             "the last slot drawn again": [(i, 4 + j) for i, j in rarely_last.tolist()],
@@ -54,29 +54,31 @@ def test_check_in_draws_of_a_device_are_uniform_and_independent():
 
 
 def test_a_device_abstains_with_the_probability_of_its_participation():
-    def keeps_law(slots):
+    def has_distribution(slots):
         counts = Counter(slots)
         cells = [(), (0,), (1,), (2,)]
         assert_frequencies([counts[cell] for cell in cells], [0.4, 0.2, 0.2, 0.2])
 
-    keeps_law(drawn(charter_of(CheckIn(3, 1, 0.6))))
-    assert_rejects(keeps_law, {"everybody comes": drawn(charter_of(CheckIn(3)))})
+    has_distribution(drawn(charter_of(CheckIn(3, 1, 0.6))))
+    assert_rejects(has_distribution, {"everybody comes": drawn(charter_of(CheckIn(3)))})
 
 
 @pytest.mark.parametrize(
-    ("law", "client", "cells"),
+    ("participation", "client", "cells"),
     [
         (KSubset(4, 2), 3, [(i, j) for j in range(4) for i in range(j)]),
         (FixedAssignment(3, 2), 3, [(i, i + 3) for i in range(3)]),
         (SlidingWindow(4, 20), 8, [(i,) for i in range(5, 9)]),
     ],
 )
-def test_other_participations_are_drawn_by_a_device_with_their_distribution(law, client, cells):
-    keeps_law = frequencies(cells)
-    slots = drawn(charter_of(law), client=client)
-    keeps_law(slots)
+def test_other_participations_are_drawn_by_a_device_with_their_distribution(
+    participation, client, cells
+):
+    has_distribution = frequencies(cells)
+    slots = drawn(charter_of(participation), client=client)
+    has_distribution(slots)
     skewed = [cells[0] if i % 6 == 0 else slot for i, slot in enumerate(slots)]
-    assert_rejects(keeps_law, {"the first one a sixth too often": skewed})
+    assert_rejects(has_distribution, {"the first one a sixth too often": skewed})
 
 
 def test_the_stored_steps_of_a_device_equal_its_draw():
@@ -102,8 +104,8 @@ def test_the_steps_at_which_devices_participate_follow_the_participation(tmp_pat
         def below(self, n, size):
             return super().below(n - 1, size)
 
-    keeps_law = frequencies([(0,), (1,), (2,)])
+    has_distribution = frequencies([(0,), (1,), (2,)])
     right = arrived("right", OSRandomness())
     assert len(right) == 75
-    keeps_law(right)
-    assert_rejects(keeps_law, {"never the last slot": arrived("wrong", NeverLast())})
+    has_distribution(right)
+    assert_rejects(has_distribution, {"never the last slot": arrived("wrong", NeverLast())})

@@ -22,8 +22,8 @@ WIDE = SeededCode(DIMENSION, 2.0, 0.5, directions=4)
 """Its seeds have 32 bits, so that two draws are never the same message."""
 
 
-def of(messages=WIDE, law=None):
-    return charter_of(law or CheckIn(3, 2), dimension=DIMENSION, messages=messages)
+def of(messages=WIDE, participation=None):
+    return charter_of(participation or CheckIn(3, 2), dimension=DIMENSION, messages=messages)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -114,7 +114,7 @@ def test_a_stored_message_is_deleted_after_its_receipt(tmp_path):
 
 def test_two_devices_with_equal_updates_send_independent_messages(tmp_path):
     """Each device draws its own randomness, so equal updates do not give equal messages."""
-    charter = of(law=EveryStep(3))
+    charter = of(participation=EveryStep(3))
     bodies = set()
     for name in "ab":
         world = World(tmp_path / name, charter, seed=ord(name))
@@ -127,7 +127,7 @@ def test_two_devices_with_equal_updates_send_independent_messages(tmp_path):
 
 
 def test_dummy_traffic_is_as_long_as_a_message(tmp_path):
-    charter = of(law=CheckIn(4))
+    charter = of(participation=CheckIn(4))
     world = World(tmp_path, charter)
     assert world.start(cover=True) == {"accepted": 1}
     covered = [length for lengths in world.coordinator.covers.values() for length in lengths]

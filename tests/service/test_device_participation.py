@@ -71,9 +71,9 @@ def test_every_update_of_a_device_is_within_the_clip_norm(tmp_path):
         assert 0.5 * lattice.clip_norm < norm <= lattice.clip_norm
 
 
-@pytest.mark.parametrize("law", [CheckIn(4, 2, 0.5), SlidingWindow(2, 20), EveryStep(3)])
-def test_devices_follow_every_participation(tmp_path, law):
-    world = World(tmp_path, charter_of(law))
+@pytest.mark.parametrize("participation", [CheckIn(4, 2, 0.5), SlidingWindow(2, 20), EveryStep(3)])
+def test_devices_follow_every_participation(tmp_path, participation):
+    world = World(tmp_path, charter_of(participation))
     world.start(*range(5))
     for client in range(5):
         expected = {(client, step) for step in world.slots(client)}

@@ -141,7 +141,7 @@ def test_a_failed_update_is_sent_as_zeros_at_the_same_time(tmp_path):
 
 
 def test_a_failed_update_is_sent_as_a_randomized_zero_under_local_trust(tmp_path):
-    charter = message_charter(law=CheckIn(4))
+    charter = message_charter(participation=CheckIn(4))
     due, _ = seen(tmp_path / "fast", at_once, charter=charter)
     for name in ("killed", "too slow"):
         found, world = seen(tmp_path / name, WORKSHOPS[name], charter=charter)
@@ -175,9 +175,9 @@ def test_sending_times_are_uniform_over_the_rest_of_the_phase():
 # -- an end in between -----------------------------------------------------------------------
 
 
-def killed_while_it_computes(folder, law):
+def killed_while_it_computes(folder, participation):
     """Simulation whose device was killed 2 s after the start of its participation."""
-    world = World(folder, replace(charter_of(law), timing=TIMING))
+    world = World(folder, replace(charter_of(participation), timing=TIMING))
 
     async def killing(work, seconds):
         await asyncio.sleep(2.0)

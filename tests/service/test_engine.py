@@ -16,13 +16,13 @@ from turnout.service.contract.ledger import Head
 from turnout.service.contract.wire import SignedHead, StepPhase, WireAnswer
 from turnout.service.coordinator.engine import Engine, SetBackError
 
-LAW = CheckIn(3, 2)
+PARTICIPATION = CheckIn(3, 2)
 LATTICE = Lattice(1 / 64, 1.0, 2)
 
 
 def stored(charter=None) -> MemoryStorage:
     storage = MemoryStorage()
-    charter = charter or charter_of(LAW, ReleaseRule.AGGREGATED, 1)
+    charter = charter or charter_of(PARTICIPATION, ReleaseRule.AGGREGATED, 1)
     with storage.transaction() as tx:
         tx.create_task(charter.canonical(), bytes(32), bytes(8))
     return storage
@@ -121,7 +121,7 @@ def test_a_restart_within_a_step_keeps_the_updates_of_the_step(storage):
 def test_each_release_is_charged_and_appended_to_the_ledger(storage):
     engine = opened(storage)
     head = engine.published.head
-    for step in range(LAW.steps):
+    for step in range(PARTICIPATION.steps):
         published = close(engine, storage)
         assert published.head.steps == step + 1
         assert published.head != head
@@ -129,7 +129,7 @@ def test_each_release_is_charged_and_appended_to_the_ledger(storage):
     assert engine.phase is StepPhase.FINISHED
     with storage.snapshot(whole=True) as view:
         epsilons = [record.epsilon for record in view.records()]
-    assert epsilons == [EPSILON_A_STEP * (s + 1) for s in range(LAW.steps)]
+    assert epsilons == [EPSILON_A_STEP * (s + 1) for s in range(PARTICIPATION.steps)]
     assert opened(storage).published.head == head
 
 
@@ -140,7 +140,9 @@ def test_no_release_exceeds_the_target_epsilon():
         draws.append(size)
         return np.zeros(size, np.int64)
 
-    charter = replace(charter_of(LAW, ReleaseRule.AGGREGATED, 1), target=2.5 * EPSILON_A_STEP)
+    charter = replace(
+        charter_of(PARTICIPATION, ReleaseRule.AGGREGATED, 1), target=2.5 * EPSILON_A_STEP
+    )
     storage = stored(charter)
     engine = opened(storage, noise)
     close(engine, storage)
@@ -224,7 +226,7 @@ def test_an_engine_refuses_a_changed_model(storage):
 class TestOneClient:
     @pytest.fixture
     def storage(self):
-        return stored(charter_of(LAW, ReleaseRule.ONE_CLIENT, 1))
+        return stored(charter_of(PARTICIPATION, ReleaseRule.ONE_CLIENT, 1))
 
     def test_receipts_are_repeated_after_a_release(self, storage):
         engine = opened(storage)

@@ -170,9 +170,9 @@ class Served:
         self.engine.publish()
 
     def run(self):
-        law, population = self.charter.scheme.participation, self.charter.population
+        participation, population = self.charter.scheme.participation, self.charter.population
         seed = Plan.from_toml(self.charter.plan).run.seed
-        for schedule in draw_run(law, population, SimulationStreams(seed)):
+        for schedule in draw_run(participation, population, SimulationStreams(seed)):
             for step in range(schedule.first_step, schedule.first_step + schedule.steps):
                 self.take(schedule, step)
         return self.engine.published.parameters
@@ -305,8 +305,8 @@ def test_a_device_never_refuses_a_charter_with_a_correct_epsilon(norm):
     """A lower bound is compared with an upper bound, so no tolerance is needed for long runs."""
     charter = task(norm).charter
     message = replace(charter.encoding.randomizer, epsilon=0.3).priced_as
-    for law in (CheckIn(9, 8, 0.3), EveryStep(25), KSubset(4, 2, 3)):
-        scheme = replace(charter.scheme, randomizer=message, participation=law)
+    for participation in (CheckIn(9, 8, 0.3), EveryStep(25), KSubset(4, 2, 3)):
+        scheme = replace(charter.scheme, randomizer=message, participation=participation)
         charged = price(scheme, charter.delta).epsilon.upper
-        least = least_bound(scheme, law.steps, charter.delta)
+        least = least_bound(scheme, participation.steps, charter.delta)
         assert 0.97 * charged < least <= charged

@@ -22,8 +22,8 @@ from turnout.service.storage.interface import ParticipationRow
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.heads import HeadFile
 
-LAW, CLIENTS, OPEN = CheckIn(4, 4), 20, 6
-CHARTER = charter_of(dimension=64, law=LAW, population=CLIENTS)
+PARTICIPATION, CLIENTS, OPEN = CheckIn(4, 4), 20, 6
+CHARTER = charter_of(dimension=64, participation=PARTICIPATION, population=CLIENTS)
 
 
 class Task:
@@ -36,7 +36,7 @@ class Task:
         self.slots = {
             (client, 4 * window + dice.randrange(4))
             for client in range(CLIENTS)
-            for window in range(LAW.windows)
+            for window in range(PARTICIPATION.windows)
         }
 
     def truth(self, *steps: int) -> set[tuple[int, int, int]]:
@@ -80,7 +80,7 @@ def finished(folder: Path) -> tuple[Task, Finding, Finding]:
 
     async def main() -> Finding:
         async with world(folder, charter=CHARTER, head_file=HeadFile(folder / "head")) as w:
-            await task.run(LAW.steps, w)
+            await task.run(PARTICIPATION.steps, w)
             await w.conductor.run()
             assert not w.ends.calls
             return task.attack()

@@ -114,11 +114,11 @@ def _draws():
         (KSubset(4, 2), 3, [(3, 0), (4, 3)]),
     ]
     made = []
-    for law, client, draws in cases:
-        invited = invitation(charter_of(law), client)
+    for participation, client, draws in cases:
+        invited = invitation(charter_of(participation), client)
         source = Chosen(*(drawn for _, drawn in draws))
         slots = drawn_slots(invited, source)
-        if isinstance(law, KSubset):
+        if isinstance(participation, KSubset):
             slots = sorted(slots)
         made.append(
             {
@@ -326,20 +326,29 @@ def test_an_invitation_token_is_json_in_base64():
 
 def test_participation_draws_match_the_documented_test_vectors():
     for case in VECTORS["draws"]:
-        law, drawn = case["law"], [draw["gives"] for draw in case["drawn"]]
-        if law["is"] == "CheckIn":
-            slots = [k * law["window"] + u for k, u in enumerate(drawn)]
-        elif law["is"] == "FixedAssignment":
-            slots = [epoch * law["window"] + drawn[0] for epoch in range(law["epochs"])]
-        elif law["is"] == "SlidingWindow":
-            step = case["client"] // law["clients_per_slot"] + drawn[0] - (law["window"] - 1)
-            steps = law["slots"] - law["window"] + 1
+        participation, drawn = case["law"], [draw["gives"] for draw in case["drawn"]]
+        if participation["is"] == "CheckIn":
+            slots = [k * participation["window"] + u for k, u in enumerate(drawn)]
+        elif participation["is"] == "FixedAssignment":
+            slots = [
+                epoch * participation["window"] + drawn[0]
+                for epoch in range(participation["epochs"])
+            ]
+        elif participation["is"] == "SlidingWindow":
+            step = (
+                case["client"] // participation["clients_per_slot"]
+                + drawn[0]
+                - (participation["window"] - 1)
+            )
+            steps = participation["slots"] - participation["window"] + 1
             slots = [step] if 0 <= step < steps else []
         else:
-            assert law["is"] == "KSubset"
+            assert participation["is"] == "KSubset"
             chosen = set()
             for top, value in zip(
-                range(law["window"] - law["picks"], law["window"]), drawn, strict=True
+                range(participation["window"] - participation["picks"], participation["window"]),
+                drawn,
+                strict=True,
             ):
                 chosen.add(top if value in chosen else value)
             slots = sorted(chosen)

@@ -46,17 +46,22 @@ delta = 1e-5
 [optimizer]
 learning_rate = 1.0
 """
-LAW = CheckIn(3, 2)
+PARTICIPATION = CheckIn(3, 2)
 TIMING = Timing(60.0, 40.0, 10.0)
 KEY = SigningKey(bytes(range(32)))
 
 
-def charter_of(rule=ReleaseRule.AGGREGATED, dimension=DIMENSION, law=LAW, population=POPULATION):
-    steps = law.steps
+def charter_of(
+    rule=ReleaseRule.AGGREGATED,
+    dimension=DIMENSION,
+    participation=PARTICIPATION,
+    population=POPULATION,
+):
+    steps = participation.steps
     return Charter(
         plan=PLAN,
         population=population,
-        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule),
+        scheme=Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE, rule),
         delta=1e-5,
         target=3.0,
         charged_steps=tuple(range(1, steps + 1)),

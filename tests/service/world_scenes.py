@@ -36,11 +36,13 @@ EPSILON_A_STEP = 0.25
 
 
 @cache
-def charter_of(law, rule, minibatch, messages=None) -> Charter:
-    steps = law.steps
-    scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule)
+def charter_of(participation, rule, minibatch, messages=None) -> Charter:
+    steps = participation.steps
+    scheme = Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE, rule)
     if messages is not None:
-        scheme = Scheme(messages.priced_as, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
+        scheme = Scheme(
+            messages.priced_as, participation, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL
+        )
     return Charter(
         plan="",
         population=DEVICES,

@@ -10,15 +10,15 @@ from turnout.testing import enumerate_outputs
 
 
 def test_enumerating_two_dice_gives_the_exact_distribution_of_the_sum():
-    law = enumerate_outputs(lambda source: int(source.below(6, 2).sum()))
-    assert law == {s: Fraction(6 - abs(s - 5), 36) for s in range(11)}
+    distribution = enumerate_outputs(lambda source: int(source.below(6, 2).sum()))
+    assert distribution == {s: Fraction(6 - abs(s - 5), 36) for s in range(11)}
 
 
 def test_enumerated_bernoulli_draws_have_their_exact_probability():
-    law = enumerate_outputs(lambda source: source.bernoulli(0.1, 2))
+    distribution = enumerate_outputs(lambda source: source.bernoulli(0.1, 2))
     p = Fraction(0.1)
-    assert law[(True, True)] == p * p
-    assert law[(False, True)] == p * (1 - p)
+    assert distribution[(True, True)] == p * p
+    assert distribution[(False, True)] == p * (1 - p)
 
 
 @pytest.mark.parametrize(("p", "expected"), [(0.0, 0), (1.0, 3)])
@@ -29,20 +29,27 @@ def test_enumeration_skips_draws_of_probability_zero(p, expected):
 
 
 def test_enumeration_allows_a_number_of_draws_that_depends_on_earlier_draws():
-    law = enumerate_outputs(lambda source: tuple(source.below(2, int(source.below(3, 1)[0]))))
-    assert law[()] == Fraction(1, 3)
-    assert law[(1,)] == Fraction(1, 6)
-    assert law[(0, 1)] == Fraction(1, 12)
+    distribution = enumerate_outputs(
+        lambda source: tuple(source.below(2, int(source.below(3, 1)[0])))
+    )
+    assert distribution[()] == Fraction(1, 3)
+    assert distribution[(1,)] == Fraction(1, 6)
+    assert distribution[(0, 1)] == Fraction(1, 12)
 
 
 def test_enumerated_binomial_draws_have_their_exact_distribution():
-    law = enumerate_outputs(lambda source: source.binomial(3, 0.25))
-    assert law == {0: Fraction(27, 64), 1: Fraction(27, 64), 2: Fraction(9, 64), 3: Fraction(1, 64)}
+    distribution = enumerate_outputs(lambda source: source.binomial(3, 0.25))
+    assert distribution == {
+        0: Fraction(27, 64),
+        1: Fraction(27, 64),
+        2: Fraction(9, 64),
+        3: Fraction(1, 64),
+    }
 
 
 def test_enumerated_arrays_and_lists_become_tuples():
-    law = enumerate_outputs(lambda source: [source.below(1, 2), np.float64(0.5)])
-    assert law == {((0, 0), 0.5): 1}
+    distribution = enumerate_outputs(lambda source: [source.below(1, 2), np.float64(0.5)])
+    assert distribution == {((0, 0), 0.5): 1}
 
 
 def test_enumerating_an_outcome_that_cannot_be_compared_is_refused():

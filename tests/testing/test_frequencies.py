@@ -24,21 +24,24 @@ def failures(assertion, observations):
 
 @pytest.mark.parametrize("cells", [1, 2, 5, 16])
 def test_false_alarms_of_the_frequency_test_are_no_more_frequent_than_stated(cells):
-    law = np.full(cells, 1 / cells)
-    draws = np.random.default_rng(1).multinomial(200, law, size=1000)
-    alarms = failures(lambda counts: assert_frequencies(counts, law, false_alarm=0.05), draws)
+    distribution = np.full(cells, 1 / cells)
+    draws = np.random.default_rng(1).multinomial(200, distribution, size=1000)
+    alarms = failures(
+        lambda counts: assert_frequencies(counts, distribution, false_alarm=0.05), draws
+    )
     assert alarms <= 95  # 50 are allowed on average; more than 95 has probability below 1e-9.
 
 
 def test_the_frequency_test_detects_a_wrong_cell_and_a_drift():
     cells, draws = 64, 64_000
-    law = np.full(cells, 1 / cells)
+    distribution = np.full(cells, 1 / cells)
     one_cell = np.full(cells, draws // cells)
     one_cell[7] += 300
     drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
-    assert_frequencies(np.full(cells, draws // cells), law)
+    assert_frequencies(np.full(cells, draws // cells), distribution)
     assert_rejects(
-        lambda counts: assert_frequencies(counts, law), {"one cell": one_cell, "drift": drift}
+        lambda counts: assert_frequencies(counts, distribution),
+        {"one cell": one_cell, "drift": drift},
     )
     with pytest.raises(
         AssertionError, match=r"cells 0 to 0: 99 of 100 draws where 100 are expected"
@@ -48,17 +51,17 @@ def test_the_frequency_test_detects_a_wrong_cell_and_a_drift():
 
 def test_the_frequency_test_detects_a_small_drift_over_many_cells():
     cells, draws = 64, 64_000
-    law = np.full(cells, 1 / cells)
+    distribution = np.full(cells, 1 / cells)
     drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
     assert np.abs(drift - draws / cells).max() < 4 * np.sqrt(draws / cells)
     with pytest.raises(AssertionError):
-        assert_frequencies(drift, law)
+        assert_frequencies(drift, distribution)
 
 
-@pytest.mark.parametrize("law", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
-def test_the_frequency_test_refuses_invalid_probabilities(law):
+@pytest.mark.parametrize("distribution", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
+def test_the_frequency_test_refuses_invalid_probabilities(distribution):
     with pytest.raises(ParameterError, match="probabilities"):
-        assert_frequencies([1, 1], law)
+        assert_frequencies([1, 1], distribution)
 
 
 def test_the_frequency_test_refuses_counts_of_another_shape():

@@ -32,7 +32,7 @@ from turnout.testing import assert_participation, client_distribution
 from turnout.verification import cost
 
 TRACE = np.array([[1, 0, 1, 1], [0, 1, 0, 0]], dtype=np.bool_)
-LAWS = [
+PARTICIPATIONS = [
     (EveryStep(2), 2),
     (PoissonSampling(0.25, 3), 2),
     (SelfSampling(0.5, 2), 2),
@@ -45,14 +45,14 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
-def test_built_in_participations_conform(law, population):
-    assert_participation(law, population)
+@pytest.mark.parametrize(("participation", "population"), PARTICIPATIONS, ids=str)
+def test_built_in_participations_conform(participation, population):
+    assert_participation(participation, population)
 
 
 def test_every_built_in_participation_is_tested():
     ours = {kind for kind in all_participations() if kind.__module__.startswith("turnout.")}
-    assert {type(law) for law, _ in LAWS} == ours
+    assert {type(participation) for participation, _ in PARTICIPATIONS} == ours
 
 
 def test_the_enumerated_distribution_of_a_client_covers_all_windows():
@@ -147,15 +147,15 @@ MUTANTS = {
 
 
 @cache
-def assert_conforms(law: Participation) -> None:
+def assert_conforms(participation: Participation) -> None:
     """Check a participation without mutation, once for all its mutants."""
-    assert_participation(law, 2)
+    assert_participation(participation, 2)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutated_reader_of_a_participation_is_detected(name, monkeypatch):
-    mutate, law = MUTANTS[name]
-    assert_conforms(law)
+    mutate, participation = MUTANTS[name]
+    assert_conforms(participation)
     mutate(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_participation(law, 2)
+        assert_participation(participation, 2)

@@ -39,8 +39,8 @@ WINDOWS = CheckIn(4, 3)
 TIGHT = AttainedVariation(1.2, 0.3)
 
 
-def scheme(randomizer, law, relation=Relation.REPLACE_ONE):
-    return Scheme(randomizer, law, relation, trust=TrustModel.LOCAL)
+def scheme(randomizer, participation, relation=Relation.REPLACE_ONE):
+    return Scheme(randomizer, participation, relation, trust=TrustModel.LOCAL)
 
 
 def delta_of(randomizer, rate, messages, epsilon):
@@ -48,11 +48,11 @@ def delta_of(randomizer, rate, messages, epsilon):
     e = np.exp(randomizer.epsilon0)
     apart = getattr(randomizer, "total_variation", np.tanh(randomizer.epsilon0 / 2))
     high = rate * apart / (e - 1)
-    law = multinomial(messages, [high, high * e, 1 - high * (1 + e)])
+    participation = multinomial(messages, [high, high * e, 1 - high * (1 + e)])
     ups, downs = np.meshgrid(np.arange(messages + 1), np.arange(messages + 1), indexing="ij")
     inside = ups + downs <= messages
     ups, downs = ups[inside], downs[inside]
-    masses = law.pmf(np.stack([ups, downs, messages - ups - downs], axis=1))
+    masses = participation.pmf(np.stack([ups, downs, messages - ups - downs], axis=1))
     ratios = np.exp(randomizer.epsilon0 * (ups.astype(float) - downs))
     return float(masses @ np.maximum(ratios - np.exp(epsilon), 0))
 
@@ -66,22 +66,24 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("randomizer", "law", "rate", "messages"), CASES, ids=str)
+@pytest.mark.parametrize(("randomizer", "participation", "rate", "messages"), CASES, ids=str)
 def test_recomputed_epsilon_of_messages_narrowly_encloses_the_exact_sum(
-    randomizer, law, rate, messages
+    randomizer, participation, rate, messages
 ):
-    found, method = recomputed(scheme(randomizer, law), law.steps, DELTA)
+    found, method = recomputed(scheme(randomizer, participation), participation.steps, DELTA)
     truth = brentq(lambda e: delta_of(randomizer, rate, messages, e) - DELTA, 0.0, 60.0)
     assert found.lower <= truth <= found.upper
     assert found.relative_width < 1e-3
     assert method == cost.METHOD
 
 
-@pytest.mark.parametrize("law", [CheckIn(4, 3, 0.5), SelfSampling(0.3, 9), KSubset(4, 2, 2)])
+@pytest.mark.parametrize(
+    "participation", [CheckIn(4, 3, 0.5), SelfSampling(0.3, 9), KSubset(4, 2, 2)]
+)
 @pytest.mark.parametrize("kind", [TIGHT, BoundedVariation(1.0, 0.2), NonAdaptiveRandomizer(0.9)])
-def test_recomputed_epsilon_of_messages_agrees_with_the_accountant(kind, law):
-    given = scheme(kind, law)
-    found, other = recomputed(given, law.steps, DELTA)[0], price(given, DELTA).epsilon
+def test_recomputed_epsilon_of_messages_agrees_with_the_accountant(kind, participation):
+    given = scheme(kind, participation)
+    found, other = recomputed(given, participation.steps, DELTA)[0], price(given, DELTA).epsilon
     assert found.lower <= other.upper
     assert other.lower <= found.upper * (1 + 1e-9)
     assert found.upper == pytest.approx(other.upper, rel=0.01)
@@ -89,8 +91,10 @@ def test_recomputed_epsilon_of_messages_agrees_with_the_accountant(kind, law):
 
 
 def test_recomputed_epsilon_of_messages_counts_the_steps_of_an_open_window():
-    law = CheckIn(10, 2)
-    costs = [recomputed(scheme(TIGHT, law), steps, DELTA)[0].upper for steps in range(1, 21)]
+    participation = CheckIn(10, 2)
+    costs = [
+        recomputed(scheme(TIGHT, participation), steps, DELTA)[0].upper for steps in range(1, 21)
+    ]
     assert costs == sorted(costs)
     assert costs[0] < costs[9] < costs[10] < costs[19]
     begun = brentq(lambda e: delta_of(TIGHT, 0.1, 1, e) - DELTA, 0.0, 60.0)
@@ -108,8 +112,8 @@ def test_recomputing_epsilon_of_messages_without_an_analysis_is_refused():
     assert least(scheme(TIGHT, CheckIn(3), Relation.ZERO_OUT), 3, DELTA) == 0.0
 
 
-def told(randomizer, law=WINDOWS, **changes):
-    given = scheme(randomizer.priced_as, law)
+def told(randomizer, participation=WINDOWS, **changes):
+    given = scheme(randomizer.priced_as, participation)
     encoding = MessageEncoding(randomizer)
     steps = (0, 4, 8, 12)
     return charter(given, charged_steps=steps, encoding=encoding, **changes)
@@ -129,8 +133,8 @@ def test_a_ledger_of_messages_that_claims_too_little_epsilon_is_refused(kind):
 
 
 def test_a_cost_without_an_independent_analysis_is_not_recomputed():
-    law = AvailabilityCheckIn(np.ones((20, 12), bool), 6)
-    terms = told(LInfRandomizer(5, 0.8), law, charged=(0.0, 1.0, 2.0, 3.0))
+    participation = AvailabilityCheckIn(np.ones((20, 12), bool), 6)
+    terms = told(LInfRandomizer(5, 0.8), participation, charged=(0.0, 1.0, 2.0, 3.0))
     found = verify(exported(FakeTransaction(terms)))
     assert found.outcome is VerificationOutcome.COST_NOT_RECOMPUTED
     assert "AvailabilityCheckIn" in found.not_recomputed

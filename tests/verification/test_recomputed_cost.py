@@ -43,8 +43,8 @@ from turnout.verification.windows import (
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 
 
-def scheme(noise, law, relation=ADD, release=ReleaseRule.AGGREGATED):
-    return Scheme(GaussianNoise(noise), law, relation, release)
+def scheme(noise, participation, relation=ADD, release=ReleaseRule.AGGREGATED):
+    return Scheme(GaussianNoise(noise), participation, relation, release)
 
 
 EXACT = [
@@ -63,19 +63,19 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("noise", "law", "relation", "delta"), EXACT, ids=str)
+@pytest.mark.parametrize(("noise", "participation", "relation", "delta"), EXACT, ids=str)
 def test_recomputed_epsilon_agrees_with_the_accountant_for_exact_analyses(
-    noise, law, relation, delta
+    noise, participation, relation, delta
 ):
-    found, _ = recomputed(scheme(noise, law, relation), law.steps, delta)
-    other = price(scheme(noise, law, relation), delta).epsilon
+    found, _ = recomputed(scheme(noise, participation, relation), participation.steps, delta)
+    other = price(scheme(noise, participation, relation), delta).epsilon
     assert found.lower <= other.upper
     assert other.lower <= found.upper
     assert found.relative_width < 0.003
 
 
 BETWEEN = [
-    # noise, law, relation, release, how wide the bracket may be
+    # noise, participation, relation, release, how wide the bracket may be
     (2.0, PoissonSampling(0.3, 5), REPLACE, ReleaseRule.AGGREGATED, 0.1),
     (2.0, KSubset(12, 3, 2), ADD, ReleaseRule.AGGREGATED, 0.1),
     (4.0, CheckIn(5, 6), ADD, ReleaseRule.ONE_CLIENT, 0.6),
@@ -84,17 +84,19 @@ BETWEEN = [
 ]
 
 
-@pytest.mark.parametrize(("noise", "law", "relation", "release", "width"), BETWEEN, ids=str)
+@pytest.mark.parametrize(
+    ("noise", "participation", "relation", "release", "width"), BETWEEN, ids=str
+)
 def test_recomputed_epsilon_overlaps_the_accountants_bracket_otherwise(
-    noise, law, relation, release, width
+    noise, participation, relation, release, width
 ):
-    asked = scheme(noise, law, relation, release)
-    found, _ = recomputed(asked, law.steps, 1e-6)
+    asked = scheme(noise, participation, relation, release)
+    found, _ = recomputed(asked, participation.steps, 1e-6)
     other = price(asked, 1e-6, tolerance=0.02).epsilon
     assert found.lower <= other.upper
     assert other.lower <= found.upper
     assert found.relative_width < width
-    if release is ReleaseRule.ONE_CLIENT and isinstance(law, CheckIn):
+    if release is ReleaseRule.ONE_CLIENT and isinstance(participation, CheckIn):
         # The same sensitivities and hops stand behind both upper bounds; under zero-out the
         # accountant has the closed form of one sensitivity besides.
         same = pytest.approx(found.upper, rel=0.01)
@@ -117,10 +119,10 @@ def test_recomputed_epsilon_under_replace_one_encloses_the_accountants_bracket()
 
 @pytest.mark.parametrize("steps", [1, 6, 7, 17])
 @pytest.mark.parametrize(
-    "law", [CheckIn(6, 3, 0.7), SlidingWindow(6, 23), FixedAssignment(6, 3)], ids=str
+    "participation", [CheckIn(6, 3, 0.7), SlidingWindow(6, 23), FixedAssignment(6, 3)], ids=str
 )
-def test_recomputed_epsilon_of_a_partial_run_agrees_with_the_accountant(law, steps):
-    asked = scheme(1.2, law)
+def test_recomputed_epsilon_of_a_partial_run_agrees_with_the_accountant(participation, steps):
+    asked = scheme(1.2, participation)
     found, _ = recomputed(asked, steps, 1e-5)
     other = epsilon_upper(asked, 1e-5, steps)
     assert found.lower <= other <= found.upper * 1.02
@@ -195,25 +197,27 @@ HOPELESS = [
 ]
 
 
-@pytest.mark.parametrize(("noise", "law", "delta"), HOPELESS, ids=lambda value: str(value)[:40])
-def test_costs_beyond_float64_are_refused(noise, law, delta):
+@pytest.mark.parametrize(
+    ("noise", "participation", "delta"), HOPELESS, ids=lambda value: str(value)[:40]
+)
+def test_costs_beyond_float64_are_refused(noise, participation, delta):
     with pytest.raises(NumericalError):
-        recomputed(scheme(noise, law), law.steps, delta)
+        recomputed(scheme(noise, participation), participation.steps, delta)
 
 
 @pytest.mark.parametrize("noise", [1e9, 1e18, 1e308])
 def test_recomputing_accepts_any_amount_of_noise(noise):
-    for law in (CheckIn(5, 2), EveryStep(3), PoissonSampling(1e-300, 5)):
-        assert recomputed(scheme(noise, law), law.steps, 1e-6)[0].upper < 1e-6
+    for participation in (CheckIn(5, 2), EveryStep(3), PoissonSampling(1e-300, 5)):
+        assert recomputed(scheme(noise, participation), participation.steps, 1e-6)[0].upper < 1e-6
 
 
 def test_recomputed_epsilon_of_zero_steps_is_zero():
-    for law in (CheckIn(5, 2, 0.0), PoissonSampling(0.0, 10)):
-        assert recomputed(scheme(1.0, law), 10, 1e-6)[0].upper == 0.0
+    for participation in (CheckIn(5, 2, 0.0), PoissonSampling(0.0, 10)):
+        assert recomputed(scheme(1.0, participation), 10, 1e-6)[0].upper == 0.0
     assert recomputed(scheme(1.0, CheckIn(5, 2)), 0, 1e-6)[0].upper == 0.0
 
 
-# Convex order, on laws whose sums and products can be written out
+# Convex order, on distributions whose sums and products can be written out
 
 
 atoms = st.lists(
@@ -224,16 +228,20 @@ atoms = st.lists(
 ).filter(lambda pairs: any(value > 0 for value, _ in pairs))
 
 
-def law_of(pairs) -> RatioDistribution:
+def distribution_of(pairs) -> RatioDistribution:
     values, masses = (np.array(column) for column in zip(*sorted(pairs), strict=True))
     masses = masses / masses.sum()
     return RatioDistribution(values, masses)
 
 
-def prices(law: RatioDistribution, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def prices(
+    distribution: RatioDistribution, thresholds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """E[(v − k)₊] including infinity mass, and E[(k − v)₊], for each threshold k."""
-    gaps = law.values[:, None] - thresholds
-    return law.masses @ np.maximum(gaps, 0) + law.infinity_mass, law.masses @ np.maximum(-gaps, 0)
+    gaps = distribution.values[:, None] - thresholds
+    return distribution.masses @ np.maximum(
+        gaps, 0
+    ) + distribution.infinity_mass, distribution.masses @ np.maximum(-gaps, 0)
 
 
 def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderSide.UPPER) -> bool:
@@ -258,18 +266,24 @@ def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderS
 def test_merged_distributions_bracket_the_exact_one_in_convex_order(joined, operation, one, other):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "CELLS", 12)  # far fewer than there are atoms
-        assert bracketed(joined, operation, law_of(one), law_of(other))
+        assert bracketed(joined, operation, distribution_of(one), distribution_of(other))
 
 
 def test_distributions_merged_on_the_wrong_side_are_detected():
     rng = np.random.default_rng(5)
-    law = law_of(zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True))
+    distribution = distribution_of(
+        zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "CELLS", 12)
         for joined, operation in ((added, np.add), (multiplied, np.multiply)):
-            assert bracketed(joined, operation, law, law)
-            assert not bracketed(joined, operation, law, law, lower=OrderSide.UPPER)
-            assert not bracketed(joined, operation, law, law, upper=OrderSide.LOWER)
+            assert bracketed(joined, operation, distribution, distribution)
+            assert not bracketed(
+                joined, operation, distribution, distribution, lower=OrderSide.UPPER
+            )
+            assert not bracketed(
+                joined, operation, distribution, distribution, upper=OrderSide.LOWER
+            )
 
 
 def test_rounding_errors_and_infinity_mass_are_added_on_the_safe_side():

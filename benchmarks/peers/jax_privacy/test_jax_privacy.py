@@ -26,26 +26,26 @@ def patterns(strategy, records=3, watched=0):
     return seen
 
 
-def chances(law, steps):
+def chances(participation, steps):
     """Probability of every pattern of the first ``steps`` iterations, from the definition."""
     found = Counter()
-    if isinstance(law, EveryStep):
+    if isinstance(participation, EveryStep):
         found[(1,) * steps] = 1.0
-    elif isinstance(law, PoissonSampling):
+    elif isinstance(participation, PoissonSampling):
         for code in range(2**steps):
             pattern = tuple(code >> i & 1 for i in range(steps))
             ones = sum(pattern)
-            found[pattern] = law.rate**ones * (1.0 - law.rate) ** (steps - ones)
+            found[pattern] = participation.rate**ones * (1.0 - participation.rate) ** (steps - ones)
     else:
-        for slot in range(law.window):
-            pattern = tuple(int(i % law.window == slot) for i in range(steps))
-            found[pattern] += law.probability / law.window
-        found[(0,) * steps] += 1.0 - law.probability
+        for slot in range(participation.window):
+            pattern = tuple(int(i % participation.window == slot) for i in range(steps))
+            found[pattern] += participation.probability / participation.window
+        found[(0,) * steps] += 1.0 - participation.probability
     return found
 
 
 @pytest.mark.parametrize(
-    ("strategy", "law"),
+    ("strategy", "participation"),
     [
         (batches.CyclicPoissonSampling(0.3, 3), PoissonSampling(0.3, 3)),
         (
@@ -64,11 +64,11 @@ def chances(law, steps):
     ],
     ids=str,
 )
-def test_the_library_draws_batches_by_the_law_that_is_priced(strategy, law):
+def test_the_library_draws_batches_by_the_participation_that_is_priced(strategy, participation):
     named = participation(strategy, "zero-out")
-    assert type(named) is type(law)
-    assert named.steps == law.steps
-    expected, seen = chances(law, strategy.iterations), patterns(strategy)
+    assert type(named) is type(participation)
+    assert named.steps == participation.steps
+    expected, seen = chances(participation, strategy.iterations), patterns(strategy)
     assert set(seen) <= {pattern for pattern, chance in expected.items() if chance > 0}
     ordered = [p for p, chance in expected.items() if chance > 1e-12]
     if len(ordered) > 1:
@@ -76,7 +76,7 @@ def test_the_library_draws_batches_by_the_law_that_is_priced(strategy, law):
         assert chisquare(counts, [RUNS * expected[p] for p in ordered]).pvalue > FALSE_ALARM
 
 
-def test_batches_drawn_by_another_law_are_told_apart():
+def test_batches_drawn_by_another_participation_are_told_apart():
     seen = patterns(batches.CyclicPoissonSampling(0.3, 3))
     wrong = chances(PoissonSampling(0.35, 3), 3)
     counts, expected = [seen[p] for p in wrong], [RUNS * chance for chance in wrong.values()]
