@@ -84,7 +84,7 @@ def _not_run(reasons: Counter[str]) -> str:
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Print the skipped tests; on CI, fail unless only data were missing."""
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    if reporter is None:  # a worker: the process that deals the tests reports
+    if reporter is None:  # in a worker process; the main process reports
         return (yield)
     reasons = Counter(_reason(report) for report in reporter.stats.get("skipped", ()))
     missing = [reason for reason in reasons if "TURNOUT_DATA" not in reason]

@@ -22,7 +22,7 @@ from unittest import mock
 import turnout
 
 HANGS_SECONDS = 1800
-"""A process that took so long would never end; no test depends on how fast it is."""
+"""Time after which a process is assumed to hang; no test depends on its speed."""
 
 _THIRD_PARTY = [
     "matplotlib.backends.backend_agg",

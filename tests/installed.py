@@ -16,7 +16,7 @@ PACKAGES = {
     "setpriv": "util-linux",
     "systemd-analyze": "systemd",
 }
-"""Debian's package of each."""
+"""Debian package of each program."""
 
 
 def program(name: str) -> str:

@@ -26,7 +26,7 @@ EXAMPLES = sorted((ROOT / "src" / "turnout" / "plans" / "examples").glob("*.toml
 def test_the_documented_demo_reaches_its_accuracy():
     accuracy = re.search(r"test accuracy +([\d.]+)%", TRAINING)
     assert accuracy
-    # What it shows is what comes out; over twelve seeds the worst run had 93.9 %.
+    # The page shows real output; over twelve seeds the worst accuracy was 93.9 %.
     assert float(accuracy[1]) >= 93
 
 
@@ -161,7 +161,7 @@ def test_no_install_file_uses_a_second_package_index():
 
 def test_lock_files_list_every_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    # "all" names the others; Flower holds others back, so it has a lock of its own in benchmarks.
+    # "all" contains the others; Flower restricts other packages, so it has its own lock file.
     extras = {**project["optional-dependencies"], "all": [], "flower": []}
     wanted = {
         "runtime": [*project["dependencies"], *extras["train"]],

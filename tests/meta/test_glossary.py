@@ -28,7 +28,7 @@ ANSWERS = (
     "--delta 1e-6 --relation add-remove",
     "compare --scheme shuffle --epsilon0 1 --clients 1e3 --delta 1e-6",
 )
-"""Answers that show every row of a guarantee, of an explanation and of a comparison."""
+"""Commands that print every row of a guarantee, an explanation and a comparison."""
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
@@ -98,7 +98,7 @@ def test_docstrings_contain_no_outdated_words():
 
 
 def test_documentation_pages_contain_no_outdated_words():
-    pages = [page for page in PAGES if page != "docs/glossary.md"]  # which lists the old words
+    pages = [page for page in PAGES if page != "docs/glossary.md"]  # it lists outdated words
     given = {page: (ROOT / page).read_text() for page in pages}
     assert faults("docs", given) == []
 

@@ -29,12 +29,12 @@ NO_RECORDS = (
     "schemes",
     "verification",
 )
-"""Packages in which nothing holds records: prices, options, plans, words, what was released."""
+"""Packages whose objects contain no records, only bounds, options, plans and releases."""
 PUBLIC = {
     "auditing": "FoundAt Findings OutputGame Rates Statement _Table",
     "bandits": "Batch Channels ContextualEnvironment CoreSet EliminationState Estimates "
     "BatchEvidence LinUCBState LinearEnvironment Posterior PrintedState Problem BatchRelease Run",
-    "data": "ClientData ItemCounts",  # the first has a test of its own
+    "data": "ClientData ItemCounts",  # the first has its own test
     "estimation": "Evidence Frequencies FrequencyEstimate FrequencyIntervals HeavyHitters Mean "
     "MeanEstimate UserLevelEstimate",
     "learning": "Filters WholeMetric",
@@ -46,7 +46,7 @@ PUBLIC = {
     "simulation": "Progress RunIdentity",
     "runs": "Candidate Results SavedModel Search",
 }
-"""Dataclasses with arrays, bytes or mappings that hold what is public, simulated or released."""
+"""Dataclasses whose arrays, bytes or mappings are public, simulated or released."""
 SENTINEL = 31337
 
 

@@ -76,7 +76,7 @@ class Machine:
         for shown, free in self.ports.items():
             line = re.sub(rf"(?<=[: ]){shown}\b", free, line)
         if line.startswith("turnout serve"):
-            # The first step begins once the fleet is there, however slowly it starts.
+            # The first step starts after the fleet is ready, however long that takes.
             line += f" --port {self.ports['8000']} --wait-for 20"
         return line
 
@@ -145,7 +145,7 @@ def test_the_commands_on_the_service_page_run_in_order(tmp_path):
         codes = machine.end()
     finally:
         machine.kill()
-    assert codes.pop("witness") in (0, -signal.SIGTERM)  # it commits before it answers
+    assert codes.pop("witness") in (0, -signal.SIGTERM)  # the server commits before it answers
     assert set(codes.values()) == {0}
     ready, metrics = seen.values()
     assert json.loads(ready) == {"ready": True}
@@ -227,7 +227,7 @@ def test_the_systemd_unit_starts_an_existing_turnout_command():
     assert set(keys["RestartPreventExitStatus"][0].split()) == {"2", "4", "71"}
     assert int(keys["LimitNOFILE"][0]) >= Settings.model_fields["connections"].default + 256
     assert keys["Restart"] == ["on-failure"]
-    assert int(keys["TimeoutStopSec"][0]) > 20  # the grace of open requests
+    assert int(keys["TimeoutStopSec"][0]) > 20  # time for open requests
 
 
 def test_systemd_accepts_the_unit_file(tmp_path):

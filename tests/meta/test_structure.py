@@ -82,7 +82,7 @@ def test_imports_point_down_the_layers():
 def test_imports_between_files_are_acyclic():
     graph = grimp.build_graph("turnout", exclude_type_checking_imports=True, cache_dir=None)
     imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
-    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
+    TopologicalSorter(imports).prepare()  # raises CycleError with the circle
 
 
 def test_every_package_belongs_to_a_layer():
@@ -129,7 +129,7 @@ def test_pure_modules_import_no_network_files_or_clock(name):
         begin = ("columns.py", "estimates.py", "many_samples.py", "searches.py")
         reads = path.parent.name == "private" and path.name in begin
         allowed = {"os"} if path.name == "system.py" else {"pathlib"} if reads else set()
-        if path.name == "files.py":  # what writes files durably, for the packages above
+        if path.name == "files.py":  # durable file writes for the higher packages
             allowed = {"os", "pathlib"}
         assert found <= allowed, path
 

@@ -45,7 +45,7 @@ def differs(shown: str, computed: str) -> str | None:
 def test_a_wrong_digit_in_a_documented_table_is_detected():
     table = "| a | 1,230 |\n| b | 5.67 |"
     assert differs(table, table) is None
-    assert differs(table.replace("5.67", "5.68"), table) is None  # rounded on another machine
+    assert differs(table.replace("5.67", "5.68"), table) is None  # rounding on another machine
     for wrong in ("1,250", "12,300", "-1,230", "1,23x"):
         assert differs(table.replace("1,230", wrong), table) is not None
     assert differs(table.replace("5.67", "5.69"), table) is not None
@@ -88,7 +88,7 @@ def test_published_entropies_equal_those_of_their_distributions(tables, epsilon)
     assert tables.MECHANISMS["HR"][0](epsilon) <= tables.printed_hadamard(epsilon)
     bit = [ratio / (ratio + 1), 1 / (ratio + 1)]
     assert tables.MECHANISMS["BH"][0](epsilon) == pytest.approx(entropy(bit), rel=1e-12)
-    # One client's item changes two of RAPPOR's bits: with ε each they cost 2ε together.
+    # An item changes two of RAPPOR's bits: with ε for each, ε is 2ε in total.
     half = math.exp(epsilon / 2)
     likely = half / (half + 1)
     assert 2 * math.log(likely / (1 - likely)) == pytest.approx(epsilon)

@@ -52,26 +52,26 @@ RUN_BY = {
     "docs/service.md": "tests/meta/test_service_page.py",
     "docs/reference/index.md": "tests/meta/test_reference.py",
 }
-"""Pages whose commands and settings a test of their own runs, all of them and in order."""
+"""Pages whose commands and settings are all run in order by another test."""
 
 MASKS = {
     r'(?<="seconds": )[\d.]+': "elapsed seconds",
     r"(?<=training time) +[\d.]+ s": "elapsed seconds",
 }
-"""What no two runs share, in any output."""
+"""Patterns of output that varies between runs."""
 RANDOM = {
     "turnout refine decode": r"\d\.\d{4}",
     "turnout refine limited": r"\d\.\d{4}|(?<=%; )[\d.]+ %|[\d.]+%|^[\d,]+",
     "turnout estimate heavy-hitters": r"\d\.\d{4}",
     "turnout estimate user-mean": r"\n +± noise and\n.*\n minutes .*",
 }
-"""Estimates that the operating system's randomness moves, by the command that prints them."""
+"""Estimates that depend on the operating system's randomness, by command."""
 DIGITS = 8
 """Significant digits that are compared: processors add and multiply in different orders, so the
 16 digits of a double in JSON are not all the same everywhere. Tables show fewer, and all of them
 count."""
 CUT = "…"
-"""A line of this alone stands for any number of lines."""
+"""A line with only this text stands for any number of lines."""
 
 
 def canonical(step: Step, output: str) -> str:
@@ -146,9 +146,9 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """Output of each step of each block, run in a new folder."""
     folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
-    # Loaded now, or those loaded by a page would be forgotten with its own.
+    # Loaded now; otherwise they would be removed together with those of a page.
     registry.all_participations()
-    # A page's own laws stay on it, and so does what it lays out.
+    # Participations and layouts of a page are removed after the page.
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
     with chdir(folder), patch.dict(registry._NAMES), patch.dict(os.environ, cache):
         return [
@@ -200,7 +200,7 @@ def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None
 def main() -> None:
     """Rewrite all pages, starting with the last block of each page."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import_module("turnout.plans")  # registers every law: a session forgets those it registered
+    import_module("turnout.plans")  # registers all participations; a session removes its own
     for session in reversed(list(sessions())):
         place = session[0].place
         with tempfile.TemporaryDirectory() as folder:

@@ -50,13 +50,13 @@ def check_readme(folder: Path) -> None:
     binaries = folder / "bare" / "bin"
     run([*pip, "--python", str(binaries / "python"), "install", str(wheel)], folder)
 
-    # The Python session, as a doctest of the environment's own interpreter.
+    # The Python session, as a doctest in the environment's interpreter.
     session = "\n".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
     (folder / "session.txt").write_text(session)
     examples = doctest.DocTestParser().get_examples(session)
     run([str(binaries / "python"), "-m", "doctest", "session.txt"], folder)
 
-    # The commands, with what the README shows of their output.
+    # The commands, compared with the output in the README.
     (block,) = re.findall(r"```console\n(\$ turnout .*?)```", README, re.DOTALL)
     parts = re.findall(r"\$ turnout (.*)\n((?:(?!\$ ).*\n)*)", block)
     for arguments, shown in parts:

@@ -74,7 +74,7 @@ def test_k_subset_participation_admits_a_client_at_k_steps_per_window():
 
 def test_sliding_windows_admit_a_client_only_within_its_window():
     # Slots 0…5, windows of 3, two clients wake a slot: step s is slot s + 2, so that in it
-    # those who woke in slots s, s + 1, s + 2 may come, which is clients 2s … 2s + 5.
+    # clients of slots s, s + 1, s + 2 may participate, that is clients 2s … 2s + 5.
     participation = SlidingWindow(window=3, slots=6, clients_per_slot=2)
     machine = coordinator(participation=participation, capacity=12)
     for step in range(4):

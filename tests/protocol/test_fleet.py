@@ -79,7 +79,7 @@ def test_a_fleet_changes_state_as_its_single_clients_would(slots, happenings, sh
         try:
             said = tell_clients(clients, kind, step, who)
         except RemoteProtocolError:
-            # Of single clients, some may have moved before another one refused.
+            # Some single clients may have changed state before another client refused.
             with pytest.raises(RemoteProtocolError):
                 tell_fleet(fleet, kind, step, who)
             return

@@ -40,7 +40,7 @@ def test_rounding_to_the_lattice_never_increases_the_norm(clip_norm, radius, dat
     assert exact_norm_squared(q) <= length**2
     assert exact_norm_squared(q) <= lattice.norm_squared_limit <= length**2
     lattice.check(q)
-    # Toward zero, by less than one step; by two where clipping overshot and all is scaled down.
+    # Towards zero by less than one step; by two if clipping overshot and everything is scaled.
     exact = update.astype(np.float64) / lattice.step
     assert np.all(np.abs(q) <= np.abs(exact))
     assert np.all(q * exact >= 0)
@@ -153,7 +153,7 @@ def test_encoded_lattice_updates_are_little_endian_and_exact():
     assert lattice.encoded_size == 8
     decoded = lattice.decode(b"\x01\x02\0\0\xfe\xff\xff\xff")
     assert decoded.tolist() == [513, -2]
-    decoded[0] = 7  # A copy of its own.
+    decoded[0] = 7  # The decoded array is an independent copy.
     for data in (b"", bytes(7), bytes(9), bytes(4)):
         with pytest.raises(RemoteProtocolError, match="bytes"):
             lattice.decode(data)
@@ -188,7 +188,7 @@ def test_the_lattice_step_for_a_noise_level_is_the_largest_fine_enough(
     assert lattice.noise_deviation(noise_multiplier) >= 1024
     moved = lattice.step * np.sqrt(dimension)
     assert moved <= clip_norm / 1024 * (1 + 1e-15)
-    # Twice the step would be too long for one of the two.
+    # Twice the step would violate one of the two conditions.
     coarser = 2 * lattice.step * 1024 / clip_norm * (1 + 1e-15)
     assert coarser > min(noise_multiplier, 1 / np.sqrt(dimension))
 

@@ -69,5 +69,5 @@ def test_the_largest_lattice_update_nearly_attains_the_gaussian_pair():
     k = np.exp(EPSILONS)
     accounted = pair.p_above(k) - k * pair.q_above(k)
     assert np.all(released <= accounted + 1e-12)
-    # The largest whole number is a little below C/step, which shows at ε = 4.
+    # The largest integer is slightly below C/step, which is visible at ε = 4.
     assert np.all(released > 0.98 * accounted)

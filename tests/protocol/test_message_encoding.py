@@ -94,7 +94,7 @@ def test_randomizers_with_public_randomness_cannot_be_encoded():
 
 SMALL = LInfRandomizer(2, 1.0, 0.5)
 BEYOND = np.array([2.0, 0.3])
-"""An update whose ℓ∞ clipping is not its ℓ2 clipping."""
+"""Update whose ℓ∞ clipping differs from its ℓ2 clipping."""
 
 
 @pytest.mark.parametrize("dimension", [2, 3])

@@ -79,7 +79,7 @@ def k_of_t_is_at_most_k():
 
 def sliding_clients_keep_to_their_window():
     machine = coordinator(participation=SlidingWindow(window=2, slots=5))
-    machine.open_step()  # slot 1: clients 0 and 1 are awake
+    machine.open_step()  # slot 1: clients 0 and 1 may participate
     outside = Verdict.OUTSIDE_ITS_WINDOW
     assert check_in(machine, 0, 1, 2).verdicts.tolist() == [0, 0, outside]
 

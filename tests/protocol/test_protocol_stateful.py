@@ -14,7 +14,7 @@ from turnout.schemes import CheckIn, ReleaseRule
 
 PARTICIPATION = CheckIn(window=3, windows=2)
 CAPACITY, EXPECTED, SIGMA, MINIBATCH = 6, 2.0, 2.0, 2
-clients = st.lists(st.integers(0, CAPACITY), max_size=5)  # CAPACITY itself was never handed out
+clients = st.lists(st.integers(0, CAPACITY), max_size=5)  # the number CAPACITY belongs to no client
 coordinates = st.integers(-16, 16).map(lambda k: k / 16)  # sums of these are exact
 
 

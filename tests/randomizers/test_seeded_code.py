@@ -31,7 +31,7 @@ def unit_vectors(dimension: int, count: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("length", [1.0, 0.4])
 def test_seeded_code_moments_equal_those_of_all_enumerated_messages(code, length):
     value = code.radius * length * unit_vectors(code.dimension, 1)
-    # A shorter vector becomes one of norm r or its negative, at random.
+    # A shorter vector is randomly replaced by a vector of norm r or its negative.
     up, down = (code.probabilities(sign * value[0] / length) for sign in (1, -1))
     distribution = (1 + length) / 2 * up + (1 - length) / 2 * down
     words = vectors_of_messages(code)

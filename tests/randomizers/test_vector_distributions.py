@@ -22,7 +22,7 @@ from turnout.randomness import SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects
 
 PUBLIC = 7
-"""A seed under which client 0 reports no padding: a coordinate that is none costs nothing."""
+"""Seed for which client 0 samples no padding coordinate, which would have no loss."""
 BINARY = [
     BinaryVectorRandomizer(3, 1.3, samples, variant, seed)
     for samples, variant, seed in itertools.product(
@@ -145,7 +145,7 @@ def test_published_vector_bits_have_more_error_than_centred_bits():
     printed, ours = BINARY[2], BINARY[0]
     assert (printed.variant, printed.samples) == ("as-printed", 1)
     assert printed.worst_squared_error > 1.5 * ours.worst_squared_error
-    # The formula with centring does not hold for the printed code, nor the other one for ours.
+    # Each formula holds only for its own code, with or without centring.
     for value in inputs(ours)[1:]:
         assert moments(ours, value)[1] != pytest.approx(moments(printed, value)[1], rel=0.1)
 

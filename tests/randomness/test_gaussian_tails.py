@@ -34,7 +34,7 @@ def rationals(largest: int, number: int) -> list[tuple[int, int]]:
 def test_gaussian_tail_and_density_agree_with_mpmath_to_forty_digits():
     for numerator, denominator in rationals(9, 60):
         tail, density = truth(mpmath.mpf(numerator) / denominator)
-        # 300 bits: forty digits of the smallest tail, 1e-19, too.
+        # 300 bits give forty digits also for the smallest tail, 1e-19.
         found_tail, found_density, w = tail_and_density(numerator, denominator, 300)
         assert abs(mpmath.mpf(found_tail) / 2**w - tail) <= FORTY_DIGITS * tail
         assert abs(mpmath.mpf(found_density) / 2**w - density) <= FORTY_DIGITS * density

@@ -97,7 +97,7 @@ def test_rounded_gaussian_draws_are_exact_on_both_sides_of_a_boundary(sign):
     with mpmath.workprec(700):
         for s, k in boundaries():
             scaled = tail(k, s) * mpmath.mpf(2) ** 191
-            exact, last = divmod(int(scaled), 2**64)  # G in 127 bits, and the 64 that follow.
+            exact, last = divmod(int(scaled), 2**64)  # G in 127 bits, and the following 64 bits.
             outcomes = {
                 # The bounds of G are up to two units apart.
                 (exact - 3, 0): k + 1,
@@ -110,7 +110,7 @@ def test_rounded_gaussian_draws_are_exact_on_both_sides_of_a_boundary(sign):
                 stream = Script(first << 1 | sign, second, third)
                 drawn = int(rounded_gaussian(s, 1, stream)[0])
                 assert drawn == (-magnitude if sign else magnitude), (s, k, value - exact)
-                # Words are drawn only as far as they are needed.
+                # Only the needed words are drawn.
                 assert stream.given == (24 if value == exact else 16), (s, k)
 
 
@@ -208,7 +208,7 @@ def test_equal_random_bytes_give_equal_rounded_gaussian_draws():
 
     assert np.array_equal(draw(3), draw(3))
     assert not np.array_equal(draw(3), draw(4))
-    # Longer than one chunk, and its parts are independent of each other.
+    # The draw is longer than one chunk; chunks are independent.
     assert abs(np.corrcoef(draw(3)[:4096], draw(3)[4096:8192])[0, 1]) < 6.2 / 64
 
 

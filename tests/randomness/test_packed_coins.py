@@ -62,12 +62,12 @@ class Words:
 def drawn(distribution: packed_coins.ByteDistribution, threshold: int, u: int) -> int:
     """First packed byte for a uniform draw U that begins with the bits of u, in units of 2⁻⁵¹²."""
     first, more = u >> 496, u >> 450 & (2**46 - 1)
-    told = int(distribution.table[0])  # The word's other bytes see U = 0.
+    told = int(distribution.table[0])  # The other bytes of the word have U = 0.
     answers = [[first, 0]]
     others = 7 if told == 256 else 0
     if distribution.table[first] == 256 or others:
         answers.append(([more << 18] if distribution.table[first] == 256 else []) + [0] * others)
-    # What sixty-two bits leave open reads word after word, seven for 434 bits.
+    # If 62 bits do not decide, further words are read: seven for 434 bits.
     rest = u & (2**450 - 1)
     tail = [rest >> (450 - 64 * (place + 1)) & (2**64 - 1) for place in range(7)]
     words = Words(*answers, *([word] for word in tail), *([0] for _ in range(7 * others)))
@@ -98,7 +98,7 @@ def test_packed_random_bits_have_their_probability(source, p):
     assert_binomial(int(bits.sum()), rows * columns, float(p))
     for column in range(columns):
         assert_binomial(int(bits[:, column].sum()), rows, float(p), 1e-11)
-    # Neighbours, rows and columns alike, are independent.
+    # Neighbouring bits of a row or a column are independent.
     for pairs in (bits[:, :-1] & bits[:, 1:], bits[:-1] & bits[1:]):
         share = float(p) ** 2
         halves = pairs[::2, ::2]

@@ -162,7 +162,7 @@ def test_mutated_cascades_are_detected(wrong, level):
     mutant = wrong(EPSILONS, bits=5)
     assert mutant.levels[level].ratio != right.levels[level].ratio
     covered = mutant.levels[level].ratio <= exponential_below(EPSILONS[level])
-    # The one breaks privacy; the other wastes it.
+    # One mutant exceeds ε; the other adds too much noise.
     assert covered == (wrong is SamePart)
     assert mutant.levels[level].contrast != right.levels[level].contrast
 

@@ -87,7 +87,7 @@ def test_the_published_limited_mechanism_is_unbiased_with_the_stated_variance(bi
     stated = answers.variance(SHARES, 4)
     assert stated == pytest.approx(second - mean**2, rel=1e-9)
     assert stated.sum() <= answers.error_bound(4)
-    # Half the randomness is told apart.
+    # Negative control: half the randomness gives a larger variance.
     assert PrintedAnswers(4, 1.0, bits / 2, SEED).variance(SHARES, 4)[0] > stated[0]
 
 

@@ -81,7 +81,7 @@ def test_recoverable_mechanisms_recover_every_value_with_its_key(family):
     values = np.arange(5000) % 37
     messages, keys = levels.encode(values, source)
     assert np.array_equal(levels.at_level(messages, keys[0]), values)
-    # Somebody else's noise gives something else.
+    # The key of another encoding recovers other values.
     _, others = levels.encode(values, source)
     assert np.mean(levels.at_level(messages, others[0]) == values) < 0.2
 
@@ -168,7 +168,7 @@ def test_all_shifts_of_a_bent_set_have_equal_overlaps(place_bits):
     indicator[heavy] = 1
     power = np.abs(group.spectrum(indicator)) ** 2
     assert power[1:] == pytest.approx(np.full(group.order - 1, 4.0 ** (t - 1)))
-    # So any two shifts share the same number of elements.
+    # Therefore any two shifts have equally many common elements.
     overlaps = group.from_spectrum(power + 0j)
     assert np.ptp(overlaps[1:]) < 1e-9
 
@@ -182,7 +182,7 @@ def test_all_shifts_of_a_singer_difference_set_have_equal_overlaps(prime, dimens
     differences = (heavy[:, None] - heavy) % order
     counts = np.bincount(differences.ravel(), minlength=order)
     assert counts[0] == heavy.size
-    # A perfect difference set: two hyperplanes share the points of one of a dimension less.
+    # A perfect difference set: two hyperplanes intersect in one of a dimension less.
     assert set(counts[1:]) == {1 if dimension == 2 else points(prime, dimension - 2)}
 
 
@@ -208,7 +208,7 @@ def test_addition_and_subtraction_of_an_abelian_group_are_inverse():
 
 
 def test_spread_sets_are_reproduced_from_their_number():
-    # Stored releases name a choice by its number; these are what the numbers mean.
+    # Stored releases contain the number of a choice, so its meaning must not change.
     design = recoverable(10, 1.0).design
     assert (design.family, design.heavy_count) == ("spread", 3)
     again = type(design)(10, "spread", heavy_count=3, draw=2)

@@ -116,7 +116,7 @@ def test_published_one_bit_estimates_are_unbiased_with_the_stated_variance():
     level_noise = MultiLevel(design, (1.0,)).levels[0]
     shares = np.array([0.5, 0.25, 0.15, 0.1])
     mean, second = np.zeros(4), np.zeros(4)
-    # Column c is client c's; her answer is yes with probability `yes[c]`.
+    # Client c is asked about column c; the answer is yes with probability `yes[c]`.
     inside = np.array([[design.symbols(np.array([v]), c)[0] for v in range(4)] for c in range(4)])
     yes = float(level_noise.light) + float(level_noise.contrast) * inside @ shares
     for code in range(16):
@@ -167,7 +167,7 @@ def test_totals_of_blocks_of_refined_messages_add_up():
     second, _ = levels.encode(values[1100:], source, first=1100)
     apart = levels.totals(first) + levels.totals(second, first=1100)
     assert np.array_equal(apart, levels.totals(np.concatenate([first, second])))
-    # A client's question is hers: numbered wrongly, her answers go to other columns.
+    # With wrong client numbers, answers are attributed to other columns.
     assert not np.array_equal(apart, levels.totals(first) + levels.totals(second))
 
 

@@ -133,7 +133,7 @@ def test_an_invalid_release_with_a_valid_checksum_is_refused():
     ):
         with pytest.raises(StorageError):
             LayeredRelease.from_bytes(pack_release("release", good | change, payload))
-    with pytest.raises(StorageError):  # 7 is none of 7 values
+    with pytest.raises(StorageError):  # symbol 7 is not below 7
         LayeredRelease.from_bytes(pack_release("release", good, b"\xff" * 19))
     with pytest.raises(StorageError, match="header"):
         Key.from_bytes(pack_release("key", {"level": 0}, keys[0].noise))
@@ -146,7 +146,7 @@ def test_a_key_decodes_only_its_own_release():
     for key in other_keys:
         with pytest.raises(KeyMismatchError, match="belongs to release"):
             release.at(key)
-    # The same key, told to be of another level or of fewer clients.
+    # The same key with another level or fewer clients.
     for change in ({"level": 1}, {"level": 2}, {"level": -1}, {"epsilon": 0.7}, {"clients": 49}):
         fields = {name: getattr(keys[0], name) for name in Key.__dataclass_fields__}
         with pytest.raises(KeyMismatchError, match="none of its levels"):

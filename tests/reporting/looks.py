@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from turnout.reporting.drawing import Picture
 
-INK = "#010203"  # no meaning has it
+INK = "#010203"  # a colour without meaning
 OLD_WORDS = re.compile(
     r"\b(she|hers?|proved|at least|coin|ours|reach|leak|call|put|strike|spread|outdone|dearer)\b"
     r"|^(alloc\.|no amplif\.|RDP [\d.]+|adaptive|one fixed)",

@@ -70,7 +70,7 @@ def test_the_participation_counts_of_a_run_are_recorded(summary, traced_summary)
         "steps_without_anybody": 1,
         "dummy_steps": 1,
         "skipped_steps": 0,
-        "clipped_share": pytest.approx(0.5),  # of steps with somebody: ½, 1, 0, 1, 0
+        "clipped_share": pytest.approx(0.5),  # over steps with participants: ½, 1, 0, 1, 0
         "signal_to_noise": pytest.approx(1.0 / (1.5 * np.sqrt(2))),  # noise σ·C·√d = 1.5·√2
     }
     assert traced_summary.counts()["all_present"] == counts
@@ -164,7 +164,7 @@ def test_public_report_parts_do_not_depend_on_participation(traced_summary, tmp_
         written.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in files})
     one, another = written
     assert one.keys() == another.keys()
-    # Negative control: what differs is there, in each of the simulator's files and nowhere else.
+    # Negative control: each of the simulator's files differs, and no other file.
     assert {name for name in one if one[name] != another[name]} == {
         name for name in one if name.startswith("simulator/")
     }

@@ -20,7 +20,7 @@ from storage_samples import create_task, served
 from turnout.service.storage.database import Storage
 
 LOCKED = "locked"
-"""The role that needs a password."""
+"""Name of the Postgres role that needs a password."""
 
 
 def _programs() -> Path | None:
@@ -59,7 +59,7 @@ def postgres_server() -> Iterator[str]:
     if programs is None:
         pytest.skip("needs Postgres: install it (Debian: postgresql)")
     before, user = _as_nobody_special()
-    # pytest's own folders are closed to other users, and a socket's path must be short.
+    # Other users cannot read pytest's folders, and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="turnout-pg-"))
     try:
         os.chown(folder, user, -1)
@@ -71,7 +71,8 @@ def postgres_server() -> Iterator[str]:
         access = data / "pg_hba.conf"
         access.write_text(f"local all {LOCKED} scram-sha-256\n{access.read_text()}")
         serve = [str(programs / "postgres"), "-D", str(data), "-k", str(folder)]
-        serve = [*before, *_tied([*serve, "-c", "listen_addresses="])]  # a new user unties
+        # Tied after the change of user, which would reset the signal.
+        serve = [*before, *_tied([*serve, "-c", "listen_addresses="])]
         with log.open("wb") as output:
             server = subprocess.Popen(serve, stdout=output, stderr=output, env=environment)
         try:
@@ -79,7 +80,7 @@ def postgres_server() -> Iterator[str]:
             _await(url, server, log)
             yield url
         finally:
-            server.send_signal(signal.SIGQUIT)  # what it stored is thrown away
+            server.send_signal(signal.SIGQUIT)  # the stored data are not needed
             server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -30,7 +30,7 @@ KEY = SigningKey(bytes(range(32)))
 LATTICE = Lattice(1 / 64, 1.0, 4)
 FIRST = np.zeros(4, "<f4").tobytes()
 CAME = 7
-"""Devices that came in step 0; nobody comes later."""
+"""Devices that participate at step 0; there are none later."""
 
 
 class Descent:

@@ -23,7 +23,7 @@ HISTORY = json.loads((FOLDER / "dashboard_history.json").read_text())
 STEPS, POPULATION = 300, 1437
 EXPECTED = POPULATION / 10
 SURE = ((0.9425, 0.9425), (0.97225, 0.97154))
-"""How sure anybody becomes along the run, and by all of it (`turnout account --explain`)."""
+"""Certainties of an observer during and after the run (`turnout account --explain`)."""
 
 
 def public_view(released: int = 187, **changes: object) -> PublicView:

@@ -158,7 +158,7 @@ class FakeCoordinator:
         if path == HEADS_PATH:
             assert not any(name.startswith("turnout-") for name in headers)
             self.told.append(body.decode())
-            return 503, b""  # as one that stops says
+            return 503, b""  # as a stopping coordinator answers
         receipt = self._post(path, headers, body)
         return STATUS_CODES[receipt.answer], receipt.encoded()
 

@@ -38,9 +38,9 @@ from turnout.service.contract.wire import (
 )
 
 MARK, TAGS, HIGHEST_TAG = 16, 16, 15
-"""What a client adds at its coordinate, and how many tags a draw has, of which size at most."""
+"""Value of a client's coordinate; number of tags of a draw, and their largest value."""
 DIVISOR = 40.0
-"""Of sums, in the plan; with a learning rate of 1 it says how a model moves."""
+"""Divisor of sums in the plan; with learning rate 1 it determines the model's change."""
 
 
 def tagging_noise(deviation: float, dimension: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def counted(before: bytes, after: bytes, lattice: Lattice) -> np.ndarray:
     first, second = (np.frombuffer(model, "<f4").astype(np.float64) for model in (before, after))
     moved = (first - second) * (DIVISOR / lattice.step)
     whole = np.rint(moved)
-    assert np.abs(moved - whole).max() < 0.1  # or it could not be read off
+    assert np.abs(moved - whole).max() < 0.1  # otherwise counts could not be read from the model
     return whole.astype(np.int64)
 
 

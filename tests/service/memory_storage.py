@@ -25,7 +25,7 @@ class Tables:
     artefacts: dict = field(default_factory=dict)
     invitations: dict = field(default_factory=dict)
     check_ins: dict = field(default_factory=dict)  # client -> row of the open step
-    turns: dict = field(default_factory=dict)  # client -> how often in the open block
+    turns: dict = field(default_factory=dict)  # client -> number of check-ins in the open window
     bodies: dict = field(default_factory=dict)  # (step, client) -> bytes
     asked: dict = field(default_factory=dict)
     releases: dict = field(default_factory=dict)

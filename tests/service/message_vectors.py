@@ -23,7 +23,7 @@ CASES = (
     ("not a number: the zero vector", SeededCode(4, 2.0, 0.5, directions=4), [math.nan, 1, 1, 1]),
 )  # fmt: skip
 DRAWN = 6
-"""Messages of each case."""
+"""Number of messages of each case."""
 
 
 class Noted(Source):

@@ -24,7 +24,7 @@ class Slots:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._drawn: dict[Path, frozenset[int]] = {}  # a device never draws again
+        self._drawn: dict[Path, frozenset[int]] = {}  # a device draws only once
 
     def of_step(self, step: int) -> dict[int, dict]:
         """Map from client to its participation, for all clients that drew a step."""
@@ -71,7 +71,7 @@ class DevicesClock:
         asks_one = self._running.charter.scheme.release is ReleaseRule.ONE_CLIENT
         if asks_one and shown.phase is StepPhase.CHECK_INS and open_ones:
             with self._running.storage.snapshot() as view:
-                open_ones -= set(view.arrived(shown.step).tolist())  # they hear later
+                open_ones -= set(view.arrived(shown.step).tolist())  # devices are notified later
         return not open_ones
 
 

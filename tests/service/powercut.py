@@ -50,7 +50,7 @@ class PowerCutLayer(apsw.VFS):
         super().__init__(NAME, "")
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
-        if name is None:  # a temporary file: nobody looks for it after a power cut
+        if name is None:  # a temporary file, which is not read after a power cut
             return super().xOpen(name, flags)
         return _LoggedFile(self, name, flags)
 
@@ -76,7 +76,7 @@ class _File:
         elif entry[0] == "delete":
             self.deleted = True
         else:
-            if self.deleted:  # a new file by that name
+            if self.deleted:  # a new file with that name
                 self.synced, self.later, self.deleted = None, [], False
             self.later.append(entry)
 

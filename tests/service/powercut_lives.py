@@ -142,7 +142,7 @@ class Wrongs:
     synchronous: str = "FULL"
     writer: type[Writer] = Writer
     piecemeal: bool = False
-    """Each statement is a transaction of its own."""
+    """Whether each statement is a separate transaction."""
 
 
 @dataclass

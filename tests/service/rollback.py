@@ -34,11 +34,11 @@ STAGES = (
     "after the receipt",
     "after publication",
 )
-"""Of a release; the receipt with a witness alone."""
+"""Stages of a release; the receipt exists only with a witness."""
 RELEASES = 4
-"""Of six, before anything is put back."""
+"""Number of releases, of six, before files are restored."""
 LOOKED_AT = (0, RELEASES - 1)
-"""Steps in which snapshots are taken: long ago, and just now."""
+"""Steps at which snapshots are taken: early, and the latest."""
 
 
 def subsets(names):
@@ -206,7 +206,7 @@ class Task:
                     change_witness=self.change_witness,
                 )
                 undo.callback(running.writer.close)
-                if tell:  # a whole application for this alone would take most of the time
+                if tell:  # starting a whole application only for this would take most of the time
                     transport = httpx.ASGITransport(app=HeadsRoute(running))
                     async with httpx.AsyncClient(transport=transport) as http:
                         await http.post(f"http://coordinator{HEADS_PATH}", content=tell)

@@ -46,7 +46,7 @@ class ServedFake:
         charter = self.coordinator.charter
         if len(self.coordinator.keys) < self._devices:
             return 0.0
-        # A receipt that is lost on the way is asked for again, as long as the step lasts.
+        # A device retries after a lost receipt, as long as the step lasts.
         slots = [set(each.participant.slots) - set(each.answers) for each in self._memories()]
         step = min((step for missing in slots for step in missing), default=charter.steps)
         return (step + 0.01) * charter.timing.step_seconds

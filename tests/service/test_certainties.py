@@ -40,7 +40,7 @@ def test_certainty_of_an_observer_never_decreases_with_more_releases():
     found = certainties()
     assert found.after(0) == EVEN
     sides = [settled(found, steps) for steps in (1, 4, 5, 12)]
-    assert sides[0] == sides[1]  # in between the next charged step counts
+    assert sides[0] == sides[1]  # between charged steps the next charged step counts
     presence = [side[0] for side in sides if side is not None]
     assert 0.5 < presence[0] < presence[2] < presence[3] < 1
 

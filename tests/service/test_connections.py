@@ -58,7 +58,7 @@ def test_a_full_table_closes_unauthenticated_connections_first():
     assert ("aborted", "known") not in w.log
     for name in ("k1", "k2", "k3", "k4"):
         w.came(name, signed=True)
-    assert w.log[-1] == ("aborted", "known")  # only those who signed are left
+    assert w.log[-1] == ("aborted", "known")  # only signed connections are left
 
 
 def test_a_full_table_closes_no_connection_with_an_open_answer_or_signed_body():
@@ -133,7 +133,7 @@ def test_a_slowly_read_answer_is_not_aborted():
     assert w.swept(31.0) == []
     entry.held.waiting = 900
     assert w.swept(31.0) == []
-    assert w.swept(31.0) == ["reader"]  # it took nothing meanwhile
+    assert w.swept(31.0) == ["reader"]  # the client read nothing in the meantime
 
 
 def test_closed_connections_free_their_table_entry():

@@ -190,7 +190,7 @@ def test_the_public_page_draws_its_charts_without_browser_errors(
     with served(application(views)) as address, looking(chromium) as seen:
         seen.page.goto(address)
         seen.page.wait_for_selector("#chart-loss canvas")
-        assert seen.asked.count(f"{address}/") == 1  # drawn at once, not at the first refresh
+        assert seen.asked.count(f"{address}/") == 1  # drawn immediately, not at the first refresh
         ink = drawn(seen.page)
         assert set(ink) == {"chart-epsilon", "chart-accuracy", "chart-loss"}
         assert min(ink.values()) > 2_000

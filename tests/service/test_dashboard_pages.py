@@ -198,7 +198,7 @@ def test_the_public_page_and_json_contain_no_counts() -> None:
     ]
     for answer in answers:
         assert [s for s in sentinels if s in answer] == []
-    # the search finds them where they are
+    # positive control: the search finds them on the operator's page
     operators = client.get("/operator", session="yes").text
     assert sum(s in operators for s in sentinels) >= 8
 

@@ -27,7 +27,7 @@ def test_the_warning_band_equals_the_binomial_band_for_equal_probabilities() -> 
     assert band(mean, 500).high == pytest.approx(mean + DEVIATIONS * deviation, rel=1e-12)
     assert band(mean, 500).low == pytest.approx(mean - DEVIATIONS * deviation, rel=1e-12)
     assert band(1.0, 500).low == 0.0
-    assert band(500.0, 500).high == 500.0  # everybody, always
+    assert band(500.0, 500).high == 500.0  # every client at every step
 
 
 def test_the_warning_band_is_at_least_as_wide_as_that_of_each_participation() -> None:

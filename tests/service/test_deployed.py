@@ -48,7 +48,7 @@ ONE_CLIENT = PLAN.format(law="check-in", shape="window = 6\nwindows = 1", releas
 SLIDING = PLAN.format(law="sliding", shape="window = 5\nclients_per_slot = 6", release="aggregated")
 SEEDS = range(12)
 STEP_SECONDS = 3600
-"""Room for all that devices compute; a step lasts until all who drew it are through with it."""
+"""Time for computing; a step lasts until all devices that drew it have finished it."""
 
 
 def simulated_accuracies(text: str) -> np.ndarray:

@@ -19,7 +19,7 @@ MESSAGES = {
     "hadamard-bit-1": L1Randomizer(DIMENSION, 2.0, 0.5),
 }
 WIDE = SeededCode(DIMENSION, 2.0, 0.5, directions=4)
-"""Its seeds have 32 bits, so that two draws are never the same message."""
+"""Randomizer with seeds of 32 bits, so that two draws practically never agree."""
 
 
 def of(messages=WIDE, participation=None):
@@ -93,7 +93,7 @@ def draws_of_messages_come_from_the_system(tmp_path):
     weak = SimulationStreams(1).source("message")
     with pytest.raises(ParameterError, match="an unpredictable source"):
         StepActions(_Nothing(), of(), None, None, None, source=weak)
-    StepActions(_Nothing(), charter_of(), None, None, None, source=weak)  # a lattice draws nothing
+    StepActions(_Nothing(), charter_of(), None, None, None, source=weak)  # a lattice uses no draws
 
 
 class _Nothing:

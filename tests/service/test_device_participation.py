@@ -41,7 +41,7 @@ def test_a_device_polls_rarely_until_its_step(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(400), step_seconds=60.0))
     world.start(source=Chosen(399))
     asked = sum(path == "/v1/status" for _, path, _, _ in world.coordinator.requests)
-    # 399 minutes in naps of 5 to 10.
+    # 399 minutes in sleeps of 5 to 10 minutes.
     assert 399 / 10 <= asked <= 399 / 5 + 2
     assert (3, 399) in world.coordinator.rows
 
@@ -230,7 +230,7 @@ def test_a_device_killed_while_sending_resends_the_same_bytes(tmp_path, rule, he
         return None
 
     killed = []
-    # A start takes a second of the clock; the rest of the phase must be longer, whenever it ended.
+    # A start takes one second; the rest of the phase must always be longer.
     timing = Timing(800.0, 400.0, 300.0, 0.3)
     world = World(tmp_path, replace(charter_of(CheckIn(2), rule), timing=timing), killing)
     with pytest.raises(Killed):

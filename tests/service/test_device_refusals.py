@@ -47,11 +47,11 @@ def test_a_device_refuses_a_shortened_ledger_and_sends_nothing(tmp_path):
     sent = len(world.coordinator.heads)
     assert set(world.coordinator.rows) == {(3, 3)}
     world._elapsed = 1.2 * STEP
-    for _ in range(2):  # also after another start
+    for _ in range(2):  # also after a restart
         world.coordinator.told.clear()
         with pytest.raises(RemoteProtocolError, match="the coordinator was set back"):
             world.start()
-        # As often as it is not answered, and never more than a few times.
+        # Number of attempts: repeated without an answer, but only a few times.
         assert world.coordinator.told == 4 * [str(world.coordinator.head(3))]
     assert len(world.coordinator.heads) == sent
 
@@ -155,7 +155,7 @@ def test_a_device_refuses_a_ledger_head_with_a_wrong_signature(tmp_path):
             with pytest.raises(RemoteProtocolError, match="signature"):
                 world.start()
         assert world.memory().head is None
-        assert not world.coordinator.told  # that proves nothing
+        assert not world.coordinator.told  # these bytes prove nothing
         assert world.coordinator.posts == {}
 
 

@@ -48,7 +48,7 @@ def taking(part):
 
 
 async def broken(work, seconds):
-    return np.zeros(2)  # another shape
+    return np.zeros(2)  # a result of another shape
 
 
 async def infinite(work, seconds):
@@ -100,7 +100,7 @@ def bytes_leave_at_a_moment_drawn_before(tmp_path):
         sent = sum(path.endswith(("updates", "covered")) for _, _, path, *_ in due)
         assert sent == (3 if cover else 1)
         for before, (left, _, path, *_) in pairwise([(0.0, "", ""), *due]):
-            if path.endswith(("updates", "covered")):  # not when computing is over, which is later
+            if path.endswith(("updates", "covered")):  # not when computing ends, which is later
                 assert left - before[0] > TIMING.compute_seconds + 0.9
         for name, workshop in WORKSHOPS.items():
             assert seen(folder / name, workshop, charter=charter, cover=cover)[0] == due, name
@@ -206,7 +206,7 @@ def test_a_device_killed_while_computing_sends_zeros_after_restart(tmp_path, dow
     )
     began = 60.0 - world._elapsed % 60.0 - 30.0
     assert world.start(source=Chosen(1)) == {"accepted": 1}
-    assert len(calls) == 1  # what is tried out before a device enrols
+    assert len(calls) == 1  # the trial computation before a device enrols
     assert list(world.coordinator.rows.values()) == [bytes(world.charter.encoding.encoded_size)]
     if began - TIMING.compute_seconds >= stored:
         assert left == pytest.approx([stored])

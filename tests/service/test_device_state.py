@@ -26,7 +26,7 @@ from turnout.service.device import (
 )
 
 WIDE = charter_of(CheckIn(10**6, 2))
-"""A law under which no two draws agree."""
+"""Participation for which two draws practically never agree."""
 
 
 class KillingOS:

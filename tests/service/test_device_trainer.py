@@ -183,7 +183,7 @@ def test_a_charter_that_contradicts_its_plan_is_refused(said, instead, name):
         trainer_on_dealt()(charter(PLAN.replace(said, instead)))
     assert refused.value.name == name
     assert refused.value.expected.startswith("the charter's, ")
-    assert "<" not in str(refused.value)  # words as a plan has them, no members of classes
+    assert "<" not in str(refused.value)  # names as in a plan, not members of classes
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_device_runs_no_code_named_in_a_charter(simulated, tmp_path, monkeypat
         text = text.replace('features = "standardized"\n', "")
     with pytest.raises(ParameterError, match=rf"model\.{key} = .*expected no code"):
         trainer_on(records(simulated, 3), 3)(charter(text))
-    # What a plan's owner runs, runs it.
+    # The owner of a plan may run its code.
     with pytest.raises(ParameterError, match="SystemExit: it ran"):
         build_algorithm(gather(Plan.from_toml(text), tmp_path))
 

@@ -56,17 +56,17 @@ def test_a_repeated_update_gets_the_same_receipt_until_the_next_release(storage)
     assert first.answer is WireAnswer.ACCEPTED
     assert update(engine, storage, 1, 0) == first
     engine = opened(storage)
-    assert update(engine, storage, 1, 0) == first  # the storage has it while the step is open
+    assert update(engine, storage, 1, 0) == first  # stored while the step is open
     with storage.transaction() as tx:
         engine.close_step(tx)
     assert update(engine, storage, 1, 0) == first
     engine.publish()
-    assert update(engine, storage, 1, 0) == first  # from memory
+    assert update(engine, storage, 1, 0) == first  # answered from memory
     assert update(engine, storage, 1, 0, (0, 0)).answer is WireAnswer.CONFLICT
     assert update(engine, storage, 2, 0).answer is WireAnswer.LATE
-    assert update(opened(storage), storage, 1, 0).answer is WireAnswer.LATE  # a restart forgets
+    assert update(opened(storage), storage, 1, 0).answer is WireAnswer.LATE  # lost by a restart
     close(engine, storage)
-    assert update(engine, storage, 1, 0).answer is WireAnswer.LATE  # so does the next release
+    assert update(engine, storage, 1, 0).answer is WireAnswer.LATE  # and by the next release
 
 
 def test_stored_rows_do_not_link_clients_to_released_steps(storage):
@@ -76,7 +76,7 @@ def test_stored_rows_do_not_link_clients_to_released_steps(storage):
     close(engine, storage)
     tables = storage.committed
     assert tables.check_ins == {}
-    assert tables.turns == {1: 1, 4: 1}  # the block goes on until step 3
+    assert tables.turns == {1: 1, 4: 1}  # the window lasts until step 3
     with storage.transaction() as tx:
         assert tx.reclaim(9) == 2
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_a_restored_old_database_is_detected_by_a_newer_head_of_a_device(storage
     restored = opened(storage)
     with pytest.raises(SetBackError, match="old copy"):
         restored.has_head(seen, lambda: True)
-    assert not restored.has_head(seen, lambda: False)  # anybody can make up a head
+    assert not restored.has_head(seen, lambda: False)  # anyone can invent a ledger head
     noisier = lambda deviation, size: np.ones(size, np.int64)  # noqa: E731
     forked = opened(storage, noisier)
     close(forked, storage)
@@ -251,7 +251,7 @@ class TestOneClient:
                 assert engine.requested(tx, client, 0).asked is None
         with storage.transaction() as tx:
             engine.close_check_ins(tx)
-        engine = opened(storage)  # the choice outlives a restart
+        engine = opened(storage)  # the selection survives a restart
         with storage.transaction() as tx:
             asked = [c for c in (0, 2, 5) if engine.requested(tx, c, 0).asked]
         assert len(asked) == 1

@@ -201,7 +201,7 @@ def test_one_graph_process_serves_several_forked_processes_in_turn():
         assert np.array_equal(computed(), expected)
         with pytest.raises(UnfinishedError):
             computed(0.0)
-        updates.close()  # as a turn does
+        updates.close()  # as after a participation
         assert np.array_equal(computed(), expected)
     finally:
         updates.close()

@@ -114,7 +114,7 @@ def test_unauthenticated_bodies_are_not_read(tmp_path):
             assert answer.startswith(b"HTTP/1.1 401 ")
             assert b"connection: close" in answer
             assert s.world.running.bodies.held == 0
-            writer.write(s.world.body())  # too late to matter, and it takes the answer from nobody
+            writer.write(s.world.body())  # late bytes that must not affect other answers
             assert await reader.read() == b'{"answer":"unknown"}'
 
     run(main)

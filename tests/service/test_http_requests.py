@@ -191,7 +191,7 @@ def test_requests_are_answered_in_order_however_their_bytes_are_split(several, c
     ):
         assert (status, body) == (expected, content)
         assert may_be_last or not last
-    # All were answered, or all up to one that said that it is the last.
+    # All requests were answered, or all up to an answer that closes the connection.
     assert len(answers) == len(several) or answers[-1][2]
     assert not any(last for _, _, last in answers[:-1])
 

@@ -112,7 +112,7 @@ def kill_again_and_again(server, witness, port, crowds):
             ready()
             await_news(crowds, dice.randrange(4), over, steps=4 if life % 8 == 0 else 0)
             time.sleep(dice.random() * 0.05)
-        else:  # in the middle of starting
+        else:  # while the process starts
             time.sleep(dice.random() * 0.2)
         victims = dice.choice([(server,), (server,), (witness,), (server, witness)])
         for victim in victims:
@@ -186,7 +186,7 @@ def require_counted_once(run, view, records, models):
     """Check that acknowledged updates were counted, none twice, and none that no client sent."""
     acknowledged = {pair for diary in run.diaries for pair in diary.acknowledged}
     sent = {pair for diary in run.diaries for pair in diary.sent}
-    assert len(acknowledged) > KILLS  # or the run would prove nothing
+    assert len(acknowledged) > KILLS  # otherwise the run would test nothing
     counts = np.array(
         [
             clients_of(record, models[record.step], models[record.step + 1], run.charter)
@@ -197,9 +197,9 @@ def require_counted_once(run, view, records, models):
         assert counts[first : first + WINDOW].sum(axis=0).max() <= 1
     in_models = {(int(client), int(step)) for step, client in np.argwhere(counts)}
     released = {pair for pair in acknowledged if pair[1] < len(records)}
-    assert released - in_models == set()  # nothing acknowledged is lost
+    assert released - in_models == set()  # no acknowledged update is lost
     assert in_models - sent == set()
-    for client, step in acknowledged - released:  # it waits for its step's end
+    for client, step in acknowledged - released:  # the update waits for the end of its step
         assert view.participation_at(client, step) is not None
 
 
@@ -226,5 +226,5 @@ def test_a_repeatedly_killed_coordinator_keeps_all_guarantees(killed):
         for steps, seen in diary.heads.items():
             assert seen == {digests[steps].hex()}
         published = max(published, *diary.heads)
-    assert published < len(witnessed)  # nothing was shown that the witness did not have
+    assert published < len(witnessed)  # only heads known to the witness were shown
     print(f"{KILLS} kills, {len(records)} releases, {published} of them seen")

@@ -59,7 +59,7 @@ learning_rate = 0.05
 momentum = 0.5
 """
 CLIPS = {"l2": 0.2, "linf": 0.01, "l1": 2.0}
-"""Below the norm of nearly every update, each in its own norm."""
+"""Clip norms below the norm of nearly every update."""
 KINDS = {"l2": SeededCode, "linf": LInfRandomizer, "l1": L1Randomizer}
 
 
@@ -185,7 +185,7 @@ def test_equal_draws_give_identical_models_simulated_and_served(norm, monkeypatc
     assert served.run() == parameters
     assert served.sent == sent
     assert sum(count for step in sent.values() for count in step.values()) == 2 * 40
-    assert sum(map(len, sent.values())) > 2 * 40 * 0.9  # clients' draws are their own
+    assert sum(map(len, sent.values())) > 2 * 40 * 0.9  # clients draw independently
     assert parameters != task(norm).parameters
 
 
@@ -215,7 +215,7 @@ def test_malformed_messages_are_refused_and_valid_ones_counted_once():
     assert served.send(1, 0, other).answer is WireAnswer.CONFLICT
     assert served.send(1, 1, other).answer is WireAnswer.EARLY
     served.close()
-    assert served.send(1, 1, other).answer is WireAnswer.CONFLICT  # once a window
+    assert served.send(1, 1, other).answer is WireAnswer.CONFLICT  # once per window
     assert served.send(2, 0, body).answer is WireAnswer.LATE
     with served.storage.snapshot(whole=True) as view:
         release = view.release_at(0)

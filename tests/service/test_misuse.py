@@ -42,7 +42,7 @@ from turnout.service.web.running import SET_BACK, Running
 
 UNKNOWN = b'{"answer":"unknown"}'
 TOOK_PART, ENROLLED, INVITED, NOBODY = 1, 2, 25, 35
-"""Clients whose state somebody without their key would like to know."""
+"""Clients in different states, which unauthenticated requests must not reveal."""
 
 ROUTES = {
     "updates": updates_path,
@@ -225,7 +225,7 @@ def test_malformed_updates_are_refused_instead_of_repaired(tmp_path, body):
             assert answer.status_code == 422
             with w.running.storage.snapshot() as view:
                 assert view.arrived(0).size == 0
-            assert (await w.update(1, 0)).status_code == 200  # its turn is not lost
+            assert (await w.update(1, 0)).status_code == 200  # the device does not lose its step
 
     asyncio.run(main())
 
@@ -283,7 +283,7 @@ def test_a_model_is_published_at_its_scheduled_time(tmp_path, rule):
                 await w.until_shown(lambda shown: shown.phase == "answers")
                 w.clock.advance(10.0)
             await w.until_shown(lambda shown: shown.phase == "closed")
-            while w.running.engine.phase != "closed":  # released and durable, not published
+            while w.running.engine.phase != "closed":  # released and stored, but not published
                 await asyncio.sleep(0.002)
             await asyncio.sleep(0.02)
             w.clock.advance(9.9 if answers else 19.9)

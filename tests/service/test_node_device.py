@@ -194,7 +194,7 @@ def test_the_javascript_device_keeps_its_draw_and_message_if_killed(tmp_path):
             killed = first[0] == -9
             assert killed or first[0] == 0, first
             drawn = memory(state).participant.slots.keys() if state.exists() else None
-            if drawn is None:  # nothing left it before its steps were durable
+            if drawn is None:  # no request was sent before the steps were stored
                 assert fake.coordinator.requests == []
             again = ended(started(fake, folder))
             assert again == (0, "turns: 1 accepted\n", ""), (at, again)
@@ -271,4 +271,4 @@ def test_the_javascript_device_sends_zeros_if_its_computation_is_late(tmp_path):
         assert ended(started(fake, tmp_path, IN_TIME="1")) == (0, "turns: 2 accepted\n", "")
     assert set(fake.coordinator.rows.values()) == {bytes(charter.encoding.encoded_size)}
     assert set(noted.stored.values()) == {True}
-    assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be
+    assert min(noted.waited.values()) >= 6.0 / 16  # the earliest sending time

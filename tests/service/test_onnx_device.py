@@ -152,7 +152,7 @@ def test_the_example_onnx_device_sends_zeros_if_its_computation_is_late(tmp_path
         assert ended(fake, tmp_path, in_time=True) == (0, "turns: 2 accepted\n", "")
     assert set(fake.coordinator.rows.values()) == {bytes(terms.encoding.encoded_size)}
     assert set(noted.stored.values()) == {True}
-    assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be
+    assert min(noted.waited.values()) >= 6.0 / 16  # the earliest sending time
 
 
 def test_the_example_onnx_device_refuses_non_finite_records_before_any_request(tmp_path):

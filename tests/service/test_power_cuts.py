@@ -11,7 +11,7 @@ from powercut import Disk
 from powercut_lives import Fault, HastyWriter, History, Outcome, Wrongs, suffer
 from storage_samples import create_task, released, served
 
-LIVES, CUTS = 3, 20  # a seed
+LIVES, CUTS = 3, 20  # lives, and power cuts in each, per seed
 SEEDS = math.ceil(int(os.environ.get("TURNOUT_POWER_CUTS", "1200")) / (LIVES * CUTS))
 BLOCKS = 4
 

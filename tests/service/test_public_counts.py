@@ -19,7 +19,7 @@ async def answers(folder, came: int, public: bool) -> dict[str, bytes]:
     are counts.
     """
     async with world(folder, noise=lambda _deviation, size: np.zeros(size, np.int64)) as w:
-        waiting = iter(range(20))  # nobody comes twice
+        waiting = iter(range(20))  # no client participates twice
         for step, devices in enumerate((came, came // 2, came // 3)):
             for _, client in zip(range(devices), waiting, strict=False):
                 assert (await w.update(client, step, value=0)).status_code == 200

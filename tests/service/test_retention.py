@@ -162,7 +162,7 @@ def bytes_of(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
 
 
-@pytest.mark.parametrize("clients", [1, 40, 800])  # one page, and a tree that was split
+@pytest.mark.parametrize("clients", [1, 40, 800])  # one page, and a tree of several pages
 def test_no_file_contains_updates_of_a_released_step(tmp_path, clients):
     storage, dice = served(tmp_path / "task.sqlite"), random.Random(clients)
     came = dice.sample(range(clients), clients)
@@ -175,13 +175,13 @@ def test_no_file_contains_updates_of_a_released_step(tmp_path, clients):
                 tx.check_in(ParticipationRow(client, 0, digests[client]), b"update", 1)
     key_of_step = storage._write.value("SELECT key FROM step_keys")
     before = bytes_of(tmp_path)
-    assert all(name in before for name in (*digests, key_of_step))  # one can see them until then
+    assert all(name in before for name in (*digests, key_of_step))  # readable until then
     with storage.transaction() as tx:
         released(tx, 1)
         tx.reclaim(clients)
     with storage.snapshot() as reads:
         assert reads.charter()
-        assert not storage.tidy()  # who reads an older moment stands in the way
+        assert not storage.tidy()  # an open older snapshot prevents the purge
     assert storage.tidy()
     after = bytes_of(tmp_path)
     assert not any(name in after for name in (*digests, key_of_step))

@@ -83,7 +83,7 @@ async def outcomes(folder, *, witnessed):
                 tell=everything(names, witnessed),
             )
             assert not again.seen.twice(), (point, step, names, ended)
-            if ended[0] == "goes on":  # and it did
+            if ended[0] == "goes on":  # and the run did continue
                 assert max(again.seen.models) == RELEASES + 1
             cells[names, lag(point, step)].add(said(ended))
     return cells
@@ -100,7 +100,7 @@ def test_restoring_any_subset_of_files_releases_no_step_twice(tmp_path, witnesse
         for names, columns in sorted(table.items(), key=lambda row: (len(row[0]), row[0]))
     ]
     text = PAGE.read_text()
-    print("\n".join(rows))  # for the page, where they are others
+    print("\n".join(rows))  # rows for the page, if they differ from the page
     assert [row for row in rows if row not in text] == []
     head = f"| put back ({'with' if witnessed else 'without'} a witness) |"
     assert text.partition(head)[2].startswith(" two or more releases behind |")
@@ -127,7 +127,7 @@ async def exports(folder, *, witnessed):
         if (stage, step) not in taken:
             continue
         there = task.seen.exports[stage, step]
-        assert Files(taken[stage, step]).exported() == there  # of a copy, as of the original
+        assert Files(taken[stage, step]).exported() == there  # for the copy as for the original
         published = step + (stage == "after publication")
         killed, again = stopped_at(task, taken[stage, step], published, there), set()
         for number, subset in enumerate(subsets(names)):

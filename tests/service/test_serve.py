@@ -176,7 +176,7 @@ def test_a_file_of_invitations_is_readable_only_by_its_owner(folder, capsys):
     assert capsys.readouterr().out == ""
     said = refused("enrol", 1, "--db", folder / "db", "--out", out, capsys=capsys, code=4)
     assert "never written over" in said
-    with pytest.raises(SystemExit) as end:  # None was spent on the refusal.
+    with pytest.raises(SystemExit) as end:  # The refusal used no invitation.
         main(["enrol", "8", "--db", str(folder / "db"), "--out", str(folder / "others")])
     assert end.value.code == 0
 

@@ -83,7 +83,7 @@ class AnswersBeforeItStores(Engine):
         )
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict == Verdict.ACCEPTED:
-            return receipt  # and the row is written some other time
+            return receipt  # and the row is written later
         return super()._admit(tx, client, step, upload)
 
 

@@ -84,7 +84,7 @@ def test_postgres_errors_name_missing_rights(locked, postgres_url):
     ],
 )
 def test_refusing_a_postgres_address_does_not_print_its_password(address, said, capsys):
-    with socket.socket() as probe:  # bound, so that nobody else listens there, and closed to all
+    with socket.socket() as probe:  # a bound port that does not listen: connections are refused
         probe.bind(("127.0.0.1", 0))
         line = refused(address.format(closed=probe.getsockname()[1]), capsys)
     assert said in line

@@ -98,7 +98,7 @@ def test_a_client_checks_in_once_per_step_and_within_its_quota(storage):
             check_in(tx, 1, 0, quota=2)  # the same step
         head = released(tx, 1, block_steps=3)
         with pytest.raises(ConflictError):
-            check_in(tx, 1, 1)  # the same turn
+            check_in(tx, 1, 1)  # the same window
         check_in(tx, 1, 1, quota=2)
         check_in(tx, 2, 1)
         head = released(tx, 1, head, block_steps=3)
@@ -106,7 +106,7 @@ def test_a_client_checks_in_once_per_step_and_within_its_quota(storage):
             with pytest.raises(ConflictError):
                 check_in(tx, client, 2, quota=quota)
         released(tx, 1, head, block_steps=3)
-        check_in(tx, 1, 3)  # another block
+        check_in(tx, 1, 3)  # another window
     with storage.snapshot() as reads:
         assert list(reads.participations(3)) == [with_update(1, 3)]
         assert reads.participation_at(1, 3) == with_update(1, 3)

@@ -332,7 +332,7 @@ def test_a_postgres_rollback_at_commit_is_detected(postgres_url):
 
     def careless() -> None:
         with storage.transaction(), pytest.raises(psycopg.Error):
-            storage._write.raw.execute(b"SELECT 1 / 0")  # behind the transaction's back
+            storage._write.raw.execute(b"SELECT 1 / 0")  # outside of the transaction
 
     with pytest.raises(StorageError, match="undid"):
         careless()

@@ -49,7 +49,7 @@ def test_a_failed_statement_rolls_back_the_transaction_even_if_caught(storage):
         with storage.transaction() as tx:
             check_in(tx, 1, 0)
             with pytest.raises(StorageError):
-                check_in(tx, 99, 0)  # nobody by that id
+                check_in(tx, 99, 0)  # no client with that number
             with pytest.raises(StorageError, match="only be undone"):
                 tx.arrived(0)
 

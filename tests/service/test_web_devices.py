@@ -119,7 +119,7 @@ def test_an_enrolment_with_a_wrong_secret_does_not_reveal_enrolled_clients(tmp_p
             body = enrolment(client, secret=bytes(32), key=key)
             answer = await w.post(enrolments_path(), client, body, key=key)
             assert (answer.status_code, answer.content) == (401, UNKNOWN)
-            assert w.running.metrics.batch_jobs._sum.get() == 0  # never reached the writer
+            assert w.running.metrics.batch_jobs._sum.get() == 0  # no write was queued
 
     asyncio.run(main())
 
@@ -258,7 +258,7 @@ def test_an_unsigned_request_body_is_refused(tmp_path):
         async with world(tmp_path) as w:
             path, key = enrolments_path(), key_of(25)
             headers = signed(w.task, path, 25, enrolment(25), key=key)
-            other = json.dumps(json.loads(enrolment(25))).encode()  # as good, with spaces
+            other = json.dumps(json.loads(enrolment(25))).encode()  # valid except for spaces
             for content, status in ((other, 401), (enrolment(25), 200)):
                 answer = await w.http.post(path, content=content, headers=headers)
                 assert answer.status_code == status

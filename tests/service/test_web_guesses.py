@@ -20,7 +20,7 @@ from turnout.service.web.operators import (
 )
 
 ROUTES = ("/operator/summary.json", "/metrics", "/operator", "/operator/login")
-"""Every route that asks who somebody is; all take the password with a request, too."""
+"""All routes with authentication; each also accepts the password in a request."""
 
 
 def basic(password):
@@ -48,7 +48,7 @@ DOORS = {
     },
 }
 SLOW = {"form": 403, "/operator": 303, "/operator/login": 200}
-"""What a wrong password gets in the end, where that is not 401; pages show a login form."""
+"""Final status for a wrong password if it is not 401; pages show a login form."""
 
 
 def after_waiting(door):
@@ -147,7 +147,7 @@ async def guess(w, http, times, header=bearer):
 
 
 def test_passwords_after_too_many_guesses_are_not_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)  # above what they wait
+    monkeypatch.setattr(operators, "WRONG_WINDOW_SECONDS", 1000.0)  # above their waiting time
 
     async def main():
         async with world(tmp_path) as w, from_address(w, "203.0.113.7") as http:
@@ -258,7 +258,7 @@ def test_a_copied_cookie_is_invalid_after_logout(tmp_path):
             assert answer.status_code == 303
             assert not await opens(w, stolen)
             assert await opens(w, other)
-            for cookie in (stolen, other):  # its form is not another session's
+            for cookie in (stolen, other):  # its form belongs to another session
                 headers = {"Cookie": f"{COOKIE}={cookie}"}
                 again = await w.http.post(
                     "/operator/logout", data={"token": token}, headers=headers

@@ -54,7 +54,7 @@ def test_valid_messages_are_summed_and_invalid_ones_refused(tmp_path):
                 assert (await post(w, 2, body)).status_code == status, why
             for named in ("int32-lattice-1", "seeded-code-1", "sampled-bit-2"):
                 assert (await post(w, 2, message(1), named=named)).status_code == 422
-            assert (await post(w, 2, message(1))).status_code == 200  # nothing of it was kept
+            assert (await post(w, 2, message(1))).status_code == 200  # nothing was stored
             assert (await post(w, 3, b"\x07", path=dummy_traffic_path(0))).status_code == 200
             await w.step_over()
             with w.running.storage.snapshot() as view:

@@ -87,7 +87,7 @@ def test_a_session_starts_with_the_password_and_ends_at_logout(tmp_path):
             cookie = began.headers["set-cookie"]
             assert "HttpOnly" in cookie
             assert "samesite=strict" in cookie.lower()
-            assert "Secure" not in cookie  # this is http
+            assert "Secure" not in cookie  # the test uses http
             for path in FOR_THE_OPERATOR:
                 assert (await w.http.get(path)).status_code == 200
             page = await w.http.get("/operator")
@@ -147,7 +147,7 @@ def test_the_operator_page_shows_counts_and_the_public_page_does_not(tmp_path):
             ]
             assert not {"arrived", "counts", "enrolled", "invited", "events"} & set(public)
             metrics = ""
-            while "turnout_waiting_jobs 0.0" not in metrics:  # the step's own job may be last
+            while "turnout_waiting_jobs 0.0" not in metrics:  # the step's write may be last
                 metrics = (await w.http.get("/metrics", headers=operator)).text
             for line in (
                 'turnout_requests_total{route="updates",status="200"} 7.0',

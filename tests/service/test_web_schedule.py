@@ -34,7 +34,7 @@ def test_a_whole_run_publishes_every_step(tmp_path, rule):
             assert head_file.read_text() == f"{w.task} {status['head']}\nhere\n"
             with w.running.storage.snapshot() as view:
                 assert [record.step for record in view.records()] == list(range(6))
-                # The clock here moves while a release is worked out, so some are late.
+                # The clock advances during a release, so some releases are late.
                 texts = [e.text for e in view.events(100) if e.level == "info"]
             assert texts[-2:] == ["step 5 is published", "all steps are over"]
             assert not w.ends.calls
@@ -73,7 +73,7 @@ def test_failures_to_purge_deleted_rows_are_reported(tmp_path, mutate):
                 assert view.charter()
                 await w.step_over()
                 await w.conductor._tidy_at_the_end()
-                assert not w.conductor._reclaiming.done()  # it goes on trying
+                assert not w.conductor._reclaiming.done()  # purging is retried
             await w.conductor._reclaiming
             with w.running.storage.snapshot() as view:
                 texts = [e.text for e in view.events(9) if e.level == "warning"]
@@ -131,7 +131,7 @@ def test_a_full_disk_stops_the_coordinator_with_an_error(tmp_path):
             w.clock.advance(w.running.shown.phase_ends - w.clock.now())
             with pytest.raises(StorageError):
                 await w.conductor._step()
-            while not w.ends.calls:  # the writer's thread says so after it has failed the step
+            while not w.ends.calls:  # the writer's thread logs the failure after the step failed
                 await asyncio.sleep(0.001)
             code, reason = w.ends.calls[0]
             assert (code, "database or disk is full" in reason) == (STORAGE_FAILED, True)

@@ -301,7 +301,7 @@ def test_a_witness_that_does_not_answer_is_asked_again(store):
             raise httpx.ConnectError("refused")
         if len(calls) == 2:
             return 503, b""
-        if len(calls) == 3:  # as uvloop does where a connection ends while it begins
+        if len(calls) == 3:  # as uvloop raises if a connection closes while opening
             raise AttributeError("'NoneType' object has no attribute 'getpeername'")
         if len(calls) == 4:
             return 200, bytes(2 * MOST_BYTES)
@@ -370,7 +370,7 @@ def test_releases_are_published_only_after_the_witness_has_signed(tmp_path, stor
             while switch.asked < asked + 2:
                 w.clock.advance(60.0)
                 await asyncio.sleep(0.002)
-            assert w.running.engine.published.head.steps == 0  # released, and not shown
+            assert w.running.engine.published.head.steps == 0  # released, but not published
             status = (await w.http.get("/v1/status")).json()
             assert (status["phase"], status["model_steps"]) == (StepPhase.CLOSED.value, 0)
             assert (await w.http.get("/v1/models/1")).status_code == 404
@@ -381,7 +381,7 @@ def test_releases_are_published_only_after_the_witness_has_signed(tmp_path, stor
             await until(lambda: w.running.shown.published.head.steps >= 1)
             with w.running.storage.snapshot() as view:
                 assert view.last_receipt().steps >= 1
-            conducting.cancel()  # as a signal does, also while it waits
+            conducting.cancel()  # as a signal does, also while waiting
             with contextlib.suppress(asyncio.CancelledError):
                 await conducting
             assert not w.ends.calls
@@ -393,7 +393,7 @@ def test_a_step_is_closed_only_after_the_witness_signed_the_previous_head(tmp_pa
     async def run():
         witness = Witness("http://127.0.0.1", store.key.public, transport=Switch(store))
         async with world(tmp_path, witness=witness) as w:
-            step = asyncio.create_task(w.conductor._step())  # without the confirmation before
+            step = asyncio.create_task(w.conductor._step())  # without the earlier receipt
             while not step.done():
                 w.clock.advance(60.0)
                 await asyncio.sleep(0.002)
@@ -426,7 +426,7 @@ def test_the_witness_of_a_task_is_changed_only_by_an_explicit_option(tmp_path):
         assert await Task(task.files, key=changed.key).run(4) == ("goes on",)
         without = Task(task.files, witnessed=False, change_witness=True)
         assert await without.run(6) == ("goes on",)
-        # Two releases without it: whether it was left out or set back, it cannot tell.
+        # After two releases without it, the witness cannot tell an omission from a restore.
         code, reason = await Task(task.files, key=changed.key).run(7)
         assert code == SET_BACK
         assert "not used for a while" in reason

@@ -174,7 +174,7 @@ def test_closing_commits_queued_writes(journal, failures):
     futures = [writer.submit(lambda tx, n=n: n) for n in range(50)]
     closing = threading.Thread(target=writer.close)
     closing.start()
-    while True:  # until it has begun to close
+    while True:  # until closing has begun
         try:
             futures.append(writer.submit(lambda tx: 50))
         except StorageError:
@@ -245,7 +245,7 @@ def test_committed_writes_free_their_memory(writer):
     gone = weakref.ref(update)
     writer.submit(lambda tx, update=update: None).result()
     del update
-    writer.submit(lambda tx: None).result()  # the first batch is put away by now
+    writer.submit(lambda tx: None).result()  # by now the first batch is freed
     gc.collect()
     assert gone() is None
 

@@ -16,10 +16,10 @@ from turnout.protocol.lattice import Lattice
 from turnout.service.contract.computation import ARCHITECTURES, FEATURES, Computation
 
 UNCLIPPED = 1e6
-"""The largest clip norm: nothing below is touched by it."""
+"""Clip norm so large that no update is clipped."""
 
 EVERY = 97
-"""Of a long result, every so many-th number is in the vectors."""
+"""Step between the numbers of a long result that are in the vectors."""
 
 
 def formula(length, multiplier, modulus, scale):

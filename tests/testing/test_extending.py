@@ -84,7 +84,7 @@ IMPORTED = "import rested_check_in"
 IN_PLACE = (
     "import turnout.schemes.participation\nturnout.schemes.participation.__path__.append('.')"
 )
-"""A file of `turnout.schemes.participation`: nothing else names it."""
+"""Import of the example as a file of `turnout.schemes.participation`."""
 QUESTION = "account --scheme rested --window 4 --pairs 2 --probability 0.5 --noise-multiplier 2"
 PROMISE = "--delta 1e-5 --relation add-remove --json"
 
@@ -144,7 +144,7 @@ def test_a_device_draws_a_custom_participation_and_is_admitted(folder):
 RANDOMIZER = example("randomizer: square_response.py")
 RANDOMIZER_IMPORTED = "import square_response"
 RANDOMIZER_IN_PLACE = "import turnout.randomizers\nturnout.randomizers.__path__.append('.')"
-"""A file of `turnout.randomizers`: nothing else names it."""
+"""Import of the example as a file of `turnout.randomizers`."""
 
 
 @pytest.fixture

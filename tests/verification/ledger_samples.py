@@ -24,7 +24,7 @@ OTHER_KEY = SigningKey(bytes(range(1, 33)))
 DELTA = 1e-5
 DIMENSION = 5
 SCHEME = Scheme(GaussianNoise(8.0), EveryStep(12), Relation.ADD_REMOVE, ReleaseRule.AGGREGATED)
-"""Quickly priced; `WINDOWS` is what a task would use."""
+"""Scheme whose ε is computed quickly; a task would use `WINDOWS`."""
 
 WINDOWS = replace(SCHEME, randomizer=GaussianNoise(1.5), participation=CheckIn(6, 2))
 

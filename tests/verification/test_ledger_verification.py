@@ -78,7 +78,7 @@ def known(data: bytes) -> KnownHead:
     return KnownHead.parsed(json.loads(data.splitlines()[-1])["head"])
 
 
-# What is whole
+# Valid ledgers
 
 
 @pytest.mark.parametrize("scheme", [SCHEME, WINDOWS], ids=["every step", "windows"])
@@ -116,7 +116,7 @@ def test_a_claimed_epsilon_above_the_upper_bound_is_allowed_and_noted():
     assert verdict.costs[-1].loose
 
 
-# What is not
+# Changed ledgers
 
 
 def without_record_3() -> bytes:
@@ -317,7 +317,7 @@ def test_the_verifier_raises_no_exception_for_any_file(data):
     assert data == HONEST or verify(data).outcome is VerificationOutcome.BAD
 
 
-# What a key that is the coordinator's own can forge
+# Forgeries with the coordinator's key
 
 
 CHEATS = {
@@ -415,7 +415,7 @@ def test_a_malformed_model_with_a_correct_digest_is_detected(tmp_path, broken, m
     assert re.search(message, told(exported(transaction), models=tmp_path))
 
 
-# What nobody recomputes here
+# Costs that the verifier cannot recompute
 
 
 @pytest.mark.parametrize(

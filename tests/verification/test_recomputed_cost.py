@@ -97,7 +97,7 @@ def test_recomputed_epsilon_overlaps_the_accountants_bracket_otherwise(
     assert other.lower <= found.upper
     assert found.relative_width < width
     if release is ReleaseRule.ONE_CLIENT and isinstance(participation, CheckIn):
-        # The same sensitivities and hops stand behind both upper bounds; under zero-out the
+        # Both upper bounds use the same sensitivities and hops; under zero-out the
         # accountant has the closed form of one sensitivity besides.
         same = pytest.approx(found.upper, rel=0.01)
         assert other.upper == same if relation is ADD else other.upper < found.upper
