@@ -54,7 +54,7 @@ def every_averaged_update_is_noised():
     assert run_step(coordinator(AVERAGED), come).direction.tolist() == [0.5, 0.5]
 
 
-def a_client_comes_once_a_window():
+def a_client_participates_once_per_window():
     machine = coordinator()
     for expected in (Verdict.ACCEPTED, Verdict.DUPLICATE):
         machine.open_step()
@@ -66,7 +66,7 @@ def a_client_comes_once_a_window():
     assert check_in(other, 2, 2).verdicts.tolist() == [Verdict.ACCEPTED, Verdict.DUPLICATE]
 
 
-def k_of_t_is_at_most_k():
+def k_subset_admits_at_most_k_steps():
     machine = coordinator(participation=KSubset(window=4, picks=2))
     came = 0
     for _ in range(4):
@@ -84,7 +84,7 @@ def sliding_clients_keep_to_their_window():
     assert check_in(machine, 0, 1, 2).verdicts.tolist() == [0, 0, outside]
 
 
-def only_the_asked_answer_once():
+def only_requested_clients_send_one_update():
     for wrong in [(5,), (1, 5)]:
         machine = coordinator()
         machine.open_step()
@@ -107,7 +107,7 @@ def only_clipped_finite_updates_count():
             machine.receive(updates(0, {1: vector}))
 
 
-def a_device_answers_once():
+def a_device_sends_one_update_per_step():
     client = Client(1, [0])
     client.on_step(StepOpened(0))
     client.on_request(UpdateRequests(0, ids(1)), lambda: UpdateSum([0.0], 1))
@@ -115,7 +115,7 @@ def a_device_answers_once():
         client.on_request(UpdateRequests(0, ids(1)), lambda: UpdateSum([0.0], 1))
 
 
-def a_late_device_stays_away():
+def a_late_device_sends_nothing():
     client = Client(1, [0])
     assert client.on_step(StepOpened(1)) is None
     assert client.on_step(StepOpened(0)) is None
@@ -126,13 +126,13 @@ GUARANTEES = [
     the_divisor_is_public,
     one_client_serves_one,
     every_averaged_update_is_noised,
-    a_client_comes_once_a_window,
-    k_of_t_is_at_most_k,
+    a_client_participates_once_per_window,
+    k_subset_admits_at_most_k_steps,
     sliding_clients_keep_to_their_window,
-    only_the_asked_answer_once,
+    only_requested_clients_send_one_update,
     only_clipped_finite_updates_count,
-    a_device_answers_once,
-    a_late_device_stays_away,
+    a_device_sends_one_update_per_step,
+    a_late_device_sends_nothing,
 ]
 
 
@@ -196,7 +196,7 @@ def one_pick_more(mutate):
     mutate(RULES, "rows", {**RULES.rows, KOf: rule})
 
 
-def anybody_at_any_step(mutate):
+def any_client_at_any_step(mutate):
     rule = replace(RULES.rows[Staggered], eligible=None)
     mutate(RULES, "rows", {**RULES.rows, Staggered: rule})
 
@@ -266,21 +266,21 @@ MUTANTS = {
         replaced(Averaged, "release", always(noise_on_the_mean)),
     ),
     "duplicates accepted": (
-        a_client_comes_once_a_window,
+        a_client_participates_once_per_window,
         replaced(Admissions, "_has_quota", forgets_the_window),
     ),
     "acceptance not recorded": (
-        a_client_comes_once_a_window,
+        a_client_participates_once_per_window,
         replaced(Admissions, "_record", always(lambda self, clients, step, stamp: None)),
     ),
     "window too short": (
-        a_client_comes_once_a_window,
+        a_client_participates_once_per_window,
         replaced(Admissions, "__init__", window_one_short),
     ),
-    "one pick too many": (k_of_t_is_at_most_k, one_pick_more),
-    "sliding: anybody may come": (sliding_clients_keep_to_their_window, anybody_at_any_step),
+    "one pick too many": (k_subset_admits_at_most_k_steps, one_pick_more),
+    "sliding: anybody may come": (sliding_clients_keep_to_their_window, any_client_at_any_step),
     "updates of anybody": (
-        only_the_asked_answer_once,
+        only_requested_clients_send_one_update,
         replaced(
             Coordinator,
             "_places",
@@ -291,8 +291,8 @@ MUTANTS = {
         only_clipped_finite_updates_count,
         replaced(GaussianMechanism, "require", always(lambda self, total: None)),
     ),
-    "a device answers twice": (a_device_answers_once, second_answer),
-    "a late device comes anyway": (a_late_device_stays_away, late_check_in),
+    "a device answers twice": (a_device_sends_one_update_per_step, second_answer),
+    "a late device comes anyway": (a_late_device_sends_nothing, late_check_in),
 }
 
 

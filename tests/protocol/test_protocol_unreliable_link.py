@@ -131,7 +131,7 @@ def named(release, scale):
     return {c for c in range(CLIENTS) if bits >> (CLIENTS - 1 - c) & 1}
 
 
-def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
+def counts_no_client_twice_or_outside_its_step(seed, release_rule, crashes):
     """Run a simulation, check every release, and return the number of updates that arrived."""
     world, served_in_all = World(seed, release_rule, crashes), 0
     for block in blocks(PARTICIPATION):
@@ -157,7 +157,9 @@ def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
 def many_worlds(count):
     """Number of updates that arrived in ``count`` simulations."""
     rule = ReleaseRule.AGGREGATED
-    return sum(counts_nobody_twice_or_unasked(seed, rule, seed % 2) for seed in range(count))
+    return sum(
+        counts_no_client_twice_or_outside_its_step(seed, rule, seed % 2) for seed in range(count)
+    )
 
 
 @given(st.integers(0, 2**32), st.sampled_from(ReleaseRule), st.booleans())
@@ -165,25 +167,25 @@ def many_worlds(count):
 def test_no_unreliable_link_makes_a_client_count_twice_or_outside_its_step(
     seed, release_rule, crashes
 ):
-    counts_nobody_twice_or_unasked(seed, release_rule, crashes)
+    counts_no_client_twice_or_outside_its_step(seed, release_rule, crashes)
 
 
 def test_some_updates_arrive_over_an_unreliable_link():
     assert many_worlds(20) > 20
 
 
-def takes_every_update(self, clients):
+def accepts_every_update(self, clients):
     places = np.searchsorted(self._requested, clients)
     return np.minimum(places, self._requested.size - 1)
 
 
-def any_step_will_do(self, step, what):
+def accepts_any_step(self, step, what):
     return None
 
 
 @pytest.mark.parametrize(
     ("method", "mutant"),
-    [("_places", takes_every_update), ("_refuse_other_steps", any_step_will_do)],
+    [("_places", accepts_every_update), ("_refuse_other_steps", accepts_any_step)],
 )
 def test_a_coordinator_that_accepts_every_update_is_detected(method, mutant, mutate):
     mutate(Coordinator, method, mutant)

@@ -75,19 +75,19 @@ class Quick(MessageEncoding):
 QUICK = Quick(RANDOMIZER)
 
 
-class KeepsArrivals(Shuffler):
+class KeepsTheOrder(Shuffler):
     """Faulty shuffler that keeps the order of arrival, which is the order of client numbers."""
 
     def released(self):
         return tuple(self._open().values())
 
 
-class Reverses(KeepsArrivals):
+class Reverses(KeepsTheOrder):
     def released(self):
         return super().released()[::-1]
 
 
-class Rotates(KeepsArrivals):
+class Rotates(KeepsTheOrder):
     """Faulty shuffler with a publicly known permutation."""
 
     def released(self):
@@ -95,7 +95,7 @@ class Rotates(KeepsArrivals):
         return bodies[7:] + bodies[:7]
 
 
-class FromASeed(KeepsArrivals):
+class FromASeed(KeepsTheOrder):
     """Faulty shuffler that reuses one seed for the permutation of every round."""
 
     def released(self):
@@ -154,16 +154,16 @@ def epsilon_below(seen):
     return best
 
 
-def keeps_its_price(seen):
+def stays_within_epsilon(seen):
     assert epsilon_below(seen) <= PRICE
 
 
 def test_a_round_of_messages_stays_within_epsilon_only_if_shuffled():
-    keeps_its_price(transcripts())
+    stays_within_epsilon(transcripts())
     assert_rejects(
-        keeps_its_price,
+        stays_within_epsilon,
         {
-            "no shuffle": transcripts(KeepsArrivals),
+            "no shuffle": transcripts(KeepsTheOrder),
             "the other way round": transcripts(Reverses),
             "a permutation that is known": transcripts(Rotates),
             "a seed that is used again": transcripts(FromASeed),
@@ -175,4 +175,4 @@ def test_a_round_of_messages_stays_within_epsilon_only_if_shuffled():
 
 def test_unshuffled_messages_stay_within_local_epsilon():
     """The lower bound of the audit is never above ε₀ of a single message."""
-    assert PRICE < epsilon_below(transcripts(KeepsArrivals)) <= RANDOMIZER.epsilon0
+    assert PRICE < epsilon_below(transcripts(KeepsTheOrder)) <= RANDOMIZER.epsilon0

@@ -115,7 +115,7 @@ def test_the_rounded_exponential_is_never_above_the_true_value(epsilon):
 
 
 @dataclass(frozen=True)
-class SpentTwice(UnaryEncoding):
+class WrongBitProbability(UnaryEncoding):
     """Mutant: RAPPOR with e^ε/(e^ε + 1) for each bit, as printed in Table 7.1 of the thesis."""
 
     @property
@@ -128,7 +128,7 @@ class SpentTwice(UnaryEncoding):
 
 
 @dataclass(frozen=True)
-class Rounded(KaryRandomizedResponse):
+class RoundedBlanket(KaryRandomizedResponse):
     """Mutant: the blanket probability rounded down to a multiple of 1/64, which breaks ε."""
 
     @property
@@ -138,7 +138,7 @@ class Rounded(KaryRandomizedResponse):
 
 
 @dataclass(frozen=True)
-class Sloppy(SubsetSelection):
+class WrongSetProbability(SubsetSelection):
     """Mutant: the number of items k where the formula has k − ω."""
 
     @property
@@ -148,7 +148,9 @@ class Sloppy(SubsetSelection):
 
 
 @pytest.mark.parametrize(
-    "mutant", [SpentTwice(1.0, 4), Rounded(1.0, 5), Sloppy(1.0, 5, size=2)], ids=names
+    "mutant",
+    [WrongBitProbability(1.0, 4), RoundedBlanket(1.0, 5), WrongSetProbability(1.0, 5, size=2)],
+    ids=names,
 )
 def test_a_wrong_probability_changes_the_enumerated_epsilon0(mutant):
     assert largest_ratio(distributions_of(mutant)) != exponential_below(1.0)

@@ -50,7 +50,7 @@ def word_for(noise: int, s: float) -> int:
         return int((low + high) / 2 * 2**63) << 1 | (noise < 0)
 
 
-def assert_participation(drawn: np.ndarray, s: float) -> None:
+def assert_rounded_gaussian(drawn: np.ndarray, s: float) -> None:
     """Compare draws with the rounded Gaussian by a χ² test over at most 32 cells."""
     edges = np.unique(np.rint(stats.norm.ppf(np.arange(1, 32) / 32) * s)) + 0.5
     if s < 2:
@@ -70,7 +70,7 @@ def assert_participation(drawn: np.ndarray, s: float) -> None:
 def test_rounded_gaussian_draws_fit_their_distribution_and_no_wrong_one(s):
     drawn = rounded_gaussian(s, DRAWS)
     assert drawn.dtype == np.int64
-    assert_participation(drawn, s)
+    assert_rounded_gaussian(drawn, s)
     normal = np.random.default_rng(3).normal(0, s, DRAWS)
     wrong = {
         "1 % more": rounded_gaussian(1.01 * s, DRAWS),
@@ -80,8 +80,8 @@ def test_rounded_gaussian_draws_fit_their_distribution_and_no_wrong_one(s):
     if s < 100:
         wrong["truncated, not rounded"] = np.trunc(normal).astype(np.int64)
         wrong["rounded down"] = np.floor(normal).astype(np.int64)
-    assert_rejects(lambda observed: assert_participation(observed, s), wrong)
-    assert_participation(np.rint(normal).astype(np.int64), s)
+    assert_rejects(lambda observed: assert_rounded_gaussian(observed, s), wrong)
+    assert_rounded_gaussian(np.rint(normal).astype(np.int64), s)
 
 
 def boundaries() -> list[tuple[float, int]]:

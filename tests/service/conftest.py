@@ -32,7 +32,7 @@ def _programs() -> Path | None:
     return next((f for f in folders if all((f / name).exists() for name in programs)), None)
 
 
-def _as_nobody_special() -> tuple[list[str], int]:
+def _without_root() -> tuple[list[str], int]:
     """Prefix of a command that runs it without root rights, and the user id that it runs as."""
     if os.geteuid() != 0:
         return [], os.geteuid()
@@ -58,7 +58,7 @@ def postgres_server() -> Iterator[str]:
     programs = _programs()
     if programs is None:
         pytest.skip("needs Postgres: install it (Debian: postgresql)")
-    before, user = _as_nobody_special()
+    before, user = _without_root()
     # Other users cannot read pytest's folders, and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="turnout-pg-"))
     try:

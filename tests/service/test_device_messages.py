@@ -22,13 +22,13 @@ WIDE = SeededCode(DIMENSION, 2.0, 0.5, directions=4)
 """Randomizer with seeds of 32 bits, so that two draws practically never agree."""
 
 
-def of(messages=WIDE, participation=None):
+def message_charter(messages=WIDE, participation=None):
     return charter_of(participation or CheckIn(3, 2), dimension=DIMENSION, messages=messages)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_device_sends_one_randomized_message_at_each_of_its_steps(tmp_path, name):
-    charter = of(MESSAGES[name], EveryStep(4))
+    charter = message_charter(MESSAGES[name], EveryStep(4))
     assert charter.update_format == name
     world = World(tmp_path, charter)
     for tally in world.start(1, 2):
@@ -61,7 +61,7 @@ def killed_once_stored(world, *, arrives):
 def a_message_is_drawn_once(tmp_path):
     """Check that a killed device resends the same bytes, whatever its records are."""
     for arrives in (False, True):
-        world = World(tmp_path / str(arrives), of())
+        world = World(tmp_path / str(arrives), message_charter())
         killed_once_stored(world, arrives=arrives)
         first, kept = min(world.slots()), world.memory().messages
         assert list(kept) == [first]
@@ -72,9 +72,9 @@ def a_message_is_drawn_once(tmp_path):
         accepted_once_each(world)
 
 
-def a_message_that_may_be_out_is_not_drawn_again(tmp_path):
+def a_message_that_may_have_been_sent_is_not_redrawn(tmp_path):
     """Check that a device without an answer resends copies of one message."""
-    world, left = World(tmp_path, of()), [4]
+    world, left = World(tmp_path, message_charter()), [4]
 
     def fault(request):
         left[0] -= request.url.path.endswith("/updates")
@@ -87,12 +87,12 @@ def a_message_that_may_be_out_is_not_drawn_again(tmp_path):
     accepted_once_each(world)
 
 
-def draws_of_messages_come_from_the_system(tmp_path):
-    world = World(tmp_path, of())
+def message_draws_use_the_system_generator(tmp_path):
+    world = World(tmp_path, message_charter())
     world.start()
     weak = SimulationStreams(1).source("message")
     with pytest.raises(ParameterError, match="an unpredictable source"):
-        StepActions(_Nothing(), of(), None, None, None, source=weak)
+        StepActions(_Nothing(), message_charter(), None, None, None, source=weak)
     StepActions(_Nothing(), charter_of(), None, None, None, source=weak)  # a lattice uses no draws
 
 
@@ -101,7 +101,7 @@ class _Nothing:
 
 
 def test_a_stored_message_is_deleted_after_its_receipt(tmp_path):
-    world = World(tmp_path, of())
+    world = World(tmp_path, message_charter())
     killed_once_stored(world, arrives=False)
     kept = world.memory()
     assert list(kept.messages) == [min(world.slots())]
@@ -114,7 +114,7 @@ def test_a_stored_message_is_deleted_after_its_receipt(tmp_path):
 
 def test_two_devices_with_equal_updates_send_independent_messages(tmp_path):
     """Each device draws its own randomness, so equal updates do not give equal messages."""
-    charter = of(participation=EveryStep(3))
+    charter = message_charter(participation=EveryStep(3))
     bodies = set()
     for name in "ab":
         world = World(tmp_path / name, charter, seed=ord(name))
@@ -127,7 +127,7 @@ def test_two_devices_with_equal_updates_send_independent_messages(tmp_path):
 
 
 def test_dummy_traffic_is_as_long_as_a_message(tmp_path):
-    charter = of(participation=CheckIn(4))
+    charter = message_charter(participation=CheckIn(4))
     world = World(tmp_path, charter)
     assert world.start(cover=True) == {"accepted": 1}
     covered = [length for lengths in world.coordinator.covers.values() for length in lengths]
@@ -135,6 +135,6 @@ def test_dummy_traffic_is_as_long_as_a_message(tmp_path):
 
 
 def test_an_invitation_does_not_depend_on_the_message_format(tmp_path):
-    drawn = Memory.drawn(invitation(of()), Repeatable(World(tmp_path).dice))
+    drawn = Memory.drawn(invitation(message_charter()), Repeatable(World(tmp_path).dice))
     assert drawn.messages == {}
-    assert drawn.task == of().task != charter_of(dimension=DIMENSION).task
+    assert drawn.task == message_charter().task != charter_of(dimension=DIMENSION).task

@@ -22,7 +22,7 @@ from turnout.service.device.step_actions import StepActions
 STEP = 8.0
 
 
-def slots_are_durable_before_the_first_contact(tmp_path):
+def drawn_steps_are_stored_before_the_first_request(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(10**6)))
     drawn = []
 
@@ -38,7 +38,7 @@ def slots_are_durable_before_the_first_contact(tmp_path):
     assert all(slots == drawn[0] for slots in drawn)
 
 
-def slots_survive_a_restart(tmp_path):
+def drawn_steps_survive_a_restart(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(3, 4)))
     refusals.halted_at(world, 4, 0, 1, 2, 0)
     before = world.slots()
@@ -47,7 +47,7 @@ def slots_survive_a_restart(tmp_path):
     accepted_once_each(world)
 
 
-def she_counts_as_having_answered_before_a_byte_leaves(tmp_path):
+def the_update_counts_as_sent_before_a_byte_leaves(tmp_path):
     for rule in (ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT):
         world = World(tmp_path / rule.value, charter_of(CheckIn(3, 2), rule))
         looked = []
@@ -66,7 +66,7 @@ def she_counts_as_having_answered_before_a_byte_leaves(tmp_path):
         assert looked
 
 
-def the_head_is_durable_before_anything_else_happens(tmp_path):
+def the_ledger_head_is_stored_before_any_other_action(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     seen = []
 
@@ -82,7 +82,7 @@ def the_head_is_durable_before_anything_else_happens(tmp_path):
     assert len(world.coordinator.heads) == 3
 
 
-def a_set_back_coordinator_hears_nothing_more(tmp_path):
+def a_restored_coordinator_gets_no_further_request(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     refusals.halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
@@ -92,23 +92,23 @@ def a_set_back_coordinator_hears_nothing_more(tmp_path):
     assert len(world.coordinator.heads) == sent
 
 
-def a_kill_while_storing_leaves_it_whole(tmp_path, monkeypatch):
+def a_kill_during_a_write_leaves_a_whole_state_file(tmp_path, monkeypatch):
     for after in (False, True):
         states.test_a_kill_during_the_first_write_leaves_a_whole_state_file_or_none(
             tmp_path, monkeypatch, after
         )
 
 
-def only_the_model_of_the_ledger_counts(tmp_path):
+def only_a_model_in_the_ledger_is_used(tmp_path):
     refusals.test_a_device_refuses_a_model_with_another_digest(tmp_path, ReleaseRule.AGGREGATED, 2)
 
 
-def draws_come_from_the_system(tmp_path):
+def draws_use_the_system_generator(tmp_path):
     with pytest.raises(ParameterError, match="an unpredictable source"):
         memory.Memory.drawn(invitation(charter_of()), SimulationStreams(1).source("x"))
 
 
-def one_invitation_one_key(tmp_path):
+def an_invitation_is_used_once(tmp_path):
     world = World(tmp_path)
     world.start()
     world.path().unlink()
@@ -139,17 +139,17 @@ SET_BACK = "forked or head.steps < seen.head.steps"
 UNLOCKED = "os.open(lock_path, os.O_RDWR | os.O_CREAT)"
 MUTANTS = {
     "draws after the first contact": (
-        slots_are_durable_before_the_first_contact,
+        drawn_steps_are_stored_before_the_first_request,
         (device.TaskDevice, "run", REDRAW, REDRAW
          + "\n    from turnout.service.device import Memory"
          "\n    self._diary.memory = Memory.drawn(self._invitation)\n    self._diary.keep()"),
     ),
     "contacts before the draw is stored": (
-        slots_are_durable_before_the_first_contact,
+        drawn_steps_are_stored_before_the_first_request,
         (memory.Diary, "__init__", "self.keep()", "pass"),
     ),
     "draws again on restart": (
-        slots_survive_a_restart, (memory.Diary, "__init__", "if data is None:", "if True:"),
+        drawn_steps_survive_a_restart, (memory.Diary, "__init__", "if data is None:", "if True:"),
     ),
     "draws again where the file is damaged": (
         states.test_a_damaged_state_file_is_refused_and_no_step_is_drawn_again,
@@ -162,10 +162,10 @@ MUTANTS = {
         (memory.Memory, "require", "if _BEGUN(self)", "if not _BEGUN(self) and _BEGUN(self)"),
     ),
     "draws from a seed": (
-        draws_come_from_the_system, (memory, "drawn_slots", "not source.secure", "False"),
+        draws_use_the_system_generator, (memory, "drawn_slots", "not source.secure", "False"),
     ),
     "writes in place": (
-        a_kill_while_storing_leaves_it_whole,
+        a_kill_during_a_write_leaves_a_whole_state_file,
         (memory.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
     ),
     "syncs nothing": (
@@ -181,10 +181,10 @@ MUTANTS = {
         (memory, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
     ),
     "sends before it is stored": (
-        she_counts_as_having_answered_before_a_byte_leaves, (StepActions, "_store", KEEP, "pass"),
+        the_update_counts_as_sent_before_a_byte_leaves, (StepActions, "_store", KEEP, "pass"),
     ),
     "checks in before it is stored": (
-        she_counts_as_having_answered_before_a_byte_leaves, (StepActions, "_move", KEEP, "pass"),
+        the_update_counts_as_sent_before_a_byte_leaves, (StepActions, "_move", KEEP, "pass"),
     ),
     "comes late all the same": (
         turning.test_a_device_that_returns_after_its_step_has_missed_the_step,
@@ -199,7 +199,7 @@ MUTANTS = {
         (StepActions, "_needs_dummy", " and step not in self._diary.memory.participant.slots", ""),
     ),
     "follows a shorter ledger": (
-        a_set_back_coordinator_hears_nothing_more,
+        a_restored_coordinator_gets_no_further_request,
         (remote, "require_newer", SET_BACK, "forked"), FOLLOW,
     ),
     "follows another ledger": (
@@ -210,7 +210,7 @@ MUTANTS = {
         refusals.test_a_device_refuses_a_ledger_that_was_restored_and_grew_again, FOLLOW,
     ),
     "forgets the head": (
-        the_head_is_durable_before_anything_else_happens,
+        the_ledger_head_is_stored_before_any_other_action,
         (remote.Remote, "_status", "self.diary.keep()", "pass"),
     ),
     "tells nobody": (
@@ -226,7 +226,7 @@ MUTANTS = {
         (remote, "require_newer", "if not verified(", "if False and not verified("),
     ),
     "believes any model": (
-        only_the_model_of_the_ledger_counts,
+        only_a_model_in_the_ledger_is_used,
         (remote.Remote, "model", "hashlib.sha256(data).digest() != digest", "False"),
     ),
     "believes any charter": (
@@ -242,38 +242,38 @@ MUTANTS = {
         (StepActions, "_await_moment", "if step not in memory.messages:", "if True:"),
     ),
     "makes another message for every copy": (
-        sending.a_message_that_may_be_out_is_not_drawn_again,
+        sending.a_message_that_may_have_been_sent_is_not_redrawn,
         (StepActions, "_send", "memory = self._diary.memory",
          "memory = self._diary.memory\n    self._store(step, self._zeros())"),
     ),
     "sends when it is done": (
-        moments.bytes_leave_at_a_moment_drawn_before,
+        moments.requests_are_sent_at_a_previously_drawn_time,
         (StepActions, "_await_moment", "await self._pace.until(moment)", "pass"),
     ),
     "covers when it is done": (
-        moments.bytes_leave_at_a_moment_drawn_before,
+        moments.requests_are_sent_at_a_previously_drawn_time,
         (StepActions, "_send_dummy", "await self._pace.until(moment)", "pass"),
     ),
     "draws the moment when it is done": (
-        moments.the_moment_is_stored_before_records_are_opened,
+        moments.the_sending_time_is_stored_before_records_are_read,
         (StepActions, "_await_moment", "status.phase_ends - memory.moments.get(step, np.inf)",
          "self._pace.moment(status.phase_ends)"),
     ),
     "opens its records before the moment is stored": (
-        moments.the_moment_is_stored_before_records_are_opened,
+        moments.the_sending_time_is_stored_before_records_are_read,
         (StepActions, "_prepare", KEEP, "pass"),
     ),
     "sends nothing where it cannot compute": (
-        moments.bytes_leave_at_a_moment_drawn_before,
+        moments.requests_are_sent_at_a_previously_drawn_time,
         (StepActions, "_message", "body = self._zeros()",
          "from turnout.service.device.link import GoneError\n        raise GoneError('failed')"),
     ),
     "randomizes from a seed": (
-        sending.draws_of_messages_come_from_the_system,
+        sending.message_draws_use_the_system_generator,
         (StepActions, "__init__", "charter.randomized and not self._source.secure", "False"),
     ),
     "takes part without being enrolled": (
-        one_invitation_one_key,
+        an_invitation_is_used_once,
         (device.TaskDevice, "_enrol", "receipt.answer is not WireAnswer.ACCEPTED", "False"),
     ),
 }  # fmt: skip

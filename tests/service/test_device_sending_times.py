@@ -17,7 +17,7 @@ from device_world import Chosen, Killed, World, at_once
 from fake_coordinator import charter_of
 from forked import HANGS_SECONDS
 from graph_samples import GRAPH
-from test_device_messages import of as message_charter
+from test_device_messages import message_charter
 from virtual_time import virtually
 
 from turnout.core.errors import ParameterError
@@ -66,7 +66,7 @@ WORKSHOPS = {
 }
 
 
-def in_turns(workshop):
+def after_enrolment(workshop):
     """Workshop that is used only after enrolment, so that the trial computation succeeds."""
     tried = set()
 
@@ -84,7 +84,7 @@ def seen(folder, workshop, *, clients=(3,), charter=None, **started):
     """(time, method, path, length, client) of all requests, and the simulation."""
     charter = charter or charter_of(EveryStep(3))
     world = World(folder, replace(charter, timing=TIMING))
-    world.workshop, found = in_turns(workshop), []
+    world.workshop, found = after_enrolment(workshop), []
     world.coordinator.on_request = lambda method, path, headers, body: found.append(
         (round(world._now(), 6), method, path, len(body), headers.get("turnout-client"))
     )
@@ -92,7 +92,7 @@ def seen(folder, workshop, *, clients=(3,), charter=None, **started):
     return found, world
 
 
-def bytes_leave_at_a_moment_drawn_before(tmp_path):
+def requests_are_sent_at_a_previously_drawn_time(tmp_path):
     """Check for each rule, and with dummy traffic, that requests do not depend on computing."""
     for rule, cover in ((RULES[0], False), (RULES[0], True), (RULES[1], False)):
         folder, charter = tmp_path / f"{rule.value}-{cover}", charter_of(CheckIn(3), rule)
@@ -106,7 +106,7 @@ def bytes_leave_at_a_moment_drawn_before(tmp_path):
             assert seen(folder / name, workshop, charter=charter, cover=cover)[0] == due, name
 
 
-def the_moment_is_stored_before_records_are_opened(tmp_path):
+def the_sending_time_is_stored_before_records_are_read(tmp_path):
     """Check that the sending time is stored before computing begins, and is kept exactly."""
     for rule in RULES:
         world = World(tmp_path / rule.value, replace(charter_of(EveryStep(2), rule), timing=TIMING))
@@ -123,7 +123,7 @@ def the_moment_is_stored_before_records_are_opened(tmp_path):
             if path.endswith("/updates"):
                 left[int(path.split("/")[3])] = world.coordinator.at()[2]
 
-        world.workshop, world.coordinator.on_request = in_turns(look), note
+        world.workshop, world.coordinator.on_request = after_enrolment(look), note
         world.start()
         assert set(drawn) == {0, 1}
         assert left == pytest.approx(drawn)
@@ -183,7 +183,7 @@ def killed_while_it_computes(folder, participation):
         await asyncio.sleep(2.0)
         raise Killed
 
-    world.workshop = in_turns(killing)
+    world.workshop = after_enrolment(killing)
     with pytest.raises(Killed):
         world.start(source=Chosen(1))
     return world

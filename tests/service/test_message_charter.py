@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-def of(name="seeded-code-1", **changes):
+def charter_with(name="seeded-code-1", **changes):
     charter = charter_of(CheckIn(3, 2), dimension=DIMENSION, messages=KINDS[name])
     return replace(charter, **changes) if changes else charter
 
@@ -35,7 +35,7 @@ def canonical(document):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_charter_under_local_trust_round_trips(name):
-    charter = of(name)
+    charter = charter_with(name)
     read = Charter.from_canonical(charter.canonical())
     assert read == charter
     assert read.encoding.randomizer == KINDS[name]
@@ -50,10 +50,10 @@ def test_a_charter_under_local_trust_round_trips(name):
 def test_the_charter_contains_exact_probabilities_of_random_draws():
     """A client need not compute an exponential function with the same rounding."""
     code = KINDS["seeded-code-1"]
-    update = json.loads(of().canonical())["messages"]["update"]
+    update = json.loads(charter_with().canonical())["messages"]["update"]
     assert float.fromhex(update["preference"]["float"]) == code.preference
     for name in ("sampled-bit-1", "hadamard-bit-1"):
-        update = json.loads(of(name).canonical())["messages"]["update"]
+        update = json.loads(charter_with(name).canonical())["messages"]["update"]
         flip = float.fromhex(update["flip"]["float"])
         assert flip * 2**62 == int(flip * 2**62)
         assert flip == getattr(KINDS[name], "flip", None) or (flip,) == KINDS[name].flips
@@ -64,7 +64,7 @@ DERIVED = {"preference", "flip", "epsilon", "message_bits", "directions", "seed_
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_charter_with_inconsistent_derived_numbers_is_refused(name):
-    document = json.loads(of(name).canonical())
+    document = json.loads(charter_with(name).canonical())
     update = document["messages"]["update"]
     for key in DERIVED & set(update):
         said = update[key]
@@ -79,7 +79,7 @@ def test_a_charter_with_inconsistent_derived_numbers_is_refused(name):
             Charter.from_canonical(canonical(document))
 
 
-TEXT = of().canonical()
+TEXT = charter_with().canonical()
 
 
 @given(st.data())
@@ -91,7 +91,7 @@ def test_a_changed_byte_of_a_local_trust_charter_is_refused_or_changes_its_task(
         other = Charter.from_canonical(changed)
     except (StorageError, ParameterError, UnsupportedError):
         return
-    assert other.task != of().task
+    assert other.task != charter_with().task
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_a_changed_byte_of_a_local_trust_charter_is_refused_or_changes_its_task(
 )
 def test_a_charter_with_contradicting_terms_is_refused(changes, why):
     with pytest.raises(ParameterError, match=why):
-        of(**changes)
+        charter_with(**changes)
 
 
 def test_charters_with_shuffled_trust_or_other_release_rules_are_refused():
-    scheme = of().scheme
+    scheme = charter_with().scheme
     with pytest.raises(UnsupportedError, match="shuffler"):
-        of(scheme=replace(scheme, trust=TrustModel.SHUFFLED))
+        charter_with(scheme=replace(scheme, trust=TrustModel.SHUFFLED))
     with pytest.raises(UnsupportedError, match="one-client"):
-        of(scheme=replace(scheme, release=ReleaseRule.ONE_CLIENT))
+        charter_with(scheme=replace(scheme, release=ReleaseRule.ONE_CLIENT))
 
 
 def test_a_randomizer_without_a_message_format_is_refused():
@@ -128,7 +128,7 @@ def test_a_randomizer_without_a_message_format_is_refused():
     [('"value":"local"', '"value":"central"'), ('"seeded-code-1"', '"int32-lattice-1"')],
 )
 def test_the_verifier_refuses_messages_under_another_trust_model(said, instead):
-    text = of().canonical().decode()
+    text = charter_with().canonical().decode()
     assert text.count(said) == 1
     with pytest.raises(DamagedError, match="not sent under"):
         decode_terms(text.replace(said, instead).encode())

@@ -16,7 +16,7 @@ def _last_message_forgotten(right):
     return lambda self, bodies: right(self, list(bodies)[:-1])
 
 
-def _symbols_not_looked_at(right):
+def _symbols_not_checked(right):
     return lambda self, data: right(self, data[:-1] + bytes([data[-1] & 3]))
 
 
@@ -33,7 +33,7 @@ def _noise_on_messages(right):
     [
         (MessageEncoding, "summed", _first_message_twice),
         (MessageEncoding, "summed", _last_message_forgotten),
-        (MessageEncoding, "decode", _symbols_not_looked_at),
+        (MessageEncoding, "decode", _symbols_not_checked),
         (Randomized, "release", _noise_on_messages),
     ],
 )

@@ -39,13 +39,13 @@ def noticed(**parts) -> bool:
 # -- engine: who is admitted --------------------------------------------------------------------
 
 
-class TakesLateUpdates(Engine):
+class AcceptsLateUpdates(Engine):
     def _wrong_time(self, client, step, phase):
         late = super()._wrong_time(client, step, phase)
         return None if late and late.answer is WireAnswer.LATE else late
 
 
-class TakesEarlyUpdates(Engine):
+class AcceptsEarlyUpdates(Engine):
     def update(self, tx, client, step, upload):
         if step > self._step and not self._asks_one:
             tx.check_in(ParticipationRow(client, step, upload.digest), upload.body, self._quota)
@@ -87,7 +87,7 @@ class AnswersBeforeItStores(Engine):
         return super()._admit(tx, client, step, upload)
 
 
-class AdmitsTwice(Engine):
+class IgnoresTheQuota(Engine):
     """Mutant that does not check the quota of a client."""
 
     def _admit(self, tx, client, step, upload):
@@ -96,14 +96,14 @@ class AdmitsTwice(Engine):
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
 
-class LooksAtNothing(Engine):
+class AcceptsAnyNorm(Engine):
     """Mutant that accepts updates of any norm."""
 
     def inspect(self, body):
         return Upload(body, hashlib.sha256(body).digest())
 
 
-class AsksAgain(Engine):
+class SelectsAgain(Engine):
     """Mutant that keeps the selected client in memory and selects again after a restart."""
 
     _chosen: tuple[int, ...] = ()
@@ -123,7 +123,7 @@ class AsksAgain(Engine):
         return super()._answered(tx, client, step, upload)
 
 
-class TakesUnaskedAnswers(Engine):
+class AcceptsUnrequestedUpdates(Engine):
     def _answered(self, tx, client, step, upload):
         stored = tx.participation_at(client, step)
         if stored is not None and stored.digest is None and step == self._step:
@@ -140,16 +140,16 @@ class PublishesBeforeTheCommit(Engine):
 
 
 ENGINES = [
-    TakesLateUpdates,
-    TakesEarlyUpdates,
+    AcceptsLateUpdates,
+    AcceptsEarlyUpdates,
     ForgetsTheWindow,
     ForgetsTheStep,
     ConfirmsAnything,
     AnswersBeforeItStores,
-    AdmitsTwice,
-    LooksAtNothing,
-    AsksAgain,
-    TakesUnaskedAnswers,
+    IgnoresTheQuota,
+    AcceptsAnyNorm,
+    SelectsAgain,
+    AcceptsUnrequestedUpdates,
 ]
 
 
@@ -300,7 +300,7 @@ class CommitsByParts(MemoryStorage):
         self.committed = working
 
 
-class LosesTheLast(MemoryStorage):
+class LosesSomeCommits(MemoryStorage):
     """Mutant that reports a commit that is sometimes lost."""
 
     def __init__(self):
@@ -350,7 +350,7 @@ def _reclaims_the_open_step(self, at_most):
     return len(old)
 
 
-def _keeps_who_was_asked(self, step):
+def _keeps_selected_clients(self, step):
     self.t.check_ins.clear()
 
 
@@ -361,23 +361,23 @@ def _keeps_one(self, step):
     self.t.asked.pop(step, None)
 
 
-def _counts_no_turns(self, step, block_ends):
+def _stores_no_check_in_counts(self, step, block_ends):
     """Mutant that stores no check-in counts of the window, so that a restart forgets them."""
 
 
-def _counts_one_turn(self, step, block_ends):
+def _counts_one_check_in(self, step, block_ends):
     """Mutant that stores at most one check-in per client in a window."""
     if block_ends <= step + 1:
         self.t.turns.clear()
     self.t.turns.update(dict.fromkeys(self.t.check_ins, 1) if block_ends > step + 1 else {})
 
 
-def _keeps_turns_for_ever(self, step, block_ends):
+def _keeps_check_in_counts_for_ever(self, step, block_ends):
     for client in self.t.check_ins:
         self.t.turns[client] = self.t.turns.get(client, 0) + 1
 
 
-def _clears_turns_at_each_release(self, step, block_ends):
+def _clears_check_in_counts_at_each_release(self, step, block_ends):
     self.t.turns.clear()
 
 
@@ -387,12 +387,12 @@ def _reads_on_after_the_release(self, step):
             yield client, self.t.bodies[s, client]
 
 
-def _loses_turns(self):
+def _loses_check_in_counts(self):
     """Mutant that reads no check-in counts of the window at a restart."""
     return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
-def _looks_at_no_quota(self, participation, body, quota):
+def _ignores_the_quota(self, participation, body, quota):
     MemoryTransaction.check_in(self, participation, body, 10**9)
 
 
@@ -400,16 +400,16 @@ FORGETFUL = {
     "ForgetsTooEarly": {"reclaim": _reclaims_the_open_step},
     "NeverReclaims": {"reclaim": lambda self, at_most: 0},
     "KeepsWhoCame": {"forget": lambda self, step: None},
-    "KeepsWhoWasAsked": {"forget": _keeps_who_was_asked},
+    "KeepsWhoWasAsked": {"forget": _keeps_selected_clients},
     "KeepsOne": {"forget": _keeps_one},
     "UpdatesOutliveTheirStep": {"bodies": _reads_on_after_the_release},
-    "ForgetsTurns": {"take_turns": _counts_no_turns},
-    "ForgetsLaterTurns": {"take_turns": _counts_one_turn},
-    "ClearsTurnsEarly": {"take_turns": _clears_turns_at_each_release},
-    "KeepsTurnsForEver": {"take_turns": _keeps_turns_for_ever},
+    "ForgetsTurns": {"take_turns": _stores_no_check_in_counts},
+    "ForgetsLaterTurns": {"take_turns": _counts_one_check_in},
+    "ClearsTurnsEarly": {"take_turns": _clears_check_in_counts_at_each_release},
+    "KeepsTurnsForEver": {"take_turns": _keeps_check_in_counts_for_ever},
     "CountsTwiceAfterARestart": {
-        "participation_counts": _loses_turns,
-        "check_in": _looks_at_no_quota,
+        "participation_counts": _loses_check_in_counts,
+        "check_in": _ignores_the_quota,
     },
 }
 
@@ -420,7 +420,7 @@ def test_a_storage_that_keeps_rows_it_should_delete_is_detected(name):
 
 
 @pytest.mark.parametrize(
-    "storage", [CommitsByParts, LosesTheLast, Overwrites], ids=lambda s: s.__name__
+    "storage", [CommitsByParts, LosesSomeCommits, Overwrites], ids=lambda s: s.__name__
 )
 def test_a_mutated_storage_is_detected(storage):
     assert noticed(storage=storage)
