@@ -94,7 +94,7 @@ def test_the_repr_of_objects_with_records_shows_only_shapes(package, module, nam
         assert str(SENTINEL) not in text, f"{name} wants @shows_shapes()"
 
 
-def test_every_class_listed_as_public_exists():
+def test_every_class_listed_as_holding_public_data_exists():
     names = {(package, name) for package, _, name in FOUND}
     listed = {(package, name) for package, words in PUBLIC.items() for name in words.split()}
     assert listed <= names

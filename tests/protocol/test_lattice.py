@@ -180,7 +180,7 @@ def test_sums_of_lattice_updates_do_not_depend_on_the_order():
 
 
 @given(st.floats(2.0**-18, 1024.0), POSITIVE, st.integers(1, 10**8))
-def test_the_lattice_step_for_a_noise_level_is_the_largest_fine_enough(
+def test_the_lattice_step_is_the_largest_that_satisfies_its_two_conditions(
     noise_multiplier, clip_norm, dimension
 ):
     lattice = Lattice.for_noise(noise_multiplier, clip_norm, dimension)

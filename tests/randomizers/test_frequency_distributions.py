@@ -303,7 +303,7 @@ def test_frequency_randomizer_parameters_outside_their_domain_are_refused(make):
             make(1.0, items)
 
 
-def test_parameters_of_single_randomizers_outside_their_domain_are_refused():
+def test_invalid_parameters_of_individual_randomizers_are_refused():
     with pytest.raises(ParameterError, match="prime"):
         LocalHashing(1.0, 5, cells=4)
     with pytest.raises(ParameterError, match="size"):

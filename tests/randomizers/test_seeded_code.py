@@ -118,7 +118,7 @@ def test_invalid_seeded_code_parameters_are_refused_in_one_line(changes, line):
     assert "\n" not in str(caught.value)
 
 
-def test_the_expected_largest_normals_match_a_simulation():
+def test_the_expected_sum_of_the_largest_normals_matches_a_simulation():
     drawn = np.sort(np.abs(np.random.default_rng(1).normal(size=(50_000, 16))), axis=1)
     for largest in (1, 3, 16):
         assert_mean(drawn[:, -largest:].sum(axis=1), largest_normals(16, largest))

@@ -181,7 +181,7 @@ def test_the_norm_ball_lies_within_the_contained_radius():
 
 @pytest.mark.parametrize("norm", [1, 1.2, 2, 3, math.inf])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_the_best_vector_randomizer_exists_for_every_norm(norm, seed):
+def test_a_best_vector_randomizer_is_returned_for_every_norm(norm, seed):
     randomizer = best_randomizer(norm, 40, 2.0, 1.5, message_bits=30, public_seed=seed)
     assert randomizer.message_bits <= 30
     drawn = np.random.default_rng(4).normal(size=(5, 40)) ** 3

@@ -67,7 +67,7 @@ def assert_rounded_gaussian(drawn: np.ndarray, s: float) -> None:
 
 
 @pytest.mark.parametrize("s", DEVIATIONS)
-def test_rounded_gaussian_draws_fit_their_distribution_and_no_wrong_one(s):
+def test_rounded_gaussian_draws_fit_their_distribution_and_no_other(s):
     drawn = rounded_gaussian(s, DRAWS)
     assert drawn.dtype == np.int64
     assert_rounded_gaussian(drawn, s)
@@ -166,7 +166,7 @@ def test_the_interpolation_error_of_the_gaussian_table_is_below_its_bound():
     assert lattice_noise._enclosed(np.array([2.0**47]))[0] < 4.4
 
 
-def test_draws_outside_the_gaussian_table_are_decided_exactly():
+def test_rounded_gaussian_draws_outside_the_table_are_decided_exactly():
     values = np.array([0, 1, 2**46, 2**47 - 1, 2**63 - 1], dtype=np.int64).astype(np.float64)
     assert np.isnan(lattice_noise._enclosed(values)).all()
     assert rounded_gaussian(1e9, 1, Script(2**64 - 2)).tolist() == [0]
@@ -247,7 +247,7 @@ def reachable_in_float32(outputs: np.ndarray, x: float) -> np.ndarray:
     return found
 
 
-def test_every_lattice_output_is_possible_for_both_neighbouring_sums():
+def test_every_noisy_lattice_output_is_possible_for_both_neighbouring_sums():
     s, shift = 1024.0, 1024
     for x, other in ((0, shift), (shift, 0)):
         outputs = x + rounded_gaussian(s, 3000)
@@ -256,7 +256,7 @@ def test_every_lattice_output_is_possible_for_both_neighbouring_sums():
         assert np.array_equal(other + rounded_gaussian(s, 3000, Script(*words)), outputs)
 
 
-def test_many_float32_outputs_are_impossible_for_the_neighbouring_sum():
+def test_many_noisy_float32_outputs_are_impossible_for_the_neighbouring_sum():
     outputs = np.random.default_rng(1).standard_normal(100_000, dtype=np.float32)
     assert reachable_in_float32(outputs, 0.0).all()
     impossible = 1 - reachable_in_float32(outputs, 1.0).mean()

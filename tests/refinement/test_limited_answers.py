@@ -131,7 +131,7 @@ def test_totals_of_blocks_of_limited_answers_add_up(kind):
     assert np.array_equal(answers.totals(first) + answers.totals(second, 999), both)
 
 
-def test_asking_fewer_clients_has_less_error_than_the_published_mechanism():
+def test_asking_fewer_clients_gives_less_error_than_the_published_mechanism():
     uniform = np.full(1024, 1 / 1024)
     for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
         for bits in np.geomspace(1e-4, 0.999, 12) * enough_randomness(epsilon):

@@ -241,7 +241,7 @@ def test_quick_comparisons_show_no_progress_bar(monkeypatch, mutate, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_shows_the_progress_of_computing_epsilon(monkeypatch, mutate, capsys):
+def test_a_terminal_shows_the_progress_of_an_epsilon_computation(monkeypatch, mutate, capsys):
     started = threading.Event()
     mutate(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")

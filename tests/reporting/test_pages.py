@@ -47,7 +47,7 @@ def test_the_report_page_of_a_run_with_a_trace_shows_availability(traced_summary
         assert phrase in text
 
 
-def test_the_page_of_counts_says_that_epsilon_does_not_cover_the_counts(traced_summary):
+def test_the_page_of_counts_states_that_epsilon_does_not_cover_the_counts(traced_summary):
     text = words(counts_page(traced_summary, count_pictures(traced_summary)))
     for phrase in (
         "Not for release.",

@@ -62,7 +62,7 @@ def test_the_machine_record_has_the_processor_and_its_instruction_sets(monkeypat
     assert {"torch", "blas"}.isdisjoint(machine())
 
 
-def test_the_participation_counts_of_a_run_are_recorded(summary, traced_summary):
+def test_the_simulator_record_contains_the_participation_counts_of_a_run(summary, traced_summary):
     counts = summary.counts()
     assert "not cover" in counts.pop("note")
     assert counts == {

@@ -31,7 +31,7 @@ def settled(found: Certainties, steps: int) -> tuple[float, float] | None:
     return found.after(steps)
 
 
-def test_certainties_after_the_last_step_equal_those_of_the_explain_option():
+def test_certainty_after_the_last_step_equals_that_of_the_explain_option():
     scheme = Scheme(GaussianNoise(1.5), CheckIn(4, windows=3), Relation.ADD_REMOVE)
     assert settled(certainties(), 12) == membership.scheme_certainty(scheme, DELTA).sides
 
@@ -75,7 +75,7 @@ def test_an_uncertified_privacy_profile_counts_as_full_certainty(monkeypatch):
     assert settled(certainties(), 12) == (1.0, 1.0)
 
 
-def test_certainties_are_those_of_the_client_with_the_largest_epsilon():
+def test_certainty_of_an_observer_is_for_the_client_with_the_largest_epsilon():
     participation = AvailabilityCheckIn(np.array([[True] * 6, [True, False] * 3]), 6)
     found = certainties(participation, (0, 6))
     part = settled(found, 1)

@@ -207,7 +207,7 @@ def require_verified(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("text", [ONE_CLIENT, SLIDING], ids=["one-client", "sliding"])
-def test_devices_in_separate_processes_follow_other_participations(tmp_path, text):
+def test_devices_in_separate_processes_follow_several_participations(tmp_path, text):
     trial = Trial(tmp_path, text, str(tmp_path / "task.sqlite"))
     trial.run(trial.invitations(90))
     outcome = trial.outcome()

@@ -33,7 +33,7 @@ def frequencies(cells):
     return has_distribution
 
 
-def test_check_in_draws_of_a_device_are_uniform_and_independent():
+def test_check_in_steps_of_a_device_are_uniform_and_independent():
     has_distribution = frequencies([(i, 4 + j) for i in range(4) for j in range(4)])
     has_distribution(drawn(charter_of(CheckIn(4, 2))))
     below = SOURCE.below
@@ -71,7 +71,7 @@ def test_a_device_abstains_with_the_probability_of_its_participation():
         (SlidingWindow(4, 20), 8, [(i,) for i in range(5, 9)]),
     ],
 )
-def test_other_participations_are_drawn_by_a_device_with_their_distribution(
+def test_draws_of_a_device_have_the_distribution_of_each_participation(
     participation, client, cells
 ):
     has_distribution = frequencies(cells)

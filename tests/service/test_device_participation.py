@@ -312,7 +312,7 @@ def test_a_cloned_device_one_step_later_has_missed_the_step(tmp_path):
 # -- refusals --------------------------------------------------------------------------------
 
 
-def test_an_unauthenticated_answer_costs_a_device_only_that_step(tmp_path):
+def test_a_device_whose_key_is_rejected_at_a_step_misses_only_that_step(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2, 2)))
     world.coordinator.on_request = lambda method, path, headers, body: (
         world.coordinator.keys.clear() if path.endswith("updates") and body not in seen else None
@@ -323,7 +323,7 @@ def test_an_unauthenticated_answer_costs_a_device_only_that_step(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["check_ins", "requests", "updates"])
-def test_a_refusal_at_any_phase_costs_a_device_only_that_step(tmp_path, what, mutate):
+def test_a_device_that_is_refused_in_any_phase_misses_only_that_step(tmp_path, what, mutate):
     world = World(tmp_path, charter_of(CheckIn(2, 2), ONE))
 
     def refuse(client, step, body):

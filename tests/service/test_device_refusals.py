@@ -86,7 +86,7 @@ def unreachable():
         (unreachable, 4),
     ],
 )
-def test_a_device_reports_a_restored_ledger_even_if_telling_it_fails(tmp_path, answer, messages):
+def test_a_device_stops_at_a_restored_ledger_even_if_its_report_fails(tmp_path, answer, messages):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     world._elapsed = 1.2 * STEP

@@ -140,7 +140,7 @@ def test_a_failed_update_is_sent_as_zeros_at_the_same_time(tmp_path):
         assert all((body != zero) is computed for body in world.coordinator.rows.values()), name
 
 
-def test_a_failed_update_is_sent_as_a_randomized_zero_under_local_trust(tmp_path):
+def test_a_failed_update_becomes_a_randomized_zero_vector_under_local_trust(tmp_path):
     charter = message_charter(participation=CheckIn(4))
     due, _ = seen(tmp_path / "fast", at_once, charter=charter)
     for name in ("killed", "too slow"):

@@ -234,7 +234,7 @@ def test_a_table_of_records_is_read_by_the_columns_of_the_plan(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_non_finite_records_are_refused_with_their_row(tmp_path, wrong):
+def test_an_error_for_non_finite_records_names_their_row(tmp_path, wrong):
     inputs, labels = np.zeros((3, 2, 2), np.float32), np.zeros((3, 1))
     inputs[1, 0, 1] = wrong
     np.savez(tmp_path / "mine.npz", inputs=inputs, labels=labels)

@@ -12,7 +12,7 @@ from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
 
 
-def test_waiting_for_the_coordinator_is_reported_once_and_its_end_once(tmp_path):
+def test_a_wait_for_the_coordinator_is_reported_at_its_start_and_end(tmp_path):
     asked = []
 
     def away(request):

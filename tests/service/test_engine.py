@@ -118,7 +118,7 @@ def test_a_restart_within_a_step_keeps_the_updates_of_the_step(storage):
     assert (release.checked_in, release.served) == (2, 2)
 
 
-def test_each_release_is_charged_and_appended_to_the_ledger(storage):
+def test_each_release_is_charged_epsilon_and_appended_to_the_ledger(storage):
     engine = opened(storage)
     head = engine.published.head
     for step in range(PARTICIPATION.steps):
@@ -163,7 +163,7 @@ def test_a_step_without_updates_releases_noise(storage):
 
 
 @pytest.mark.parametrize("body", [b"", bytes(7), bytes(12), np.array([64, 1], "<i4").tobytes()])
-def test_invalid_updates_are_refused_without_a_lookup(storage, body):
+def test_invalid_updates_are_refused_without_a_database_lookup(storage, body):
     with pytest.raises(RemoteProtocolError):
         opened(storage).inspect(body)
 
@@ -228,7 +228,7 @@ class TestOneClient:
     def storage(self):
         return stored(charter_of(PARTICIPATION, ReleaseRule.ONE_CLIENT, 1))
 
-    def test_receipts_are_repeated_after_a_release(self, storage):
+    def test_check_in_receipts_are_repeated_after_a_release(self, storage):
         engine = opened(storage)
         with storage.transaction() as tx:
             first = engine.check_in(tx, 0, 0)
@@ -279,7 +279,7 @@ class TestOneClient:
         assert statistic(chosen) < 41.4  # chi-square with two degrees of freedom
         assert statistic([4] * len(chosen)) > 41.4
 
-    def test_the_one_client_rule_refuses_check_ins_with_an_update(self, storage):
+    def test_the_one_client_rule_refuses_a_check_in_that_contains_an_update(self, storage):
         engine = opened(storage)
         assert update(engine, storage, 0, 0).answer is WireAnswer.EARLY
         with storage.transaction() as tx:

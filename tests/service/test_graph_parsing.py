@@ -138,7 +138,7 @@ def test_an_onnx_graph_whose_shapes_depend_on_record_values_is_refused(operator,
     assert "\n" not in str(refusal.value)
 
 
-def test_an_onnx_graph_may_use_the_shape_of_its_inputs():
+def test_an_onnx_graph_whose_shapes_depend_on_input_shapes_is_accepted():
     nodes = [node("Neg", ["inputs"], ["of"]), node("Size", ["of"], ["n"])]
     read_graph(model([*nodes, node("ConstantOfShape", ["n"], ["made"]), IDENTITY]))
 

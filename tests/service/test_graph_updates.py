@@ -101,7 +101,7 @@ def test_non_finite_updates_become_zero(inputs):
         updates.close()
 
 
-def test_an_update_of_an_onnx_graph_without_clipping_is_clipped():
+def test_an_update_is_clipped_even_if_its_onnx_graph_does_not_clip():
     """The graph returns the parameters themselves; the device clips them to the clip norm."""
     told = {
         "parameters": [0.25] * DIMENSION,
@@ -176,7 +176,7 @@ def test_an_onnx_graph_is_stopped_at_its_time_limit():
         sandbox.run(arrays, 4 * DIMENSION)
 
 
-def test_a_graph_process_that_dies_fails_one_update_and_computes_the_next():
+def test_a_killed_graph_process_fails_one_update_and_is_restarted():
     updates = ready()
     try:
         working = updates.update(AT, 3)

@@ -284,7 +284,7 @@ def test_an_answer_without_a_length_ends_with_the_connection():
     asyncio.run(main())
 
 
-def test_a_client_that_expects_100_continue_receives_it():
+def test_http_100_continue_is_sent_to_a_client_that_waits_for_the_status():
     async def main():
         peer = Peer()
         head = request("/read", b"12345", b"Expect: 100-continue")

@@ -133,7 +133,7 @@ def test_a_request_with_a_repeated_header_is_not_authenticated(tmp_path):
     asyncio.run(main())
 
 
-def test_signatures_of_unknown_clients_are_verified_as_well(monkeypatch):
+def test_signatures_of_unknown_clients_are_verified_like_all_others(monkeypatch):
     """A signature is verified for every claimed client, so that response times do not differ."""
     from turnout.service.contract import ledger
 

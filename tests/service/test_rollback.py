@@ -241,7 +241,7 @@ def test_concurrent_exports_to_one_head_file_are_serialized(tmp_path):
         ended.clear()
 
 
-def test_of_two_coordinators_on_copies_of_one_database_one_is_stopped(tmp_path):
+def test_one_of_two_coordinators_on_copies_of_a_database_is_stopped(tmp_path):
     """Two coordinators on copies of one database share the head file."""
 
     async def main():

@@ -220,7 +220,7 @@ def test_a_window_of_one_step_leaves_no_check_ins(storage):
         check_in(tx, 1, 1)
 
 
-def test_a_window_cannot_end_twice(storage):
+def test_a_check_in_window_cannot_end_twice(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 0)
         before = released(tx, 1, block_steps=5)

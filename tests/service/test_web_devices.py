@@ -273,7 +273,7 @@ def test_an_unsigned_request_body_is_refused(tmp_path):
     asyncio.run(main())
 
 
-def test_overload_is_answered_with_retry_later(tmp_path):
+def test_an_overloaded_server_answers_with_retry_later(tmp_path):
     async def main():
         async with world(tmp_path, most_jobs=4) as w:
             answers = await asyncio.gather(*(w.update(client, 0) for client in range(20)))

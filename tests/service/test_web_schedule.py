@@ -97,7 +97,7 @@ def test_a_slow_release_is_published_late_and_the_delay_is_logged(tmp_path):
     asyncio.run(main())
 
 
-def test_a_step_that_waits_for_the_witness_is_logged_with_that_reason(tmp_path):
+def test_a_delay_by_the_witness_is_logged_with_this_cause(tmp_path):
     class Slow:
         key = bytes(32)
 
@@ -167,7 +167,7 @@ def test_a_restart_gives_the_open_step_its_full_duration(tmp_path, asked_before)
     asyncio.run(second())
 
 
-def test_a_step_released_before_a_crash_is_published_after_it(tmp_path):
+def test_a_step_released_before_a_crash_is_published_after_the_crash(tmp_path):
     path = tmp_path / "turnout.sqlite"
 
     async def first():

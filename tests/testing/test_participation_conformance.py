@@ -62,7 +62,7 @@ def test_the_enumerated_distribution_of_a_client_covers_all_windows():
     assert client_distribution(KSubset(3, 2), 2, 1) == subsets
 
 
-def test_a_participation_with_another_documented_distribution_fails():
+def test_a_participation_with_a_wrong_documented_distribution_is_detected():
     kept = {(a, 2 + a): Fraction(1, 2) for a in (0, 1)}
     assert_participation(FixedAssignment(2, 2), 1, lambda client: kept)
     with pytest.raises(AssertionError, match="client 0 is drawn by"):

@@ -291,7 +291,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_changed_ledger_is_refused_with_its_step(name):
+def test_a_changed_ledger_is_refused_with_the_step_of_the_change(name):
     build, message = MUTANTS[name]
     data = build()
     assert data != HONEST

@@ -87,7 +87,7 @@ BETWEEN = [
 @pytest.mark.parametrize(
     ("noise", "participation", "relation", "release", "width"), BETWEEN, ids=str
 )
-def test_recomputed_epsilon_overlaps_the_accountants_bracket_otherwise(
+def test_recomputed_bracket_overlaps_the_accountants_for_inexact_analyses(
     noise, participation, relation, release, width
 ):
     asked = scheme(noise, participation, relation, release)
@@ -200,7 +200,7 @@ HOPELESS = [
 @pytest.mark.parametrize(
     ("noise", "participation", "delta"), HOPELESS, ids=lambda value: str(value)[:40]
 )
-def test_costs_beyond_float64_are_refused(noise, participation, delta):
+def test_an_epsilon_beyond_the_range_of_float64_is_refused(noise, participation, delta):
     with pytest.raises(NumericalError):
         recomputed(scheme(noise, participation), participation.steps, delta)
 
