@@ -66,7 +66,10 @@ def wait_until(moment):
 
 def charter_of(data, memory):
     """Charter, checked to be that of the invitation and to contain only known names."""
-    require(sha256(data) == memory["task"], "the charter is not the one of the invitation")
+    require(
+        sha256(data) == memory["task"],
+        "the digest of the charter differs from that in the invitation",
+    )
     document = json.loads(data)
 
     def at(place):
@@ -77,20 +80,28 @@ def charter_of(data, memory):
 
     for place, name in FORMATS.items():
         said = at(place).get("format")
-        require(said == name, f"this device does not know the format {said!r} of {place}")
+        require(said == name, f"{'.'.join(place)} = {said!r}: expected {name!r}")
     for place, names in FIELDS.items():
         found = sorted(at(place))
-        require(found == names.split(), f"this device does not know the fields {found} of {place}")
+        require(
+            found == names.split(),
+            f"{'.'.join(place) or 'the charter'} has the fields {found}: expected {names}",
+        )
     features = at(("model", "features"))["format"]
-    require(features in ("pixels-1", "standardized-1"), f"unknown features {features!r}")
+    require(
+        features in ("pixels-1", "standardized-1"),
+        f"features = {features!r}: expected pixels-1 or standardized-1",
+    )
     release = document["scheme"]["release"]["value"]
-    require(release == "aggregated", f"this device does not know the rule {release!r}")
+    require(release == "aggregated", f"release = {release!r}: expected aggregated")
     for held, named in (
         (document["scheme"]["participation"], memory["law"]),
         (document["population"], memory["population"]),
         (document["coordinator_key"], memory["key"]),
     ):
-        require(plain(held) == plain(named), "the charter's terms are not those of the invitation")
+        require(
+            plain(held) == plain(named), "the charter and the invitation contain different terms"
+        )
     return plain(document)
 
 
@@ -143,7 +154,7 @@ class Device:
         seconds = spread(longest / 2, longest)
         self.failures += 1
         self.waited += seconds if error else 0
-        require(self.waited < PATIENCE_SECONDS, f"given up: {error}")
+        require(self.waited < PATIENCE_SECONDS, f"the coordinator cannot be reached: {error}")
         time.sleep(seconds)
 
     def enrol(self):
@@ -154,7 +165,7 @@ class Device:
         body = {"client": fields["client"], "public_key": public_key(fields["private"])}
         body |= {"secret": self.invitation["secret"]}
         answer = self.link.post("/v1/enrolments", -1, canonical(body), "enrolment-1")
-        require(answer == "accepted", f"the invitation is not accepted: {answer}")
+        require(answer == "accepted", f"the coordinator refuses the invitation: {answer}")
         fields["enrolled"] = True
         self.memory.keep()
 
@@ -250,8 +261,14 @@ def records_of(path):
     """Inputs and labels of an .npz file."""
     with np.load(path, allow_pickle=False) as stored:
         inputs, labels = stored["inputs"], stored["labels"].astype(np.int64)
-    require(inputs.ndim > 1 and len(inputs) == len(labels) > 0, "no records", ValueError)
-    require(np.isfinite(inputs).all(), "records with a number that is not finite", ValueError)
+    require(
+        inputs.ndim > 1 and len(inputs) == len(labels) > 0,
+        "the file has no records, or not one label for each record",
+        ValueError,
+    )
+    require(
+        np.isfinite(inputs).all(), "the records contain a number that is not finite", ValueError
+    )
     return inputs, labels
 
 

@@ -23,7 +23,7 @@ def steps_of(law, client):
     name = law.pop("is")
     draw, fields = _LAWS.get(name, (None, ()))
     if draw is None or set(law) != set(fields):
-        raise ValueError(f"this device does not know the law {name} with {sorted(law)}")
+        raise ValueError(f"unknown participation {name} with the fields {sorted(law)}")
     return sorted(draw(client, **law))
 
 

@@ -45,26 +45,29 @@ def read(data):
     try:
         model = _message(data, MODEL)
         (graph,), (opset,), (version,) = model[7], model[8], model[1]
-        require(opset.get(1, [b""]) in ([b""], [b"ai.onnx"]), "operators of another domain")
-        require(opset[2][0] in range(18, 22) and version in range(8, 11), "another version")
+        require(opset.get(1, [b""]) in ([b""], [b"ai.onnx"]), "it has operators of another domain")
+        require(
+            opset[2][0] in range(18, 22) and version in range(8, 11),
+            "its format version is not supported",
+        )
         nodes, tensors = graph[1], list(graph.get(5, []))
-        require(len(nodes) <= MOST_NODES, "too many nodes")
+        require(len(nodes) <= MOST_NODES, "it has too many nodes")
         fixed = {tensor[8][0] for tensor in tensors} | {b""}
         for node in nodes:
             name = node[4][0].decode()
-            require(name in OPERATORS and len(node[4]) == 1, f"the operator {name!r}")
+            require(name in OPERATORS and len(node[4]) == 1, f"it has the operator {name!r}")
             tensors += [t for a in node.get(5, []) for t in a.get(5, [])]
             kinds = [a[20] for a in node.get(5, [])]
-            require(all(k[0] in (1, 2, 3, 4, 6, 7) for k in kinds), "a graph within the graph")
+            require(all(k[0] in (1, 2, 3, 4, 6, 7) for k in kinds), "it contains a nested graph")
             given = node.get(1, [])
             shapes = [given[place] for place in SHAPING.get(name, ()) if place < len(given)]
-            require(fixed.issuperset(shapes), f"{name}: a shape that depends on values")
+            require(fixed.issuperset(shapes), f"a shape at {name} depends on values")
             if name in ("Shape", "Size") or fixed.issuperset(given):
                 fixed |= set(node.get(2, []))
         for tensor in tensors:
             held = len(tensor.get(9, [b""])[0])
             sides = _numbers(tensor.get(1, []))
-            require(held == SIZES[tensor[2][0]] * prod(sides), "a tensor that is not all there")
+            require(held == SIZES[tensor[2][0]] * prod(sides), "a tensor is incomplete")
         return {port[1][0].decode(): _port(port) for port in graph[11] + graph[12]}
     except ProtocolError as error:
         raise ProtocolError(f"the charter's graph is refused: {error}") from None
@@ -77,23 +80,23 @@ def _message(data, known):
     found, at, count = {}, 0, 0
     while at < len(data):
         count += 1
-        require(count <= MOST_FIELDS, "too many fields")
+        require(count <= MOST_FIELDS, "it has too many fields")
         key, at = _varint(data, at)
         number, kind = key >> 3, key & 7
-        require(number in known and kind in (0, 2, 5), f"a field {number} of kind {kind}")
+        require(number in known and kind in (0, 2, 5), f"it has a field {number} of kind {kind}")
         if kind == 0:
             value, at = _varint(data, at)
         else:
             size, at = _varint(data, at) if kind == 2 else (4, at)
             value, at = data[at : at + size], at + size
-            require(at <= len(data), "it is cut off")
+            require(at <= len(data), "it is truncated")
         inner = known[number]
-        require(inner is None or kind == 2, f"a field {number} of kind {kind}")
+        require(inner is None or kind == 2, f"it has a field {number} of kind {kind}")
         found.setdefault(number, []).append(value if inner is None else _message(value, inner))
     # Fields that are allowed only once: with repeated values two parsers could differ.
     for number in (2, 3, 4, 9, 20):
         single = number in known and known is not NODE and known is not GRAPH
-        require(not single or len(found.get(number, [])) < 2, f"the field {number} twice")
+        require(not single or len(found.get(number, [])) < 2, f"it has the field {number} twice")
     return found
 
 
@@ -102,7 +105,7 @@ def _varint(data, at):
     while True:
         byte = data[at]
         value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
-        require(shift <= 70, "a number without end")
+        require(shift <= 70, "a number is too long")
         if byte < 0x80:
             return value, at
 

@@ -26,7 +26,11 @@ class Link:
         place = urlsplit(url)
         here = place.hostname in ("127.0.0.1", "::1", "localhost")
         secure = place.scheme == "https"
-        require(secure or (place.scheme == "http" and here), "https only", ValueError)
+        require(
+            secure or (place.scheme == "http" and here),
+            "the address of the coordinator must begin with https://",
+            ValueError,
+        )
         self._place, self._secure, self.memory = place, secure, memory
 
     def _exchange(self, method, path, limit, body=None, headers=None):
@@ -45,20 +49,20 @@ class Link:
             connection.close()
         if answer.status in TRY_AGAIN:
             raise UnreachableError(f"HTTP {answer.status}")
-        require(len(data) <= limit, f"an answer of more than {limit} bytes")
+        require(len(data) <= limit, f"the answer has more than {limit} bytes")
         return answer.status, data
 
     def get(self, path, limit):
         """Public document at a path."""
         status, data = self._exchange("GET", path, limit)
-        require(status == 200, f"GET {path} is answered with HTTP {status}")
+        require(status == 200, f"the coordinator answers GET {path} with HTTP {status}")
         return data
 
     def artefact(self, named):
         """File that the charter names by its digest."""
         data = self.get(f"/v1/artefacts/{named['digest']}", named["size"])
         whole = len(data) == named["size"] and sha256(data) == named["digest"]
-        require(whole, "an artefact is not the one that the charter names")
+        require(whole, "a downloaded file differs from the digest in the charter")
         return data
 
     def status(self, steps):
@@ -66,7 +70,7 @@ class Link:
         memory, asked = self.memory, time.monotonic()
         fields = json.loads(self.get("/v1/status", 1 << 14))
         whole = fields["task"] == memory.fields["task"] and 0 <= fields["step"] <= steps
-        require(whole, "the coordinator's status is none")
+        require(whole, "the coordinator's status is malformed")
         fields["ends"] = asked + fields["seconds_left"]
         until, digest = require_newer(memory.fields, fields["head"])
         if fields["head"] != memory.fields["head"]:
@@ -81,10 +85,10 @@ class Link:
         task = self.memory.fields["task"]
         while at < until:
             page = json.loads(self.get(f"/v1/records?from={at}", 1 << 24))["records"]
-            require(page, "the coordinator does not show its ledger's records")
+            require(page, "the coordinator returns no ledger records")
             for record in page[: until - at]:
                 at, digest = followed(task, at, digest, record)
-        require(digest == last, "the ledger's records do not lead to its head")
+        require(digest == last, "the ledger's records do not match its head")
 
     def model(self, steps, first, size):
         """Parameters after some steps, checked by the digest in the charter or the ledger."""
@@ -93,10 +97,15 @@ class Link:
             page = json.loads(self.get(f"/v1/records?from={steps - 1}", 1 << 24))["records"]
             head = self.memory.fields["head"].split(":")[1]
             reached = followed(self.memory.fields["task"], steps - 1, page[0]["previous"], page[0])
-            require(reached == (steps, head), "the last record is not the one of the head")
+            require(
+                reached == (steps, head), "the last ledger record does not match the ledger head"
+            )
             digest = page[0]["model"]
         data = self.get(f"/v1/models/{steps}", size)
-        require(len(data) == size and sha256(data) == digest, "another model than the ledger's")
+        require(
+            len(data) == size and sha256(data) == digest,
+            "the model differs from the digest in the ledger",
+        )
         return data
 
     def post(self, path, step, body, body_format):
@@ -110,7 +119,10 @@ class Link:
         if status == 200:
             receipt = json.loads(data)
             told = tuple(receipt.get(name) for name in ("task", "client", "step"))
-            require(told == (fields["task"], fields["client"], step), "another's receipt")
+            require(
+                told == (fields["task"], fields["client"], step),
+                "the receipt is for another task, client or step",
+            )
             sent = receipt.get("digest") in (None, sha256(body))
             require(sent or step < 0, "the receipt is for another update")
         return ANSWERS[status]

@@ -29,7 +29,7 @@ class Memory:
         if self.path.exists():
             self.fields = self._read()
             if any(self.fields[name] != value for name, value in whose.items()):
-                raise StateError(f"{path} is the memory of another task or client")
+                raise StateError(f"{path} is the state file of another task or client")
             return
         drawn = steps_of(plain(invitation["law"]), invitation["client"])
         slots = {str(step): "waiting" for step in drawn}
@@ -45,7 +45,7 @@ class Memory:
                 return fields
         except (ValueError, KeyError, AttributeError):
             pass
-        raise StateError(f"{self.path} is damaged; this device has no turns left")
+        raise StateError(f"{self.path} is damaged; this device cannot participate any more")
 
     def keep(self):
         """Store the state durably: write a new file, sync, rename, and sync the folder."""

@@ -43,7 +43,7 @@ def plain(value):
 
 def invitation_of(token):
     """Fields of an invitation token."""
-    require(token.startswith("turnout1."), "no invitation", ValueError)
+    require(token.startswith("turnout1."), "the token is no invitation", ValueError)
     text = token.removeprefix("turnout1.")
     return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
@@ -93,9 +93,9 @@ def require_newer(memory, signed):
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(memory["key"]))
         key.verify(bytes.fromhex(signature), text)
     except InvalidSignature:
-        raise ProtocolError("the ledger's head is not signed by the coordinator") from None
+        raise ProtocolError("the ledger head has no valid signature of the coordinator") from None
     steps = int(steps)
-    require(steps > 0 or digest == memory["task"], "the ledger does not begin with the charter")
+    require(steps > 0 or digest == memory["task"], "the ledger does not start at the charter")
     seen, known, _ = (memory["head"] or "0:: ").split(":")
     behind = steps < int(seen) or (steps == int(seen) and known not in ("", digest))
     require(not behind, f"the coordinator was set back from {seen} to {steps}", SetBackError)
@@ -105,7 +105,7 @@ def require_newer(memory, signed):
 def followed(task, steps, digest, record):
     """Steps and digest of the ledger after a record that continues it."""
     fields = {"task", "step", "sum", "model", "epsilon", "delta", "previous"}
-    require(set(record) == fields, "a record of a format that is not known")
+    require(set(record) == fields, "a ledger record has an unknown format")
     follows = (record["task"], record["step"], record["previous"]) == (task, steps, digest)
-    require(follows, "the ledger does not go on from where it was seen", SetBackError)
+    require(follows, "the ledger does not continue the ledger that this device knows", SetBackError)
     return steps + 1, sha256(canonical(record))

@@ -22,14 +22,16 @@ class Update:
             inputs.shape[1:] == shape, f"records of {inputs.shape[1:]}, not {shape}", ValueError
         )
         known = labels.min() >= 0 and labels.max() < model["architecture"]["classes"]
-        require(known, "labels beyond the classes", ValueError)
+        require(known, "the labels contain an unknown class", ValueError)
         self.inputs, self.labels = _featured(model["features"]["format"], inputs), labels
         self.graph, vectors = artefacts
         ports = graph.read(self.graph)
         due = {"parameters": (1, (self.d,)), "labels": (7, (None,)), "weights": (1, (None,))}
         due |= {"clip_norm": (11, ()), "update": (1, (self.d,))}
         due["inputs"] = (1, (None, *self.inputs.shape[1:]))
-        require(ports == due, f"the charter's graph takes and gives {ports}, not {due}")
+        require(
+            ports == due, f"the charter's graph has the inputs and outputs {ports}: expected {due}"
+        )
         for vector in json.loads(vectors)["vectors"]:
             self._check(vector)
 
@@ -40,11 +42,11 @@ class Update:
         labels = np.array(vector["labels"], np.int64)
         clip_norm = float.fromhex(vector["clip_norm"])
         made = self._run(_filled(vector["parameters"], self.d), np.stack(rows), labels, clip_norm)
-        require(made is not None, "the charter's graph fails, or takes too much")
+        require(made is not None, "the charter's graph fails or exceeds its limits")
         made, room = made.astype(np.float64), TOLERANCE * max(vector["norm"], 1e-12)
         far = np.abs(made[:: vector["every"]] - vector["update"]).max()
         near = far <= room and abs(np.linalg.norm(made) - vector["norm"]) <= room
-        require(near, "the charter's graph gives another update here than its vectors say")
+        require(near, "the charter's graph does not reproduce its test vectors")
 
     def _run(self, parameters, inputs, labels, clip_norm):
         arrays = {
@@ -60,7 +62,7 @@ class Update:
         """Encoded update for a model's bytes; None if the graph fails."""
         parameters = np.frombuffer(model, "<f4")
         made = self._run(parameters, self.inputs, self.labels, self.lattice["clip_norm"])
-        require(made is not None, "the charter's graph fails, or takes too much")
+        require(made is not None, "the charter's graph fails or exceeds its limits")
         moved = clipped(made.astype(np.float64), self.lattice["clip_norm"])
         return quantised(moved, self.lattice)
 
