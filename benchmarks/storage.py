@@ -25,7 +25,7 @@ from pathlib import Path
 from turnout.reporting.surroundings import surroundings
 from turnout.service.contract.ledger import Record
 from turnout.service.storage.database import Storage
-from turnout.service.storage.interface import Participation, ReleaseRow
+from turnout.service.storage.interface import ParticipationRow, ReleaseRow
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.writer import Writer
 from turnout.service.storage.writes import Transaction
@@ -47,7 +47,7 @@ def task_storage(name: str) -> Storage:
 def job(client: int, body: bytes, digest: bytes) -> Callable[[Transaction], None]:
     def stored(tx: Transaction) -> None:
         if tx.participation_at(client, 0) is None:
-            tx.check_in(Participation(client, 0, digest), body, 1)
+            tx.check_in(ParticipationRow(client, 0, digest), body, 1)
 
     return stored
 
@@ -212,7 +212,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--postgres", metavar="URL")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument("--opening", type=int, metavar="UPDATES", help="5 GB for 100,000")
+    parser.add_argument(
+        "--opening", type=int, metavar="UPDATES", help="number of stored updates; 100,000 take 5 GB"
+    )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     found: dict = {"writer_us": overhead(), "rows": [], "steps": [], "opening": []}
