@@ -145,11 +145,11 @@ def show(cell: Cell, brackets: Sequence[Bracket]) -> None:
         ratio = ""
         if bracket is not ours and bracket.seconds is not None and ours.seconds is not None:
             ratio = f"{bracket.seconds / ours.seconds:.0f}"
-        agrees = "" if bracket is ours or ours.overlaps(bracket) else "  CONTRADICTS OURS"
+        agrees = "" if bracket is ours or ours.overlaps(bracket) else "  CONTRADICTS TURNOUT"
         numbers = f"{lower:>12}{bracket.upper:>12.6g}{width:>10}{seconds:>10}{ratio:>8}"
         print(f"  {bracket.who:27}{numbers}{agrees}", flush=True)
     for first, second in contradictions(brackets):
-        print(f"  {first.who} and {second.who} can not both be right")
+        print(f"  {first.who} and {second.who} cannot both be correct")
     for shortfall in shortfalls(brackets):
         print(f"  falls short: {shortfall}", flush=True)
 
@@ -178,12 +178,16 @@ def markdown(cells: Sequence[tuple[Cell, Sequence[Bracket]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write everything there")
-    parser.add_argument("--markdown", type=Path, help="also write the table there")
-    parser.add_argument("--peer-seconds", type=float, default=30.0, help="CPU-seconds a bracket")
-    parser.add_argument("--cells", help="numbers of the cells, from 1, with commas between")
-    parser.add_argument("--alone", action="store_true", help="without the peers")
-    parser.add_argument("--peers", type=Path, help="JSON of a run whose peers' answers are taken")
+    parser.add_argument("--json", type=Path, help="JSON file for all results")
+    parser.add_argument("--markdown", type=Path, help="Markdown file for the table")
+    parser.add_argument(
+        "--peer-seconds", type=float, default=30.0, help="limit in CPU-seconds for one bracket"
+    )
+    parser.add_argument("--cells", help="comma-separated numbers of cells, from 1")
+    parser.add_argument("--alone", action="store_true", help="run only turnout")
+    parser.add_argument(
+        "--peers", type=Path, help="JSON file of an earlier run with the peers' answers"
+    )
     given = parser.parse_args()
     cells = CELLS
     if given.cells:

@@ -185,8 +185,8 @@ def width_picture(grids: list[Refined]) -> Picture:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
-    parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder for the pictures")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
     given = parser.parse_args()
     grids = [refined(cell) for cell in GRIDS]
     for grid in grids:

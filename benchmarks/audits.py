@@ -213,9 +213,9 @@ def drawn(kept: Kept, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, required=True, help="where rows are kept")
-    parser.add_argument("--only", choices=PARTS, help="one part of three")
-    parser.add_argument("--picture", type=Path, help="draws all parts but the mistakes")
+    parser.add_argument("--json", type=Path, required=True, help="JSON file for the rows")
+    parser.add_argument("--only", choices=PARTS, help="run only this part")
+    parser.add_argument("--picture", type=Path, help="file for the picture, without the faults")
     arguments = parser.parse_args()
     kept = Kept(arguments.json)
     for part in PARTS:

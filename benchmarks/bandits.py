@@ -264,7 +264,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--out", type=Path, default=FOLDER)
-    parser.add_argument("--draw", action="store_true", help="draw what is there, run nothing")
+    parser.add_argument("--draw", action="store_true", help="draw stored results, without running")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     place = asked.out / "bandits.json"

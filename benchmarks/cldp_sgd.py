@@ -212,9 +212,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--figure", choices=STUDIES, nargs="+", default=list(STUDIES))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--as-printed", action="store_true", help="the printed randomizer")
+    parser.add_argument("--as-printed", action="store_true", help="use the printed randomizer")
     parser.add_argument("--json", type=Path, default=FIGURES / "cldp.json")
-    parser.add_argument("--draw", action="store_true", help="draw what the file holds")
+    parser.add_argument("--draw", action="store_true", help="draw stored results, without running")
     given = parser.parse_args()
     found = json.loads(given.json.read_text("utf-8")) if given.json.exists() else []
     variant = "as-printed" if given.as_printed else "default"

@@ -195,8 +195,8 @@ def picture(found: list[Measured]) -> Picture:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the picture")
-    parser.add_argument("--png", action="store_true", help="write a PNG beside the SVG")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder for the picture")
+    parser.add_argument("--png", action="store_true", help="also write a PNG file")
     given = parser.parse_args()
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=WINDOW), Relation.ADD_REMOVE)
     bounds = price(scheme, DELTA, tolerance=1e-5).directions["remove"]

@@ -115,8 +115,10 @@ def main() -> None:
     """Print one line for each workload."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", metavar="REV", required=True, help="the revision to compare")
-    parser.add_argument("--pairs", type=int, default=12, help="of each workload; 12 by default")
-    parser.add_argument("--only", default="", help="workloads whose name matches this pattern")
+    parser.add_argument(
+        "--pairs", type=int, default=12, help="pairs of runs of each workload; 12 by default"
+    )
+    parser.add_argument("--only", default="", help="run only workloads that match this pattern")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     print(", ".join(f"{name} {value}" for name, value in surroundings().items()))

@@ -95,7 +95,7 @@ def questions() -> list[tuple[str, str, float]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="a pattern that questions match")
+    parser.add_argument("--only", default="", help="run only questions that match this pattern")
     only = parser.parse_args().only
     worst = [0.0, 0, 0.0]
     print(f"{'question':72} {'CPU-s':>6} {'units':>8} {'GiB':>5}  answer")

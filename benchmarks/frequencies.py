@@ -167,9 +167,11 @@ def one(name: str, clients: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["speed", "names", "memory", "one"])
-    parser.add_argument("--slow-clients", type=int, help="clients of servers that take minutes")
+    parser.add_argument(
+        "--slow-clients", type=int, help="number of clients for servers that take minutes"
+    )
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--mechanism", help="for `one`")
+    parser.add_argument("--mechanism", help="mechanism to measure, with `one`")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     result: object = None

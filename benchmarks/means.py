@@ -150,9 +150,9 @@ def million(name: str, randomizer: VectorRandomizer) -> dict[str, float | str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--million", action="store_true", help="also a million clients")
-    parser.add_argument("--out", type=Path, default=FIGURE, help="where the SVG goes")
-    parser.add_argument("--json", type=Path, help="where the numbers go")
+    parser.add_argument("--million", action="store_true", help="also measure a million clients")
+    parser.add_argument("--out", type=Path, default=FIGURE, help="file for the picture")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
     options = parser.parse_args()
     points = []
     print(f"{'ε₀':>3}  {'randomizer':<24}{'bits':>5}{'stated':>10}{'measured':>10}{'µs each':>9}")

@@ -84,7 +84,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=13_000)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--alone", action="store_true", help="without OpenDP")
+    parser.add_argument("--alone", action="store_true", help="run only turnout and NumPy")
     given = parser.parse_args()
     result = measured(given.size, given.alone)
     print(table(result))

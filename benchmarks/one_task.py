@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "figures")
-    parser.add_argument("--draw", action="store_true", help="draw what is there, run nothing")
+    parser.add_argument("--draw", action="store_true", help="draw stored results, without running")
     asked = parser.parse_args()
     kept = asked.out / "one-task.json"
     found = json.loads(kept.read_text()) if kept.exists() else {}

@@ -119,7 +119,9 @@ def in_words(values: list[float]) -> str:
 def main() -> None:
     """Print both tables, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of runs for each kind of batches"
+    )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus warns of its hooks and generator in every loop

@@ -95,9 +95,11 @@ def tasks(batch: int) -> dict[str, tuple[SupervisedTask, np.ndarray]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=6, help="timed rounds a turn")
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="timed rounds of each implementation per turn"
+    )
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
     given = parser.parse_args()
     torch.set_num_threads(1)
     ours, theirs = defaultdict(list), defaultdict(lambda: defaultdict(list))

@@ -333,7 +333,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=("alone", *METHODS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=FIGURES / "personal.json")
-    parser.add_argument("--choosing", action="store_true", help="seed 0, which is in no table")
+    parser.add_argument(
+        "--choosing", action="store_true", help="run only seed 0, for choosing hyperparameters"
+    )
     parser.add_argument("--draw", action="store_true")
     given = parser.parse_args()
     found = json.loads(given.json.read_text("utf-8")) if given.json.exists() else []

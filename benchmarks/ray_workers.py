@@ -55,7 +55,7 @@ def main() -> None:
     """Print a line for each number of workers, and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="tanh-cnn-13k")
-    parser.add_argument("--clients", type=int, default=4000, help="a step")
+    parser.add_argument("--clients", type=int, default=4000, help="clients per step")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()

@@ -120,8 +120,10 @@ def main() -> None:
     """Compare all commands and print the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", metavar="REV", required=True)
-    parser.add_argument("--only", metavar="REGEX", default="", help="commands that match")
-    parser.add_argument("--strict", action="store_true", help="other words are a difference too")
+    parser.add_argument(
+        "--only", metavar="REGEX", default="", help="run only commands that match this pattern"
+    )
+    parser.add_argument("--strict", action="store_true", help="count changed words as a difference")
     options = parser.parse_args()
     asked = [each for each in commands() if re.search(options.only, each)]
     verdicts: Counter[str] = Counter()

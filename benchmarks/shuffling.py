@@ -284,10 +284,13 @@ def show(cells: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write everything there")
-    parser.add_argument("--markdown", type=Path, help="also write the tables there")
+    parser.add_argument("--json", type=Path, help="JSON file for all results")
+    parser.add_argument("--markdown", type=Path, help="Markdown file for the tables")
     parser.add_argument(
-        "--reference-clients", type=int, default=10**5, help="most clients of the loop"
+        "--reference-clients",
+        type=int,
+        default=10**5,
+        help="largest number of clients for the loop",
     )
     given = parser.parse_args()
     answer(Case("first", PureRandomizer(1.1), EveryStep(2), 900, 1e-5))  # imports are not measured

@@ -99,11 +99,15 @@ def users_a_second(cohort: int, rounds: list[Rounds], what: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cohort", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=8, help="timed rounds a turn")
-    parser.add_argument("--turns", type=int, default=3, help="times that each side has its turn")
-    parser.add_argument("--threads", type=int, default=1, help="of PyTorch, on both sides")
-    parser.add_argument("--others", action="store_true", help="turnout's other models and paths")
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument(
+        "--rounds", type=int, default=8, help="timed rounds of each package per turn"
+    )
+    parser.add_argument("--turns", type=int, default=3, help="number of turns of each package")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of PyTorch, for both packages"
+    )
+    parser.add_argument("--others", action="store_true", help="also measure turnout's other models")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     data = datasets.load_images("mnist")

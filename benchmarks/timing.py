@@ -146,7 +146,7 @@ def chance_of_detection(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=200, help="of each device")
+    parser.add_argument("--turns", type=int, default=200, help="participations of each device")
     parser.add_argument("--device", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.device is not None:

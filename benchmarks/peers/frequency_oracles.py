@@ -156,7 +156,7 @@ def multi_mechanisms(epsilon, k, n):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("values", help="npy file of the clients' items")
+    parser.add_argument("values", help="npy file with the clients' items")
     parser.add_argument("--items", type=int, required=True)
     parser.add_argument("--epsilon", type=float, required=True)
     parser.add_argument("--slow-clients", type=int)

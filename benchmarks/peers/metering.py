@@ -25,9 +25,13 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--window", type=int, required=True)
     parser.add_argument("--windows", type=int, required=True)
     parser.add_argument("--delta", type=float, required=True)
-    parser.add_argument("--scale", type=float, required=True, help="ε, roughly: where to start")
-    parser.add_argument("--seconds", type=float, required=True, help="CPU-seconds an answer")
-    parser.add_argument("--gibibytes", type=float, required=True, help="address space")
+    parser.add_argument(
+        "--scale", type=float, required=True, help="rough value of ε, where the search starts"
+    )
+    parser.add_argument(
+        "--seconds", type=float, required=True, help="limit in CPU-seconds for one answer"
+    )
+    parser.add_argument("--gibibytes", type=float, required=True, help="limit on the address space")
     return parser
 
 

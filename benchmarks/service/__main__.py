@@ -60,19 +60,36 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--before", metavar="REV", help="a revision to measure beside this one")
+    parser.add_argument("--before", metavar="REV", help="another revision to measure")
     parser.add_argument("--databases", default="sqlite", help="sqlite, postgres or both")
     parser.add_argument("--only", default="load,attacks", help=", ".join(_SCENARIOS))
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--devices", type=int, default=512, help="that connect at once")
-    parser.add_argument("--rounds", type=int, default=6, help="how often they do")
-    parser.add_argument("--kept", type=int, default=4000, help="uploads after the rounds, thrice")
-    parser.add_argument("--bytes", type=int, default=50_000, help="of an update")
-    parser.add_argument("--uploads", type=int, default=100_000, help="for memory")
-    parser.add_argument("--uploads-a-second", type=int, default=250, help="that memory allows for")
-    parser.add_argument("--stored", type=int, default=100_000, help="updates, for ready")
-    parser.add_argument("--folder", help="where databases go; the system's for temporary files")
-    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument(
+        "--devices", type=int, default=512, help="number of devices that connect at once"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="number of times that all devices connect"
+    )
+    parser.add_argument(
+        "--kept",
+        type=int,
+        default=4000,
+        help="uploads in each of three measurements after the rounds",
+    )
+    parser.add_argument("--bytes", type=int, default=50_000, help="size of an update")
+    parser.add_argument(
+        "--uploads", type=int, default=100_000, help="number of uploads in the memory scenario"
+    )
+    parser.add_argument(
+        "--uploads-a-second", type=int, default=250, help="rate of uploads in the memory scenario"
+    )
+    parser.add_argument(
+        "--stored", type=int, default=100_000, help="stored updates in the ready scenario"
+    )
+    parser.add_argument(
+        "--folder", help="folder for databases; default: the system's temporary folder"
+    )
+    parser.add_argument("--json", help="JSON file for all results")
     return parser.parse_args()
 
 

@@ -117,10 +117,10 @@ def _of(name: str, server: Server, run: Callable[[], Figures]) -> Figure:
     return {
         f"{name}: p50, ms": figures.percentile(50) * 1e3,
         f"{name}: p99, ms": figures.percentile(99) * 1e3,
-        f"{name}: stored a second": count / figures.seconds,
-        f"{name}: stored per CPU-second": count / max(cpu, 1e-9),
-        f"{name}: sent again": figures.retries,
-        f"{name}: most often by one": figures.worst_retries,
+        f"{name}: updates stored per second": count / figures.seconds,
+        f"{name}: updates stored per CPU-second": count / max(cpu, 1e-9),
+        f"{name}: retries": figures.retries,
+        f"{name}: most retries of one device": figures.worst_retries,
         f"{name}: refused": figures.refused,
         f"{name}: generator's CPU, µs": figures.cpu_seconds / count * 1e6,
     }
