@@ -16,7 +16,7 @@ from pathlib import Path
 
 from turnout.plans import Plan, prepare, read_plan
 from turnout.runs.execution import ReadyRun
-from turnout.runs.workload import evaluation_interval, gather
+from turnout.runs.workload import UnseenPhase, evaluation_interval, gather
 from turnout.simulation import FileCheckpoints
 from turnout.simulation.checkpoints import RunIdentity
 
@@ -28,9 +28,8 @@ def measured(plan_file: Path) -> tuple[int, float, float]:
     started = time.process_time()
     plan = Plan.from_toml(read_plan(plan_file), str(plan_file))
     workload = gather(plan, plan_file.parent)
-    simulation = ReadyRun.of(
-        workload, prepare(plan, workload.population, workload.participation)
-    ).simulation
+    prepared = prepare(plan, workload.population, workload.participation)
+    simulation = ReadyRun.of(workload, prepared, UnseenPhase()).simulation
     every = plan.run.checkpoint_every or evaluation_interval(plan, simulation.steps)
     with tempfile.TemporaryDirectory() as folder:
         store = FileCheckpoints(Path(folder) / "checkpoint.npz")
