@@ -80,7 +80,7 @@ def turnout(cell: Cell) -> Bracket:
 
 
 def forget() -> None:
-    """Empty every cache of the package."""
+    """Empty all caches of the package."""
     for found in gc.get_objects():
         is_cache = isinstance(found, functools._lru_cache_wrapper)
         if is_cache and getattr(found, "__module__", "").startswith("turnout."):

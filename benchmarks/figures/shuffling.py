@@ -92,7 +92,7 @@ def amplification(grid: Sequence[float], clients: int) -> list[Curve]:
 
 
 def figure_5_2() -> Picture:
-    """Rényi divergences against the order, against ε₀ and against n."""
+    """Figure 5.2: Rényi divergences against the order, against ε₀ and against n."""
     panels = [
         renyi_panel(f"ε₀ = {e:g}, n = 10⁶", ORDERS, "order α", lambda a, e=e: (e, 10**6, a))
         for e in (0.5, 2.0)
@@ -125,7 +125,7 @@ def renyi_panel(
     x_label: str,
     at: Callable[[float], tuple[float, int, float]],
 ) -> Panel:
-    """One panel of 5.2; ``at`` returns (ε₀, n, α) of a point. The true divergence is at most ε₀."""
+    """One panel of Figure 5.2; ``at`` returns (ε₀, n, α) of a point."""
     print(f"  {title}")
     curves = [
         line(meaning, grid, lambda x, f=value: shown(f(*at(x)), at(x)[0]), words)
@@ -185,7 +185,7 @@ def block_rdp(
 
 
 def figure_5_3() -> Picture:
-    """ε at δ = 1e-6 against n and against ε₀."""
+    """Figure 5.3: ε at δ = 1e-6 against n and against ε₀."""
     panels = []
     for local_epsilon in (0.5, 2.0):
         panel = epsilon_panel(
@@ -216,7 +216,7 @@ def epsilon_panel(
     x_label: str,
     at: Callable[[float], tuple[float, int]],
 ) -> Panel:
-    """One panel of 5.3; ``at`` returns (ε₀, n) of a point."""
+    """One panel of Figure 5.3; ``at`` returns (ε₀, n) of a point."""
     print(f"  {title}")
 
     methods: tuple[tuple[str, Callable[[float, int], float]], ...] = (

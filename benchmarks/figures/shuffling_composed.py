@@ -81,7 +81,7 @@ def figure_5_4() -> Picture:
 def composed_panel(
     title: str, grid: Sequence[float], x_label: str, at: Callable[[float], Point]
 ) -> Panel:
-    """One panel of 5.4."""
+    """One panel of Figure 5.4."""
     return panel_of(
         title,
         grid,
@@ -289,7 +289,7 @@ def subset_panel(
     at: Callable[[float], Point],
     sampled: int,
 ) -> Panel:
-    """One panel of 5.6."""
+    """One panel of Figure 5.6."""
 
     def participation(point: Point) -> FixedSize:
         return FixedSize(sampled, point[1], point[2])

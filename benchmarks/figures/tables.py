@@ -99,13 +99,13 @@ def levels() -> Rows:
 
 
 def printed_kary(epsilon: float) -> float:
-    """Entropy of k-ary response as Table 7.1 prints it, in bits."""
+    """Entropy of k-ary response in bits, as printed in Table 7.1."""
     total = SIZE - 1 + math.exp(epsilon)
     return math.log2(total) - epsilon * math.exp(epsilon) / total * math.log2(math.e)
 
 
 def printed_hadamard(epsilon: float) -> float:
-    """The upper bound that Table 7.1 prints on the entropy of Hadamard response, in bits."""
+    """Upper bound on the entropy of Hadamard response in bits, as printed in Table 7.1."""
     three = 3 * math.exp(epsilon) - 1
     spent = epsilon * math.exp(epsilon) / three * math.log2(math.e)
     return math.log2(2 * SIZE * three / math.exp(epsilon)) - spent

@@ -77,7 +77,7 @@ def theorem_3_2_by_variance(
     share: float = SHARE,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """Theorem 3.2 and Corollary 3.12 with Bernstein's inequality in place of Lemma 3.9.
+    """ε by Theorem 3.2 and Corollary 3.12 with Bernstein's inequality in place of Lemma 3.9.
 
     Source: ours, with the proof of Theorem 3.2. 1 − X is at most 1 with variance v = E X² − 1, so
     no ε₀ is needed: γ = ℓ/3 + √(ℓ²/9 + 2vℓ) with ℓ = ln(k/δ)/u. Far tighter where ε₀ is large.
@@ -111,7 +111,7 @@ def theorem_3_2_as_printed(
     share: float = SHARE,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε by Theorem 3.2 as it stands: cosh(ε₀)√(2 ln(1/δ)/t), and tδ₀ added to δ.
+    """ε by Theorem 3.2 as printed: cosh(ε₀)√(2 ln(1/δ)/t), with tδ₀ added to δ.
 
     Source: Theorem 3.2. δ₀ is the larger of the pair's two hockey-sticks at ε₀. Looser than sinh,
     and its Lemma 3.8 has a gap for δ₀ > 0; no violation is known.
@@ -243,11 +243,11 @@ def dong_2025(
     # Ratios of neighbouring probabilities: differences of log-factorials would lose digits.
     free = picks - overlaps[:-1]
     ratios = free**2 / ((overlaps[:-1] + 1) * (window - 2 * picks + overlaps[:-1] + 1))
-    law = np.append(0.0, np.cumsum(np.log(ratios)))
-    law = law - log_sum_exp(law)
+    distribution = np.append(0.0, np.cumsum(np.log(ratios)))
+    distribution = distribution - log_sum_exp(distribution)
     orders = np.arange(largest_order + 1.0)
     tilts = np.multiply.outer(orders, overlaps) / (2 * noise_multiplier**2)
-    logs = np.maximum(log_sum_exp(law + tilts), 0.0) * (orders - 1)
+    logs = np.maximum(log_sum_exp(distribution + tilts), 0.0) * (orders - 1)
     logs[:2] = 0.0
     return RenyiCurve(logs * (1 + 1e-12) + 1e-12 * np.maximum(orders - 1, 0.0))
 

@@ -32,7 +32,7 @@ def _up(value: float) -> float:
 def theorem_3_2_simple(
     local_epsilon: float, window: int, delta: float, probability: float = 1.0
 ) -> float:
-    """7p₀ε₀√(ln(1/δ)/m), never below `theorem_3_2`.
+    """Simplified bound 7p₀ε₀√(ln(1/δ)/m), never below `theorem_3_2`.
 
     Source: Theorem 3.2 and Theorem A.4, "in particular", for ε₀ ≤ 1 and δ ≤ 1/100.
 

@@ -1,19 +1,19 @@
-"""Lower bounds on the error of private means: the orders that the thesis prints, and constants.
+"""Lower bounds on the error of private means, with constants, and the orders printed in the thesis.
 
-Source: Girgis 2023 (girgis2023thesis), Theorems 3.4.3, 3.6.3 and 3.6.4. They are no guarantee:
-they say how large the error of a private mean is at least. The thesis states orders without
-constants; what it prints is kept under `*_order_as_printed` and is no bound. The constants are
-ours (docs/errata.md has the counterexamples to the printed forms).
+Source: Girgis 2023 (girgis2023thesis), Theorems 3.4.3, 3.6.3 and 3.6.4. They are no privacy
+guarantees: they bound the error of a private mean from below. The thesis states orders without
+constants; its printed orders are kept under `*_order_as_printed` and are no bounds. The constants
+are ours (docs/errata.md has the counterexamples to the printed forms).
 
 Notation
     n  clients    d  dimension    r  radius: ‖x_i‖_p ≤ r    x̄  the clients' mean
     ε₀ epsilon0, of every client's message (local)    ε  epsilon, of the whole mechanism (central)
     MSE = sup over x_1 … x_n of E‖x̂ − x̄‖₂², x̂ unbiased: E[x̂ | x] = x̄ at all of them
 
-Proof of the local constants. Draw the x_i independently from a law of mean θ near 0. Then x̂ is
-unbiased for θ, and E‖x̂ − θ‖² = E‖x̂ − x̄‖² + E‖x̄ − θ‖². By Cramér and Rao, and Cauchy and
+Proof of the local constants. Draw the x_i independently from a distribution of mean θ near 0. Then
+x̂ is unbiased for θ, and E‖x̂ − θ‖² = E‖x̂ − x̄‖² + E‖x̄ − θ‖². By Cramér and Rao, and Cauchy and
 Schwarz, the left side is at least d²/(nT) at θ = 0, if T bounds the trace of one message's Fisher
-information, whatever messages it was chosen by. Let w(x) = Q(y | x)/Q(y), of mean 1 over x and
+information, whatever earlier messages it depends on. Let w(x) = Q(y | x)/Q(y), of mean 1 over x and
 within a factor e^{ε₀}; for a message y the trace is Σ_j E[w s_j]², s_j the scores.
 
 * ±r·e_j, each with 1/(2d) ± θ_j/(2r): s_j = ±d/r on its two points. With u the mean of the
@@ -107,9 +107,9 @@ def theorem_3_6_4_pure(
 
     Source: Theorem 3.6.4 of Girgis 2023 (girgis2023thesis), which states an order, for δ > 0.
     Proof: let client j ≤ d hold −r·e_j, and the others nothing. Replacing that vector by r·e_j
-    moves the j-th mean by 2r/n and its law by a χ² of at most 4sinh²(ε/2), so by Hammersley,
-    Chapman and Robbins its variance is at least r²/(n²sinh²(ε/2)). For d > n all hold nothing and
-    the mean moves by r/n.
+    moves the j-th mean by 2r/n and its distribution by a χ² of at most 4sinh²(ε/2), so by
+    Hammersley, Chapman and Robbins its variance is at least r²/(n²sinh²(ε/2)). For d > n all hold
+    nothing and the mean moves by r/n.
 
     Args:
         epsilon: ε > 0 under replacement of one client's vector; δ = 0.

@@ -83,7 +83,7 @@ class SampledSigns(VectorRandomizer):
 
     @property
     def epsilon0(self) -> float:
-        """ln(P(2^s − 1)/(1 − P)), rounded up by less than an ulp."""
+        """ε₀ of a message, ln(P(2^s − 1)/(1 − P)), rounded up by less than an ulp."""
         return level_above(self.preference * (2**self.samples - 1) / (1 - self.preference))
 
     @property

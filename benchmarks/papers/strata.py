@@ -36,7 +36,7 @@ class Stratum(Protocol):
 
     @property
     def log_bound(self) -> float:
-        """Ln B."""
+        """Ln B, the logarithm of the bound on weight times integrand."""
         ...
 
     def values(self, generator: np.random.Generator, rows: int) -> FloatArray:
@@ -69,7 +69,7 @@ class TiltedStratum:
 
     @property
     def log_norm(self) -> float:
-        """Ln N."""
+        """Ln N, the logarithm of the normalisation of a score."""
         return self._chances()[1]
 
     @property

@@ -47,7 +47,7 @@ class Bracket:
 
     @property
     def width(self) -> float | None:
-        """(upper − lower) / upper; None without a certified upper and lower bound."""
+        """Relative width (upper − lower)/upper; None without a certified upper and lower bound."""
         if self.lower is None or self.upper is None or not 0 < self.upper < math.inf:
             return None
         return (self.upper - self.lower) / self.upper

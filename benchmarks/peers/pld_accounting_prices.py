@@ -118,7 +118,7 @@ def main() -> None:
         return
 
     def enough(row: dict[str, Any]) -> bool:
-        """Within a fifth of the width aimed at; the smaller direction need only be smaller."""
+        """Whether a bound is within a fifth of the wanted width, or only the smaller direction."""
         if given.route == "upper-add" and row["epsilon"] < given.scale:
             return True
         return abs(row["epsilon"] - given.scale) < 2e-4 * given.scale

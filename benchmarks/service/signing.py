@@ -1,4 +1,4 @@
-"""Requests that are signed before a measurement."""
+"""Signed requests, prepared before a measurement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bodies:
 
     @classmethod
     def of(cls, size: int) -> Bodies:
-        """All updates of a length."""
+        """Updates of a given length."""
         bodies = [update_of(n, size) for n in range(64)]
         return cls(size, bodies, [hashlib.sha256(body).hexdigest() for body in bodies])
 

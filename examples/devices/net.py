@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class Net(nn.Module):
-    """Scores of two classes from four measurements."""
+    """Network with scores of two classes from four measurements."""
 
     def __init__(self) -> None:
         super().__init__()

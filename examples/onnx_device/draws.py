@@ -17,14 +17,14 @@ def coin(p):
     return p >= 1 or below(1 << 62) < int(p * 2**62)
 
 
-def steps_of(law, client):
+def steps_of(participation, client):
     """Steps of the client under a participation, ascending; unknown names or fields are refused."""
-    law = dict(law)
-    name = law.pop("is")
-    draw, fields = _LAWS.get(name, (None, ()))
-    if draw is None or set(law) != set(fields):
-        raise ValueError(f"unknown participation {name} with the fields {sorted(law)}")
-    return sorted(draw(client, **law))
+    participation = dict(participation)
+    name = participation.pop("is")
+    draw, fields = _PARTICIPATIONS.get(name, (None, ()))
+    if draw is None or set(participation) != set(fields):
+        raise ValueError(f"unknown participation {name} with the fields {sorted(participation)}")
+    return sorted(draw(client, **participation))
 
 
 def _check_in(_client, window, windows, probability):
@@ -58,7 +58,7 @@ def _sampled(_client, rate, steps):
     return [step for step in range(steps) if coin(rate)]
 
 
-_LAWS = {
+_PARTICIPATIONS = {
     "CheckIn": (_check_in, ("window", "windows", "probability")),
     "KSubset": (_k_subset, ("window", "picks", "windows")),
     "FixedAssignment": (_fixed, ("window", "epochs", "probability")),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mutants import mutation
 from scipy.special import logsumexp
 from scipy.stats import binom, multinomial
-from shuffled_renyi import ratio_groups, ratio_laws
+from shuffled_renyi import ratio_distributions, ratio_groups
 from shuffled_renyi.divergence import (
     alike_renyi,
     blanket_renyi,
@@ -56,9 +56,9 @@ def summed(pair: BlanketPair, clients: int, orders: tuple[float, ...]) -> np.nda
 @pytest.fixture(autouse=True)
 def _afresh():
     """Laws are kept; what a test changes must not stay in them."""
-    ratio_groups.ratio_law.cache_clear()
+    ratio_groups.ratio_distribution.cache_clear()
     yield
-    ratio_groups.ratio_law.cache_clear()
+    ratio_groups.ratio_distribution.cache_clear()
 
 
 def bound(pair: BlanketPair, clients: int, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_never_below_and_close(epsilon: float, clients: int, order: float, few: 
     with mutation() as mutate:
         mutate(ratio_groups, "_FEW_CLIENTS", few)
         mutate(ratio_groups, "_POINTS", 20_000)
-        ratio_groups.ratio_law.cache_clear()
+        ratio_groups.ratio_distribution.cache_clear()
         found = bound(clones_pair(epsilon), clients, (order,))
     truth = summed(clones_pair(epsilon), clients, (order,))
     assert found[0] >= truth[0] - 1e-11  # rounding of the oracle
@@ -337,11 +337,11 @@ def test_binomials_in_logarithms() -> None:
     for trials, chance in ((10**6, 0.3), (37, 0.01), (10**5, 0.999)):
         mean, width = trials * chance, math.sqrt(trials * chance * (1 - chance))
         around = np.unique(np.clip(np.round(mean + width * np.linspace(-9, 9, 40)), 0, trials))
-        found = ratio_laws.log_binomial_law(trials, chance, around)
+        found = ratio_distributions.log_binomial_masses(trials, chance, around)
         assert found == pytest.approx(binom.logpmf(around, trials, chance), abs=2e-8)
         for count in (int(0.9 * mean), int(0.99 * mean)):
             truth = binom.logcdf(count, trials, chance)
-            assert ratio_laws.log_below(trials, chance, count) >= truth
+            assert ratio_distributions.log_below(trials, chance, count) >= truth
 
 
 class TestMutants:
@@ -349,7 +349,7 @@ class TestMutants:
 
     def missed(self, clients: int = 700, order: float = 40.0, epsilon: float = 1.0) -> bool:
         pair = clones_pair(epsilon)
-        ratio_groups.ratio_law.cache_clear()
+        ratio_groups.ratio_distribution.cache_clear()
         return bool(bound(pair, clients, (order,))[0] < summed(pair, clients, (order,))[0])
 
     def test_groups_that_count_as_their_largest(self, mutate) -> None:
@@ -376,31 +376,31 @@ class TestMutants:
         assert self.missed(900, 3000.0, 4.0)
 
     def test_walks_cut_at_their_window(self, mutate) -> None:
-        plain = ratio_laws.walk_law
+        plain = ratio_distributions.walk_distribution
 
         def short(steps: int, reach: float):
             return plain(steps, 2 * math.sqrt(steps))
 
-        mutate(ratio_laws, "walk_law", short)
+        mutate(ratio_distributions, "walk_distribution", short)
         assert not self.missed()  # what lies beyond is moved outwards
-        mutate(ratio_laws, "log_beyond", lambda steps, d: np.full(d.size, -np.inf))
+        mutate(ratio_distributions, "log_beyond", lambda steps, d: np.full(d.size, -np.inf))
         assert self.missed()
 
     def test_her_own_message_counted_twice(self, mutate) -> None:
-        plain = ratio_laws.RatioLaw.add
+        plain = ratio_distributions.RatioDistribution.add
 
         def larger(self, steps: int, reach: float, parts) -> None:
             plain(self, steps + 1, reach, [(weight, drift + 1) for weight, drift in parts])
 
-        mutate(ratio_laws.RatioLaw, "add", larger)
+        mutate(ratio_distributions.RatioDistribution, "add", larger)
         assert self.missed()
         assert self.missed(clients=7)
 
     def test_a_walk_without_the_clients_step_is_detected(self, mutate) -> None:
-        pair, plain = NEUTRALS["trinomial"], ratio_laws.RatioLaw.add
+        pair, plain = NEUTRALS["trinomial"], ratio_distributions.RatioDistribution.add
 
         def shorter(self, steps: int, reach: float, parts) -> None:
             plain(self, steps - 1, reach, parts)
 
-        mutate(ratio_laws.RatioLaw, "add", shorter)
+        mutate(ratio_distributions.RatioDistribution, "add", shorter)
         assert bound(pair, 13, (2.0,))[0] < counted(pair, 13, (2.0,))[0]

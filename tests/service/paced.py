@@ -52,11 +52,11 @@ class DevicesClock:
         self._running, self._slots, self._left, self._time = running, slots, left, 0.0
 
     def now(self) -> float:
-        """See `Clock`."""
+        """Seconds of the clock; see `Clock`."""
         return self._time
 
     async def until(self, moment: float) -> None:
-        """See `Clock`."""
+        """Wait until a time of the clock; see `Clock`."""
         while self._time < moment:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._nothing_is_left_to_do():

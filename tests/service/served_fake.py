@@ -78,7 +78,7 @@ class ServedFake:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, request, client_address):
-                """A device that hangs up is no news; all else is printed, which tests notice."""
+                """Ignore a closed connection; print other errors, which the tests detect."""
                 if not isinstance(sys.exception(), ConnectionError):
                     super().handle_error(request, client_address)
 

@@ -27,7 +27,7 @@ charge, and test_simulated_runs.py the first 500.
 
 
 def noticed(**parts) -> bool:
-    """Whether some simulation violates a guarantee or raises an error."""
+    """Whether some simulated service run violates a guarantee or raises an error."""
     for seed in range(ENOUGH):
         try:
             World(seed, **parts).run()

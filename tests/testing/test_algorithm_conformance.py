@@ -113,7 +113,7 @@ class LongBatch(Batch):
 
 
 class LongTogether(Batch):
-    """Clips one client, but not several."""
+    """Faulty algorithm: updates of single clients are clipped, and those of batches are not."""
 
     def clipped_sum(self, sent, clients):
         if len(clients) == 1:

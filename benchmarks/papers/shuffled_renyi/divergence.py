@@ -1,4 +1,4 @@
-"""Rényi divergences of shuffled messages: of the blanket pairs, and of binary response.
+"""Rényi divergences of shuffled messages, for blanket pairs and for binary response.
 
 Notation
     n       clients         α > 1   the order
@@ -9,9 +9,9 @@ X is as often −x as x, so with tanh s = X the mean of the ratio's α-th power 
     e^{(α − 1)·D_α} = E[cosh((2α − 1)s)/cosh s] = 1 + E[2·sinh(αs)·sinh((α − 1)s)/cosh s],
 
 for every real α, the same in both directions, and a sum of positive terms: nothing cancels where
-the divergence is tiny. The mean is over the messages' law half-way between the worlds, and of a
-convex even function of X; `ratio_groups` has a law of X that lies above the true one in convex
-order.
+the divergence is tiny. The mean of this convex even function of X is taken over the distribution of
+messages half-way between the worlds; `ratio_groups` has a distribution of X above the true one in
+convex order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shuffled_renyi.ratio_groups import ratio_law
-from shuffled_renyi.ratio_laws import log_binomial_law
+from shuffled_renyi.ratio_distributions import log_binomial_masses
+from shuffled_renyi.ratio_groups import ratio_distribution
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders
 from turnout.core import checks
@@ -98,9 +98,9 @@ def _log_moments(pair: BlanketPair, clients: int, alphas: FloatArray) -> FloatAr
     # One distribution is used for all orders that δ of about 1e-10 needs for one use.
     usual = math.sqrt(clients * 2 * pair.share) * _USUAL_DEVIATIONS / (pair.high - pair.low)
     steps = max(0, math.ceil(math.log2(float(alphas.max()) / usual)))
-    law = ratio_law(pair, clients, usual * 2**steps)
+    distribution = ratio_distribution(pair, clients, usual * 2**steps)
     most = pair.local_epsilon
-    logs = law.log_excess(alphas)
+    logs = distribution.log_excess(alphas)
     logs += _SLACK + 1e-13 * np.maximum(logs, 0.0) + 16 * UNIT_ROUNDOFF * alphas * (1 + most)
     moments = np.minimum(np.logaddexp(0.0, logs), (alphas - 1) * most)
     return moments * (1 + 8 * UNIT_ROUNDOFF)
@@ -135,7 +135,7 @@ def alike_renyi(
     reach = _DEVIATIONS * (deviation + 1) + ahead
     low = max(0, math.floor(clients * rare - reach))
     counts = np.arange(low, min(clients, math.ceil(clients * rare + reach)) + 1)
-    logs = log_binomial_law(clients, rare, counts)
+    logs = log_binomial_masses(clients, rare, counts)
     # Lower bound by Jensen: a convex function at the mean of each cell.
     starts = np.arange(0, counts.size, max(1, int(deviation / _CELLS_A_DEVIATION)))
     sizes = np.diff(starts, append=counts.size)

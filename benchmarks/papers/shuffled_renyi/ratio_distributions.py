@@ -1,14 +1,14 @@
-"""Laws of the likelihood ratio of shuffled messages, above the true one in convex order.
+"""Distributions of the likelihood ratio of shuffled messages, above the true one in convex order.
 
 Notation
     N       messages of kind h or l          u = 2A − N, A ~ Bin(N, ½): how many more are h than l
     y       drift: the ratio of the two worlds is (y + u)/(y − u)
-    t       the largest tanh(loss/2)         r = u/(t·y) in [0, 1], for the law is even in u
+    t       the largest tanh(loss/2)         r = u/(t·y) in [0, 1]; the distribution of u is even
 
-What is convex and even in u/y has, under the law that is kept here, a mean that is at least the
-true one: every point is spread to the two nodes around it with its mean kept, and what is left out
-of a walk's window is moved outwards. Masses are kept as logarithms, for orders in the thousands
-see what lies hundreds of standard deviations away.
+The mean of a convex even function of u/y under the computed distribution is at least the true mean:
+every point is spread to its two neighbouring nodes with its mean kept, and mass outside of a walk's
+window is moved outwards. Masses are stored as logarithms, since orders in the thousands depend on
+values hundreds of standard deviations away.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 20  # largest orders × nodes of one array
 
 
 def stirling_error(count: FloatArray) -> FloatArray:
-    """Ln k! − ((k + ½) ln k − k + ½ ln 2π), to about 1e-16; k ≥ 1."""
+    """Error of Stirling's formula, ln k! − ((k + ½) ln k − k + ½ ln 2π), to about 1e-16; k ≥ 1."""
     k = np.asarray(count, dtype=float)
     inverse = 1.0 / k
     square = inverse * inverse
@@ -44,7 +44,7 @@ def stirling_error(count: FloatArray) -> FloatArray:
     return series
 
 
-def log_binomial_law(trials: int, chance: float, counts: FloatArray) -> FloatArray:
+def log_binomial_masses(trials: int, chance: float, counts: FloatArray) -> FloatArray:
     """Ln P(Bin(trials, chance) = k), accurate to about 1e-12 also for millions of trials.
 
     Source: Loader 2000 (loader2000fast): the deviance is computed directly, not as a difference of
@@ -87,12 +87,12 @@ def log_below(trials: int, chance: float, count: float) -> float:
     return min(divergence * (1 - 1e-12) + 1e-9, 0.0)
 
 
-def walk_law(steps: int, reach: float) -> tuple[FloatArray, FloatArray]:
+def walk_distribution(steps: int, reach: float) -> tuple[FloatArray, FloatArray]:
     """|u| from 0 up to ``reach``, and ln P(|u|)."""
     u = np.arange(steps % 2, min(float(steps), max(reach, 1.0)) + 1, 2)
     if not steps:
         return u, np.zeros(1)
-    logs = log_binomial_law(steps, 0.5, 0.5 * (steps + u))
+    logs = log_binomial_masses(steps, 0.5, 0.5 * (steps + u))
     return u, np.where(u > 0, logs + math.log(2), logs)
 
 
@@ -112,7 +112,7 @@ def nodes(deviation: float, reach: float) -> FloatArray:
 
 
 @dataclass(slots=True, eq=False)
-class RatioLaw:
+class RatioDistribution:
     """Distribution of r = tanh(|loss|/2)/t on nodes, with logarithms of masses.
 
     Attributes:
@@ -136,7 +136,7 @@ class RatioLaw:
 
         No drift may be smaller than N.
         """
-        u, masses = walk_law(steps, reach)
+        u, masses = walk_distribution(steps, reach)
         for log_weight, drift in parts:
             if self.nodes is None:
                 self.points = np.concatenate([self.points, u / drift])

@@ -1,4 +1,4 @@
-"""The law of a blanket pair's likelihood ratio, from groups of how many messages hide the victim.
+"""Distribution of a blanket pair's likelihood ratio, by groups of numbers of blanket messages.
 
 Notation
     β, β₃, v_h, v_l, v₃   of the pair, as in `blanket`
@@ -28,10 +28,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from shuffled_renyi.ratio_laws import (
-    RatioLaw,
+from shuffled_renyi.ratio_distributions import (
+    RatioDistribution,
     log_below,
-    log_binomial_law,
+    log_binomial_masses,
     nodes,
 )
 from turnout.accounting.shuffling.blanket_pairs import BlanketPair
@@ -95,13 +95,13 @@ class _Typical:
 
 
 @lru_cache(maxsize=16)
-def ratio_law(pair: BlanketPair, clients: int, order: float) -> RatioLaw:
+def ratio_distribution(pair: BlanketPair, clients: int, order: float) -> RatioDistribution:
     """Distribution of the ratio of n shuffled messages, in convex order above the true one.
 
     Args:
         pair: the blanket pair.
         clients: n ≥ 1.
-        order: the largest α for which the law is close to the true one.
+        order: the largest α for which the distribution is close to the true one.
 
     Raises:
         NumericalError: κ is so small that too many walks would have to be looked at.
@@ -113,8 +113,8 @@ def ratio_law(pair: BlanketPair, clients: int, order: float) -> RatioLaw:
     exact = clients <= (_FEW_WITH_NEUTRALS if pair.neutral else _FEW_CLIENTS)
     if exact:
         first = np.arange(others + 1.0)
-        masses, core = log_binomial_law(others, typical.chance, first), 0
-        law = RatioLaw(lightest)
+        masses, core = log_binomial_masses(others, typical.chance, first), 0
+        distribution = RatioDistribution(lightest)
     else:
         lowest = typical.messages - 1 - (_DEVIATIONS + 2 * typical.shift) * deviation
         lowest = max(lowest, 0.0)
@@ -122,15 +122,17 @@ def ratio_law(pair: BlanketPair, clients: int, order: float) -> RatioLaw:
         least = (lowest + 1) / typical.messages
         reach = typical.reach(least * typical.steps, least * typical.drift)
         step = math.sqrt(typical.steps) / typical.drift
-        law = RatioLaw(lightest, nodes(step, min(reach / (least * typical.drift), 1.0)))
+        distribution = RatioDistribution(
+            lightest, nodes(step, min(reach / (least * typical.drift), 1.0))
+        )
     for index, (clones, mass) in enumerate(zip(first, masses, strict=True)):
         m = int(clones) + 1
         if not pair.neutral:
             reach = math.inf if exact else typical.reach(m, m)
-            law.add(m, reach, [(float(mass), float(m))])
+            distribution.add(m, reach, [(float(mass), float(m))])
         else:
-            _add_neutrals(law, typical, m, float(mass), exact=exact, core=index >= core)
-    return law
+            _add_neutrals(distribution, typical, m, float(mass), exact=exact, core=index >= core)
+    return distribution
 
 
 def _count(pair: BlanketPair, typical: _Typical) -> int:
@@ -157,7 +159,7 @@ def _groups(
     start = math.floor(lowest)
     end = min(trials, math.ceil(trials * chance + _DEVIATIONS * deviation))
     counts = np.arange(start, end + 1)
-    logs = log_binomial_law(trials, chance, counts)
+    logs = log_binomial_masses(trials, chance, counts)
     step = max(1, math.ceil(2 * _DEVIATIONS * deviation / count))
     starts = np.arange(0, counts.size, step)
     top = np.maximum.reduceat(logs, starts)
@@ -176,7 +178,13 @@ def _groups(
 
 
 def _add_neutrals(
-    law: RatioLaw, typical: _Typical, m: int, mass: float, *, exact: bool, core: bool
+    distribution: RatioDistribution,
+    typical: _Typical,
+    m: int,
+    mass: float,
+    *,
+    exact: bool,
+    core: bool,
 ) -> None:
     """Add m messages to the distribution, over the number of neutral messages."""
     chance, weight = 1 - typical.informed, typical.neutral_weight
@@ -195,7 +203,9 @@ def _add_neutrals(
             continue
         drifts = [(log_mass, m - c + weight * c) for c, log_mass in ends if log_mass > -math.inf]
         reach = math.inf if exact else typical.reach(steps, drifts[0][1]) if inside else 0.0
-        law.add(steps, reach, [(scale + log_mass + math.log(y), y) for log_mass, y in drifts])
+        distribution.add(
+            steps, reach, [(scale + log_mass + math.log(y), y) for log_mass, y in drifts]
+        )
 
 
 def _cells(typical: _Typical, m: int) -> tuple[int, int, list[int]]:
@@ -222,9 +232,9 @@ def _cells(typical: _Typical, m: int) -> tuple[int, int, list[int]]:
 
 
 def _spread(m: int, chance: float, left: int, right: int) -> list[tuple[int, float]]:
-    """Numbers c from left to right − 1 spread to both ends with their mean kept; ln of masses."""
+    """Mass of numbers c in a cell, moved to its two ends with the mean kept; ln of masses."""
     counts = np.arange(left, right)
-    logs = log_binomial_law(m, chance, counts)
+    logs = log_binomial_masses(m, chance, counts)
     if right - left == 1:
         return [(left, float(logs[0]))]
     end = min(right, m)
