@@ -167,7 +167,7 @@ def faults(kept: Kept) -> None:
             if not any(row["consistent"] for row in rows):
                 break
         else:
-            raise SystemExit(f"{fault} is not found")
+            raise SystemExit(f"The audit detects the fault {fault} at no tried number of trials.")
         mean = sum(row["cpu_seconds"] for row in rows) / len(rows)
         print(f"| {fault} | {trials:,} | {mean:.2f} |", flush=True)
 

@@ -65,7 +65,7 @@ def figure_1() -> Picture:
                 continue
             best = min(best, (rate, local_epsilon))
         if math.isinf(best[0]):
-            raise UnsupportedError("void")
+            raise UnsupportedError("the theorem is void at these parameters")
         return allocation_forms.theorem_3_2_as_printed(
             GaussianPair(sigma), window, delta, best[1], poisson=poisson_epsilon
         )

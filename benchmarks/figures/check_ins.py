@@ -59,7 +59,7 @@ def figure_5() -> Picture:
 def erlingsson_2019(local_epsilon: float, clients: int, delta: float) -> float:
     """Bound of Erlingsson et al., Corollary 9: 12ε₀√(ln(1/δ)/n) for ε₀ < ½, n ≥ 1000, δ < 1/100."""
     if local_epsilon >= 0.5 or clients < 1000 or delta >= 0.01:
-        raise UnsupportedError("out of the corollary's range")
+        raise UnsupportedError("Corollary 9 does not cover these parameters")
     return 12 * local_epsilon * math.sqrt(-math.log(delta) / clients)
 
 

@@ -205,7 +205,7 @@ def dong_2025_exact(
     count = math.comb(window, picks)
     if count ** (largest_order - 1) > _MOST_TERMS:
         raise UnsupportedError(
-            f"{count}^{largest_order - 1} terms are too many to enumerate; use dong_2025"
+            f"{count}^{largest_order - 1} terms are too many to enumerate. Use dong_2025."
         )
     subsets = [frozenset(chosen) for chosen in combinations(range(window), picks)]
     overlaps = np.array([[len(a & b) for b in subsets] for a in subsets])

@@ -82,7 +82,7 @@ def lemma_d_1(
     checks.non_negative(epsilon=epsilon)
     checks.open_unit(false_alarm=false_alarm)
     if epsilon > _LARGEST_EPSILON:
-        raise NumericalError(f"e^{epsilon:g} is too large to simulate")
+        raise NumericalError(f"epsilon = {epsilon:g}: e^epsilon exceeds the range of floats")
     remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
     strata_of = remove_strata if remove else add_strata
     strata = strata_of(1 / noise_multiplier, window, math.exp(epsilon))

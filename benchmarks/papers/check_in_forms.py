@@ -92,7 +92,7 @@ def corollary_3_3(
     windows = -(-population // window)
     total = windows * beta + delta
     if total >= 1:
-        raise ParameterError("beta", beta, "so small that all windows together stay below 1")
+        raise ParameterError("beta", beta, "so small that the total of all windows is below 1")
     if first > 700.0:
         return PrivacyPoint(math.inf, total)
     epsilon = first * math.sqrt(-2 * windows * math.log(delta))

@@ -53,7 +53,9 @@ class PrintedAnswers(LimitedAnswers):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.yes > self.no:
-            raise ParameterError("randomness_bits", self.randomness_bits, "more than this")
+            raise ParameterError(
+                "randomness_bits", self.randomness_bits, "enough bits for distinct probabilities"
+            )
 
     @cached_property
     def questions(self) -> Questions:

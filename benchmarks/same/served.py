@@ -110,7 +110,9 @@ class Run:
         log = self._log("coordinator")
         while not (found := re.search(r"http://[\d.]+:\d+", log.read_text())):
             if self._processes[0].poll() is not None:
-                raise RuntimeError(f"the coordinator has ended:\n{log.read_text()[-2000:]}")
+                raise RuntimeError(
+                    f"The coordinator has ended. Its last output:\n{log.read_text()[-2000:]}"
+                )
             time.sleep(0.05)
         return found[0]
 

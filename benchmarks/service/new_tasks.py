@@ -50,7 +50,7 @@ def imported(*places: str) -> Any:
             return getattr(import_module(f"turnout.{module}"), name)
         except (ModuleNotFoundError, AttributeError):
             continue
-    raise ImportError(f"this revision has none of {', '.join(places)}")
+    raise ImportError(f"This revision has none of the objects {', '.join(places)}")
 
 
 def main() -> None:

@@ -141,7 +141,9 @@ def _count(pair: BlanketPair, typical: _Typical) -> int:
     if pair.neutral:
         walks = len(_cells(typical, round(typical.messages))[2])
         if walks * _FEWEST_OF_CELLS > _MOST_WALKS:
-            raise NumericalError("neutral messages of so small a ratio would take too many walks")
+            raise NumericalError(
+                "the share of neutral messages is too small: too many walks to sum"
+            )
         most = min(_POINTS / (6 * points), _USUAL_WALKS / walks)
         return int(np.clip(most, _FEWEST_OF_CELLS, _MOST_GROUPS / 4))
     return int(np.clip(_POINTS / points, _FEWEST_GROUPS, _MOST_GROUPS))
