@@ -46,7 +46,7 @@ def test_poisson_sampling_by_a_tilted_transform(figures, sigma, rate, steps, del
 
 def test_theorem_4_1_has_the_stated_distribution(figures):
     module, pair = figures("poisson"), GaussianPair(1.0)
-    law = module.decomposed_law(pair, 200, 1e-6)
+    law = module.decomposed_distribution(pair, 200, 1e-6)
     found = module.composed_epsilon(*law, 1, 1e-6)
     assert found == pytest.approx(theorem_4_1(pair, 200, 1e-6), rel=1e-3)
     assert float(law[1] @ np.exp(-law[0])) <= 1 + 1e-6
