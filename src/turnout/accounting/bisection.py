@@ -56,20 +56,26 @@ class Unknown:
 
     @property
     def private_limit(self) -> float:
-        """Limit of the search with the smallest ε."""
+        """Limit of the search, ``least`` or ``most``, at which ε is smallest."""
         return self.most if self.falling else self.least
 
     @property
     def costly_limit(self) -> float:
-        """Limit of the search with the largest ε; if it meets the target, it is the result."""
+        """Limit of the search, ``least`` or ``most``, at which ε is largest.
+
+        If the bound at this limit meets the target, the limit is the result.
+        """
         return self.least if self.falling else self.most
 
     def position(self, value: float) -> float:
-        """Logarithm of a value, with the sign by which positions grow towards the private side."""
+        """Logarithm of a value, signed so that ε falls as positions grow."""
         return math.log(value) if self.falling else -math.log(value)
 
     def value(self, position: float) -> float:
-        """Value at a position as printed: rounded to ``digits``, or whole on the private side."""
+        """Parameter value at a position, rounded to ``digits`` or to a whole number.
+
+        Whole numbers are rounded to the side of the smaller ε.
+        """
         sign = 1.0 if self.falling else -1.0
         low, high = sorted((self.position(self.least), self.position(self.most)))
         value = math.exp(sign * min(max(position, low), high))
@@ -80,7 +86,7 @@ class Unknown:
         return min(max(value, self.least), self.most)
 
     def text(self, value: float) -> str:
-        """Value as text for messages."""
+        """Parameter value as text for messages."""
         return f"{value:,.0f}" if self.whole else f"{value:g}"
 
 
@@ -117,7 +123,7 @@ _FLATTEST, _DELTA_SLOPES = 0.2, (-1.0, 0.01)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Value that the search has tried, with the proved bound on ε there.
+    """Parameter value that the search has tried, with the proved upper bound on ε there.
 
     Attributes:
         value: value of the parameter.
@@ -141,7 +147,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class CostTarget:
-    """Target ε, and the functions that give the bound on ε and δ at a value.
+    """Target ε, and the functions that return the bound on ε and δ at a parameter value.
 
     Attributes:
         cost: function from a value to a proved upper bound on ε; may raise NumericalError.
@@ -154,7 +160,7 @@ class CostTarget:
     delta: Callable[[float], float]
 
     def tried(self, unknown: Unknown, value: float) -> Tried:
-        """Value with its bound on ε, computed now."""
+        """Parameter value with its upper bound on ε, which is computed here."""
         position = unknown.position(value)
         try:
             epsilon = self.cost(value)
@@ -164,20 +170,20 @@ class CostTarget:
         return Tried(value, position, epsilon, log_mu, log_mu - self.required(value))
 
     def required(self, value: float) -> float:
-        """Required ln μ at a value."""
+        """Logarithm of the μ of the Gaussian pair with the target ε at a value's δ."""
         return log_gaussian_mu(self.epsilon, self.delta(value))
 
 
 @dataclass(slots=True)
 class CostModel:
-    """Line for ln μ over positions, through the point nearest to the target."""
+    """Linear model of ln μ over positions, through the tried point nearest to the target."""
 
     unknown: Unknown
     target: CostTarget
     slope: float
 
     def learn(self, one: Tried, other: Tried) -> None:
-        """Set the slope of the line to that between two points, within its limits."""
+        """Set the slope of the line to the slope between two tried points, within limits."""
         distance = other.position - one.position
         if abs(distance) < _SMOOTH or not (one.certified and other.certified):
             return
@@ -187,7 +193,7 @@ class CostModel:
         self.slope = min(slope, -_FLATTEST * power) if power else min(max(slope, low), high)
 
     def root(self, near: Tried) -> float:
-        """Position at which the line through a point meets the target; NaN if there is none."""
+        """Position at which the line through a tried point meets the target; NaN if none exists."""
         if self.unknown.power:  # δ is fixed, so the required μ is the same at all values
             return near.position - near.excess / self.slope
 
@@ -219,7 +225,7 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Zero of a falling function; where there is none, the end nearer to it."""
+    """Zero of a decreasing function on an interval, or the interval's end nearest to zero."""
     return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle
 
 
@@ -235,7 +241,7 @@ _PATIENCE, _NO_PATIENCE = 2, 4
 
 @dataclass(slots=True)
 class BisectionSearch:
-    """State of one search: the tightest bracket so far, and the next value to try.
+    """State of one search: the tightest bracket so far, and the model for the next value.
 
     Attributes:
         model: the unknown, the target, and a model of the cost.
@@ -257,18 +263,18 @@ class BisectionSearch:
 
     @classmethod
     def of(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """New search whose first slope is the power of the unknown."""
+        """New search whose first slope is ``power`` of the unknown parameter."""
         return cls(CostModel(unknown, target, -unknown.power), tolerance)
 
     @classmethod
     def to_the_end(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """Finished search: its bracket is closed, or a limit decided it."""
+        """Finished search: its bracket is closed, or a limit of the parameter is the result."""
         search = cls.of(target, unknown, tolerance)
         search.run(lambda _: False, unknown.start)
         return search
 
     def run(self, ended: Callable[[BisectionSearch], bool], start: float | None = None) -> None:
-        """Try values until ``ended`` holds, the bracket is closed, or a limit decides."""
+        """Try values until ``ended`` holds, the bracket is closed, or a limit is the result."""
         unknown = self.model.unknown
         value = self._next() if start is None else unknown.value(unknown.position(start))
         while True:
@@ -287,7 +293,7 @@ class BisectionSearch:
         return self.model.root(min(points, key=lambda point: abs(point.excess)))
 
     def _try(self, value: float) -> None:
-        """Compute the bound at a value and move one end of the bracket there."""
+        """Compute the bound at a value and move one end of the bracket to the value."""
         self.evaluations += 1
         tried, before = self.model.target.tried(self.model.unknown, value), self.last
         meets = tried.epsilon <= self.model.target.epsilon
@@ -303,7 +309,7 @@ class BisectionSearch:
         self.last = tried
 
     def _at_limit(self) -> bool:
-        """Whether the last value is a limit that decides the search."""
+        """Whether the last value is a limit of the parameter that ends the search."""
         assert self.last is not None
         unknown = self.model.unknown
         limit = unknown.costly_limit if self.last is self.met else unknown.private_limit
@@ -318,7 +324,7 @@ class BisectionSearch:
         return self.met.position - self.missed.position <= self.tolerance
 
     def _next(self) -> float:
-        """Next value to try; if whole, strictly inside the bracket."""
+        """Next value to try; a whole number lies strictly inside the bracket."""
         met, missed, unknown = self.met, self.missed, self.model.unknown
         value = unknown.value(self._aim())
         if not unknown.whole:
@@ -331,7 +337,7 @@ class BisectionSearch:
         return min(max(value, unknown.least), unknown.most)
 
     def _aim(self) -> float:
-        """Next position to try, inside the bracket, of which one end may be open."""
+        """Next position to try, inside the bracket; one end of the bracket may be missing."""
         assert self.last is not None
         # Aim at the private side of the model's root; steps on one side get longer.
         unknown, root = self.model.unknown, self.root()

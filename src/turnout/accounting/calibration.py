@@ -65,7 +65,7 @@ _LARGEST_JUMP = 4.0  # largest factor of one step from a guessed start
 def with_guessed_start(
     scheme_for: Callable[[float], Scheme], unknown: Unknown, epsilon: float, delta: float
 ) -> Unknown:
-    """Unknown whose start and power come from the rule of thumb of the module header.
+    """Unknown parameter with start and power from the rule of thumb of the module header.
 
     Args:
         scheme_for: the scheme as a function of the unknown.
@@ -101,7 +101,7 @@ def with_guessed_start(
 
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
-    """δ as the unknown, with a start at which the rule of thumb meets a target ε."""
+    """δ as the unknown parameter, with a start from the rule of thumb for a target ε."""
     level = _log_loss_deviation(scheme)
 
     def met(log_delta: float) -> bool:
@@ -265,7 +265,7 @@ def _calibrated(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """Result of a search by the quick bound and, with a tolerance, a further one by `price`."""
+    """Result of a search by `epsilon_upper` and, with a tolerance, of a second one by `price`."""
     checks.positive(epsilon=epsilon)
     with question(_SEARCH):
         return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
@@ -278,7 +278,7 @@ def _searched(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """The search of `_calibrated`, inside its budget of work."""
+    """Search of `_calibrated`, run inside one budget of work."""
 
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
@@ -313,14 +313,14 @@ def _searched(
 
 
 def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bool:
-    """Whether a search has met its target and used its evaluations."""
+    """Whether a search has met its target and used all its evaluations."""
     return search.met is not None and search.evaluations >= evaluations
 
 
 def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
-    """Search by a sharper bound from the value of a finished search.
+    """Search by a sharper bound that starts at the value of a finished search.
 
-    The finished search itself, where the bound is hardly sharper at that value or is refused.
+    Returns the finished search itself if the sharper bound is refused or hardly smaller there.
     """
     found, unknown = _met(search), search.model.unknown
     model = CostModel(unknown, target, search.model.slope)
@@ -335,7 +335,7 @@ def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
 
 
 def _met(search: BisectionSearch) -> Tried:
-    """Value that meets the target.
+    """Parameter value at which the search meets its target.
 
     Raises:
         UnsupportedError: even the most private value of the search misses the target.

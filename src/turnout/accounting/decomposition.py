@@ -89,12 +89,12 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
 
 
 def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
-    """Blocks together with the bounds on ε that hold if participation were observed."""
+    """Blocks, with the upper bounds on ε that hold even if participation is observed."""
     return replace(found, unhidden=unhidden(scheme, drawn_blocks_of(part)))
 
 
 def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
-    """Releases of a client whose participation is observed, in a scheme with these draws.
+    """Releases of a client whose participation is observed, under one draw of the scheme.
 
     Both neighbouring worlds draw the same steps. Under replace-one, two records may also draw
     disjoint steps, where that is possible: two releases against absence then have a smaller ε than
@@ -129,7 +129,7 @@ def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
 
 
 def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks of the steps that one draw decides; they are independent of all other blocks."""
+    """Blocks of the steps that one draw covers; they are independent of all other blocks."""
     if scheme.trust is TrustModel.SHUFFLED:
         from turnout.accounting.shuffling.schemes import shuffled_blocks
 
@@ -146,7 +146,7 @@ def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def steps_of(scheme: Scheme, steps: int | None) -> int:
-    """Checked number of first steps of a scheme; all of its steps if None."""
+    """Checked number of first steps of a scheme: all of its steps if None."""
     whole = scheme.participation.steps
     if steps is None:
         return whole
@@ -230,7 +230,7 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _is_long(part: ReleasedSteps) -> bool:
-    """Whether replace-one passes through the null record because of the number of windows."""
+    """Whether windows are so many that replace-one is bounded through the null record."""
     return part.full > _MOST_COUPLED
 
 
@@ -239,7 +239,7 @@ _OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)
 
 
 def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
-    """Refuse draws in which a client's steps depend on other clients."""
+    """Refuse draws in which the steps of a client depend on other clients."""
     if type(draw) not in _OWN_DRAWS:
         raise UnsupportedError(
             f"{_under(scheme, draw)}: no analysis is known under replace-one or for one-client "
@@ -248,7 +248,7 @@ def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
 
 
 def _under(scheme: Scheme, draw: Draw) -> str:
-    """Name of a participation and one of its draws, for error messages."""
+    """Name of a participation and of one of its draws, for error messages."""
     return f"{type(scheme.participation).__name__}, whose draws are {type(draw).__name__}"
 
 
@@ -257,7 +257,7 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
-    """Blocks under replace-one of aggregated releases: two records compared directly if possible.
+    """Blocks of aggregated releases under replace-one, by comparing two records where possible.
 
     Otherwise two neighbour bounds pass through the null record.
     Source: docs/design/replacement.md.
@@ -282,7 +282,7 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
 
 
 def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
-    """Blocks of uniform subsets of fixed size, one subset a step."""
+    """Blocks of uniform client subsets of fixed size, one subset per step."""
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
             "relation = 'add-remove': expected 'zero-out' or 'replace-one' with fixed-size "
@@ -350,7 +350,7 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
-    """Blocks of averaged check-ins among a known number of clients, each window a shuffle."""
+    """Blocks of averaged check-ins of a known number of clients: each window is a shuffle."""
     from turnout.accounting.shuffling.schemes import averaged_window
 
     draw, full, rest = part
@@ -367,7 +367,7 @@ def _averaged_shuffle(
 
 
 def published(scheme: Scheme) -> Decomposition | None:
-    """Blocks of a whole run by the smallest published bound; None where `decompose` uses no other.
+    """Blocks of a whole run by the smallest published bound; None if `decompose` uses that bound.
 
     For adaptive ε₀-randomizers, shuffled or in averaged check-ins, `decompose` uses Theorem 3 of
     docs/design/shuffling.md, which is not published. The smallest published bound for them is
@@ -394,7 +394,7 @@ def published(scheme: Scheme) -> Decomposition | None:
 
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
-    """Decomposition of a whole run from those of its parts."""
+    """Decomposition of a whole run from the decompositions of its parts."""
     return parts[0] if len(parts) == 1 else joined_decompositions(parts)
 
 
@@ -408,5 +408,5 @@ def require_central(scheme: Scheme) -> None:
 
 
 def is_per_client(scheme: Scheme) -> bool:
-    """Whether windows, and therefore ε, differ by client."""
+    """Whether windows, and therefore ε, differ between clients."""
     return any(type(s.draw) is OneOfOwn for s in normal_form(scheme.participation).spans)

@@ -28,7 +28,7 @@ ABSOLUTE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ClientGuarantees:
-    """Upper bounds on ε of each client, for participation whose windows differ by client.
+    """Upper bounds on ε per client, for a participation whose windows differ by client.
 
     Attributes:
         find: function that computes `epsilon_upper`; seconds for hundreds of kinds of clients.
@@ -46,7 +46,7 @@ class ClientGuarantees:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarantee:
-    """(ε, δ) of a scheme, with relation, unit, trust model, and both directions.
+    """(ε, δ) of a scheme with its relation, unit and trust model, and ε in each direction.
 
     Attributes:
         epsilon: proved bounds on the smallest ε at this δ; ``upper`` is the privacy guarantee.

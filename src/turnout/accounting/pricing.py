@@ -97,7 +97,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
 
 
 def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    """Guarantee of a scheme whose clients all draw their steps from one distribution."""
+    """Privacy guarantee of a scheme in which all clients have the same participation."""
     parts = decompose(scheme)
     if dominating(scheme.randomizer, 1.0).infinity_mass > 0:
         _require_above_infinity_mass(parts.record_against_null, delta)
@@ -132,7 +132,7 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
 def epsilon_upper(
     scheme: Scheme, delta: float, steps: int | None = None, *, shared: bool = False
 ) -> float:
-    """Proved upper bound on ε after the first steps of a scheme, on one fixed grid.
+    """Upper bound on ε after the first steps of a scheme, computed on one fixed grid.
 
     The function is quicker than `price`: it computes one side, on the first grid that `price`
     tries, so its value is never below the upper bound that `price` returns.
@@ -164,7 +164,7 @@ def epsilon_upper(
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """Upper bound on ε of one Gaussian release at δ; both directions are the same.
+    """Upper bound on ε of one Gaussian release at δ; ε is the same in both directions.
 
     Args:
         noise_multiplier: standard deviation of the noise over the sensitivity, positive.
@@ -209,7 +209,7 @@ def published_epsilon(scheme: Scheme, delta: float) -> float | None:
 def decomposition_bounds(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> dict[str, Bounds]:
-    """Proved bounds on ε of a run that is already in blocks, by direction.
+    """Lower and upper bounds on ε, by direction, of a run that is already in blocks.
 
     Raises:
         NumericalError: no upper bound can be certified.
@@ -234,7 +234,7 @@ def _directions(
 def _one_bound_brackets(
     parts: Decomposition, delta: float, tolerance: float
 ) -> dict[Direction, Bounds]:
-    """Bounds on ε by one neighbour bound; the directions share the budget of work equally."""
+    """Bounds on ε by one neighbour bound; both directions share the budget of work equally."""
     bounds: dict[Direction, Bounds] = {}
     directions = parts.record_against_null.directions
     for direction in directions:
@@ -244,7 +244,7 @@ def _one_bound_brackets(
 
 
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
-    """Bounds on ε where the relation takes two neighbour bounds; they are not tight.
+    """Bounds on ε where the relation needs two neighbour bounds; the bounds are not tight.
 
     The null record is an allowed neighbour, so the first neighbour bound gives the lower bound.
     """
@@ -268,13 +268,13 @@ def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, B
 def _bounds(
     parts: Decomposition, direction: Direction, delta: float, lower: float, upper: float
 ) -> Bounds:
-    """Bounds on ε, the lower one raised to the closed form of unhidden participation."""
+    """Bounds on ε; the lower bound is at least the closed form for observed participation."""
     certain = direction is Direction.ADD
     return Bounds(max(lower, parts.unhidden.lower(delta, certain=certain)), upper)
 
 
 def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | None) -> float:
-    """Lower bound on ε on one grid; 0 where none can be certified."""
+    """Lower bound on ε on one grid; 0 if no lower bound can be certified."""
     try:
         return run_epsilon(bound.lower, d, Side.LOWER, delta, 0, grid=grid)
     except NumericalError:
@@ -282,7 +282,7 @@ def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | N
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
-    """Proved upper bound on ε of a run that is already in blocks, on one fixed grid."""
+    """Upper bound on ε of a run that is already in blocks, on one fixed grid."""
     cap = parts.unhidden.upper(delta)
     with question():
         if parts.replacement_against_null is not None:
@@ -298,23 +298,23 @@ def _method(parts: Decomposition, delta: float, upper: float) -> str:
 
 
 def _exact(parts: Decomposition) -> bool:
-    """Whether finer grids narrow the bounds to any requested width."""
+    """Whether finer grids narrow the bounds on ε to any requested width."""
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
-    """Upper bound on ε of a run on one grid, a shared grid if requested."""
+    """Upper bound on ε of a run on one grid, which other runs may share."""
     grid = LossGrid.common(bound.upper, delta) if shared else None
     return run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
 
 
 def _capped(bound: Callable[[], float], cap: float) -> float:
-    """Upper bound on ε, or the cap where the cap is lower or the bound cannot be computed.
+    """Smaller of an upper bound on ε and a cap; the cap if the bound cannot be computed.
 
     Raises:
-        NumericalError: neither can be certified.
+        NumericalError: neither the bound nor the cap can be certified.
     """
     try:
         return min(bound(), cap)
@@ -367,7 +367,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
 
 
 def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> list[float]:
-    """Upper bounds on ε through the reference, in both directions, or the cap if it is lower."""
+    """Upper bounds on ε through the null record, in both directions, each at most the cap."""
     assert parts.replacement_against_null is not None
     record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
     there = _capped(partial(two_bound_epsilon, record, other, delta), cap)
@@ -378,14 +378,14 @@ def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Clients whose windows have the same sizes: their blocks and upper bounds on ε."""
+    """Clients with windows of the same sizes: their blocks and upper bounds on ε."""
 
     parts: Decomposition
     uppers: dict[Direction, float]
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    """Guarantee of a scheme whose clients have windows of different sizes."""
+    """Privacy guarantee of a scheme whose clients have windows of different sizes."""
     # One upper bound for each kind of client.
     with budget() as meter:
         clients = _clients(scheme, delta, None)
@@ -426,7 +426,7 @@ def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuara
 def _each_client(
     scheme: Scheme, worst: float, clients: Callable[[], dict[tuple[int, ...], _Client]]
 ) -> ClientGuarantees:
-    """Upper bounds on ε per client, computed when first read."""
+    """Upper bounds on ε per client, computed when the result is first read."""
     sizes, keys = _window_sizes(scheme, None)
 
     def find() -> FloatArray:
@@ -440,7 +440,7 @@ def _each_client(
 def _worst(
     clients: Iterable[_Client], direction: Direction, delta: float, tolerance: float
 ) -> Bounds:
-    """Bounds on ε of the costliest client, refined until no other client's can exceed them."""
+    """Bounds on ε of the costliest client, refined until no other client can have a larger ε."""
     worst = Bounds(0.0, 0.0)
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
@@ -453,7 +453,7 @@ def _worst(
 
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
-    """Blocks and upper bounds of every kind of client, by the sorted sizes of its windows."""
+    """Blocks and upper bounds on ε per kind of client; a kind is its sorted window sizes."""
     # Refuse combinations without an analysis.
     draw = _own_draw(scheme)
     require_central(scheme)
@@ -489,7 +489,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 
 def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
-    """Proved upper bound on ε of each direction, on one fixed grid."""
+    """Upper bounds on ε in each direction, on one fixed grid."""
     bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
     for direction in bound.directions:
         with budget(share=1.0 / (len(bound.directions) - len(found))):
@@ -506,7 +506,7 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tup
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """The draw of a participation whose windows differ by client; refuses any other draw."""
+    """The draw of a participation whose windows differ by client; other draws are refused."""
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
     if len(spans) > 1 or not isinstance(draw, OneOfOwn):
@@ -525,7 +525,7 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 def _shuffled_price(
     messages: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float
 ) -> float:
-    """Upper bound of `shuffled_price` for n clients."""
+    """Upper bound on ε of the shuffled messages of n clients, without the checks."""
     from turnout.accounting.shuffling.messages import one_round  # slow to import
 
     run = merged_runs([(one_round(each, n).upper, count) for each, count in messages])
@@ -535,7 +535,7 @@ def _shuffled_price(
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
-    """Upper bound on ε of n clients' messages, where the i-th messages of all are shuffled.
+    """Upper bound on ε of n clients' messages; the i-th messages of all clients are shuffled.
 
     Source: docs/design/shuffling.md; composed numerically over a client's messages.
 

@@ -53,13 +53,13 @@ _BEYOND = 500.0  # ε at which δ is the infinity mass alone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCurve:
-    """δ(K) of a given privacy loss distribution, such as an imported one."""
+    """δ as a function of K = e^ε, from a given privacy loss distribution."""
 
     distribution: LossDistribution
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``, rounded to the side by the error bound of its sums."""
+        """δ at each K ≥ 1, shape of ``k``, rounded to the curve's side by the error of its sums."""
         mass, inverse = self._tails(k)
         far = k * inverse
         error = 8.0 * UNIT_ROUNDOFF * self.distribution.masses.size * (mass + far)
@@ -67,11 +67,11 @@ class LossCurve:
         return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Derivative dδ/dK at each K ≥ 1, shape of ``k``."""
         return -self._tails(k)[1]
 
     def _tails(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mass of losses above ln K under P and under Q, shape of ``k`` each."""
+        """Probabilities under P and under Q of losses above ln K, shape of ``k`` each."""
         losses, masses = self.distribution.losses, self.distribution.masses
         inverses = masses * np.exp(-np.maximum(losses, 0.0))
         index = np.searchsorted(losses, np.log(k), side="right")
@@ -81,7 +81,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """Block given by its loss distributions in both directions; compared by identity."""
+    """Block with a given loss distribution in each direction; blocks are compared by identity."""
 
     remove: LossDistribution
     add: LossDistribution
@@ -94,7 +94,7 @@ class LossBlock:
         return float(min(1.0, max(1e-9, masses @ (losses - mean) ** 2) ** 0.5))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one direction, on the same side of the truth as the given distribution."""
+        """Curve of one direction; errs to the same side as the given loss distribution."""
         return LossCurve(self.remove if direction is Direction.REMOVE else self.add, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -199,7 +199,7 @@ class PrivacyCurve:
         return f"PrivacyCurve({blocks:,} block{'s'[: blocks != 1]}; {terms})"
 
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
-        """Privacy curve of both curves' runs, composed adaptively."""
+        """Privacy curve of the runs of two curves together, composed adaptively."""
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
         if mine != yours:
             raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
@@ -208,11 +208,11 @@ class PrivacyCurve:
         )
 
     def __radd__(self, other: object) -> PrivacyCurve:
-        """The curve itself if the other operand is 0, the start value of `sum`."""
+        """The privacy curve itself if the left operand is 0, the start value of `sum`."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, times: int) -> PrivacyCurve:
-        """Privacy curve of ``times`` repetitions, composed adaptively."""
+        """Privacy curve of ``times`` repetitions of the run, composed adaptively."""
         checks.count(times=times)
         times = int(times)  # products of counts could overflow in small numpy types
         return PrivacyCurve(
@@ -351,7 +351,7 @@ class PrivacyCurve:
 
 
 def _repeated(parts: Decomposition, times: int) -> Decomposition:
-    """Decomposition of independent repetitions."""
+    """Decomposition of several independent repetitions of a run."""
 
     def bound(one: NeighbourBound) -> NeighbourBound:
         upper = [(block, count * times) for block, count in one.upper]
@@ -366,7 +366,7 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
 
 
 def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> LossBlock:
-    """Block of a dp-accounting distribution; refuses one that is not on the expected side."""
+    """Block of a dp-accounting distribution; a distribution on the wrong side is refused."""
     distributions = []
     for pmf in (pld._pmf_remove, pld._pmf_add):
         dense = pmf.to_dense_pmf()

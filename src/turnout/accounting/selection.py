@@ -76,7 +76,7 @@ class Stopping:
     def negative_binomial(
         cls, mean: float, shape: float = 0.0, most: int | None = None
     ) -> Stopping:
-        """Negative binomial distribution given 1 ≤ K ≤ ``most``, with a given mean.
+        """Negative binomial distribution of K with a given mean, conditioned on 1 ≤ K ≤ ``most``.
 
         Source: Papernot & Steinke 2022 (papernot2022tuning), Definition 1, cut at ``most``.
 
@@ -96,7 +96,7 @@ class Stopping:
 
     @classmethod
     def poisson(cls, mean: float, most: int | None = None) -> Stopping:
-        """Poisson distribution given 1 ≤ K ≤ ``most``, with a given mean.
+        """Poisson distribution of K with a given mean, conditioned on 1 ≤ K ≤ ``most``.
 
         Args:
             mean: E[K], from 1 to 5,000.
@@ -111,7 +111,7 @@ class Stopping:
 
     @classmethod
     def fixed(cls, runs: int) -> Stopping:
-        """Constant number of runs K, from 1 to 10,000; its ε is large compared to random K.
+        """Constant number of runs K, from 1 to 10,000; its ε is larger than with a random K.
 
         Raises:
             ParameterError: the number of runs is out of range.
@@ -124,7 +124,7 @@ class Stopping:
     def _of_mean(
         cls, mean: float, log_weights: Callable[[float], FloatArray], counts: FloatArray
     ) -> Stopping:
-        """Member with a given mean of an exponential family, weights ∝ exp(log_weights(t))."""
+        """Distribution of K with a given mean, in an exponential family ∝ exp(log_weights(t))."""
 
         def mean_at(t: float) -> float:
             weights = _normalised(log_weights(t))
@@ -140,12 +140,12 @@ class Stopping:
 
     @property
     def mean(self) -> float:
-        """E[K]."""
+        """Mean number of runs, E[K]."""
         return float(self._chances @ np.arange(1.0, self.most + 1.0))
 
     @cached_property
     def _chances(self) -> FloatArray:
-        """P(K = k), shape (N,), to a relative 2⁻⁵³: only the conversion to float rounds."""
+        """Probabilities P(K = k) for k = 1 … N, shape (N,), with a relative error of 2⁻⁵³."""
         return np.array([weight / TOTAL for weight in self.weights])
 
     def slope(self, gaps: FloatArray) -> FloatArray:
@@ -193,7 +193,7 @@ def _normalised(log_weights: FloatArray) -> FloatArray:
 
 
 def _whole(chances: FloatArray) -> tuple[int, ...]:
-    """Whole weights near the probabilities; the largest takes the remainder of rounding."""
+    """Whole-number weights near given probabilities; the largest takes the rounding remainder."""
     weights = [int(chance * TOTAL) for chance in chances]
     weights[int(np.argmax(chances))] += TOTAL - sum(weights)
     return tuple(weights)
@@ -209,14 +209,16 @@ _WELL_BELOW = 10.0  # the profile of one run reaches δ divided by this and by t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """Upper bounds of one run at K = e^ε: H_K(P‖Q) (``there``) and H_K(Q‖P) (``back``)."""
+    """Upper bounds for one run in one direction at each K = e^ε: H_K(P‖Q) and H_K(Q‖P)."""
 
     epsilons: FloatArray
     there: FloatArray
     back: FloatArray
 
     def lowest(self, gaps: FloatArray) -> FloatArray:
-        """Lower bound on T(g), Q's least probability of outputs that are not better, shape (n,).
+        """Lower bound on T(g), the least probability under Q of outputs that are not better.
+
+        Shape (n,), as the gaps.
 
         With F the probability of outputs that are not better, each a ≥ 0 gives
         1 − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q).
@@ -230,7 +232,7 @@ class _Direction:
     def nodes(self) -> tuple[FloatArray, FloatArray]:
         """Increasing thresholds x_j, and upper bounds on E_P[(x_j − x)₊], shape (2n − 1,) each.
 
-        For x_j above 1 they follow from H_{1/K}(P‖Q) = 1 − 1/K + H_K(Q‖P)/K.
+        At x_j above 1 the bounds follow from H_{1/K}(P‖Q) = 1 − 1/K + H_K(Q‖P)/K.
         """
         below, above = np.exp(-self.epsilons[::-1]), np.exp(self.epsilons[1:])
         means = np.concatenate([below * self.there[::-1], above - 1.0 + self.back[1:]])
@@ -248,7 +250,7 @@ class _Selection:
         self._floors = stopping.slope(1.0 - lowest) * (1.0 - _OUTWARD)
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound on δ at ε."""
+        """Upper bound on δ of the best run at ε."""
         # ψ at the nodes, by the largest value over cells of gaps: an upper bound.
         nodes = np.concatenate([[0.0], self._nodes])
         cost = math.exp(epsilon) * self._floors[:, None] * nodes
@@ -361,7 +363,7 @@ def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
 
 
 def _both(profile: Profile, stopping: Stopping) -> tuple[_Selection, _Selection]:
-    """Upper bounds of both directions."""
+    """Upper bounds on δ of the best of K runs, as functions of ε, for both directions."""
     epsilons = profile.epsilons
     assert epsilons[-1] <= LARGEST_EPSILON
     forward, backward = profile.forward.upper, profile.backward.upper

@@ -156,11 +156,11 @@ class Odometer:
         return sum(entry.count for entry in self.entries)
 
     def charge(self, scheme: Scheme) -> RenyiBounds:
-        """Upper bounds on the Rényi divergences of one scheme as a whole."""
+        """Upper bounds on the Rényi divergences of one scheme, at the odometer's orders."""
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
     def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
-        """Odometer with a scheme recorded ``times`` times, before it runs.
+        """Odometer after one more scheme, charged ``times`` times before the scheme runs.
 
         Raises:
             BudgetExceededError: more windows than ``most_windows``.
@@ -172,7 +172,7 @@ class Odometer:
         return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
-        """Upper bound on the ε of everything recorded so far; the class states the guarantee.
+        """Upper bound on ε of all recorded windows together; `Odometer` has the guarantee.
 
         Args:
             delta: δ, above ``left_out * most_windows`` and the same at all times.
@@ -186,7 +186,10 @@ class Odometer:
         return self.bound_of(self.spent, delta)
 
     def bound_of(self, total: RenyiBounds, delta: float) -> float:
-        """Upper bound on ε for Rényi divergences that sum to ``total``; otherwise as `bound`."""
+        """Upper bound on ε from given total Rényi divergences of all windows.
+
+        Arguments, result and errors are otherwise those of `bound`.
+        """
         checks.open_unit(delta=delta)
         cuts = self.left_out * self.most_windows
         rest = (delta - cuts) * (1 - 1e-12)
@@ -212,7 +215,7 @@ class Odometer:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Odometer:
-        """Odometer from what `to_dict` wrote."""
+        """Odometer restored from the output of `to_dict`."""
         require_kind(data, _KIND)
         return cls(
             BudgetTerms.from_dict(data["terms"]),
@@ -230,7 +233,7 @@ def mixture_epsilon(
     divergences: tuple[float, ...],
     delta: float,
 ) -> float:
-    """Least ε ≥ 0 for which (*) of the header holds at every loss L, rounded up.
+    """Least ε ≥ 0 that satisfies (*) of the module header at every loss L, rounded up.
 
     It is the largest value of g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}), which is concave; a
     tangent at the left end of a bracket of its maximum bounds it.
@@ -273,7 +276,7 @@ def mixture_epsilon(
 
 
 def renyi_budget(epsilon: float, delta: float, order: float) -> float:
-    """Largest Rényi divergence of one order that implies (ε, δ), unrounded; may be below 0.
+    """Largest Rényi divergence at one order that implies (ε, δ)-DP, unrounded; may be below 0.
 
     Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
     Proposition 12. It only chooses orders and steers grids.
@@ -287,7 +290,7 @@ _FILTER_KIND = "renyi-filter"
 
 @dataclass(frozen=True, slots=True)
 class RenyiFilter:
-    """Privacy filter: an (ε, δ) that holds if every window is spent before it runs.
+    """Privacy filter: (ε, δ) holds if every window is charged before the window runs.
 
     Guarantee: however each next scheme (its noise, window, probability; whether there is one at
     all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
@@ -353,11 +356,11 @@ class RenyiFilter:
 
     @property
     def terms(self) -> BudgetTerms:
-        """Relation, unit and trust."""
+        """Relation, unit and trust model of the filter's guarantee."""
         return self.odometer.terms
 
     def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
-        """Filter after a scheme was spent ``times`` times, all of which may then run.
+        """Filter after a scheme was charged ``times`` times, all of which may then run.
 
         Raises:
             BudgetExceededError: not all of them fit; fewer, or another scheme, may still fit.
@@ -369,7 +372,7 @@ class RenyiFilter:
         return replace(self, odometer=after)
 
     def fits(self, scheme: Scheme) -> int:
-        """Number of times that a scheme can still be spent."""
+        """Number of further runs of a scheme that the budget allows."""
         odometer = self.odometer
         charge, spent = odometer.charge(scheme), odometer.spent
         most = odometer.most_windows - odometer.windows
@@ -390,7 +393,7 @@ class RenyiFilter:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiFilter:
-        """Filter from what `to_dict` wrote."""
+        """Filter restored from the output of `to_dict`."""
         require_kind(data, _FILTER_KIND)
         return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))
 
@@ -398,7 +401,7 @@ class RenyiFilter:
 def spent(
     scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
 ) -> list[float]:
-    """Upper bounds on ε after each given number of steps of a scheme; see `running`."""
+    """Upper bounds on ε after each of the given numbers of steps of a scheme; see `running`."""
     last = scheme.participation.steps
     return running(
         lambda step: pricing.epsilon_upper(scheme, delta, step, shared=step < last), steps, whole
@@ -408,7 +411,7 @@ def spent(
 def running(
     bound: Callable[[int], float], steps: Iterable[int], whole: float = math.inf
 ) -> list[float]:
-    """Upper bounds on ε along a run, from bounds at single steps.
+    """Upper bounds on ε along a run, from upper bounds at single numbers of steps.
 
     Args:
         bound: a proved upper bound on ε after a number of steps of at least 1; where it raises

@@ -41,7 +41,7 @@ from turnout.schemes.registry import is_registered
 
 @dataclass(frozen=True, slots=True)
 class BudgetTerms:
-    """Relation, unit and trust of a guarantee; every window of a ledger must have the same.
+    """Relation, unit and trust model of a guarantee; all windows of a ledger must agree on them.
 
     Attributes:
         relation: neighbouring relation, without a default.
@@ -56,23 +56,22 @@ class BudgetTerms:
 
     @classmethod
     def of(cls, scheme: Scheme) -> BudgetTerms:
-        """Terms of a scheme."""
+        """Relation, unit and trust model of a scheme."""
         return cls(scheme.relation, scheme.unit, scheme.trust)
 
     def require(self, scheme: Scheme) -> None:
-        """Refuse a scheme with other terms, by a ParameterError."""
+        """Refuse a scheme with another relation, unit or trust model, by a ParameterError."""
         for name in ("relation", "unit", "trust"):
             ours, theirs = getattr(self, name), getattr(scheme, name)
             if ours is not theirs:
                 raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
 
     def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
-        """Run of a scheme, or of its first ``steps`` steps, that a filter charges.
+        """Run of a scheme, or of its first ``steps`` steps, that a privacy filter charges.
 
         Raises:
             ParameterError: relation, unit or trust differ.
-            UnsupportedError: the relation takes two neighbour bounds, or clients have windows of
-                their own.
+            UnsupportedError: the relation takes two neighbour bounds, or windows differ by client.
         """
         self.require(scheme)
         if is_per_client(scheme):
@@ -89,23 +88,23 @@ class BudgetTerms:
         return parts.record_against_null.upper
 
     def to_dict(self) -> dict[str, Any]:
-        """Terms as strings, for JSON."""
+        """Relation, unit and trust model as strings, for JSON."""
         return {"relation": self.relation.value, "unit": self.unit.value, "trust": self.trust.value}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> BudgetTerms:
-        """Terms from what `to_dict` wrote."""
+        """Relation, unit and trust model restored from the output of `to_dict`."""
         return cls(data["relation"], data["unit"], data["trust"])
 
 
 def require_terms(terms: object) -> None:
-    """Refuse anything but `BudgetTerms`: an account needs relation, unit and trust."""
+    """Refuse values that are not `BudgetTerms`: an account needs relation, unit and trust model."""
     if not isinstance(terms, BudgetTerms):
         raise ParameterError("terms", terms, "BudgetTerms with relation, unit and trust")
 
 
 def as_windows(scheme: Scheme, windows: int) -> Scheme:
-    """Scheme with another number of windows, or of steps where steps have draws of their own.
+    """Scheme with another number of windows, or of steps where each step has its own draw.
 
     Raises:
         UnsupportedError: the participation is not a sequence of equal windows.
@@ -118,12 +117,12 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
 
 
 def window_count(scheme: Scheme) -> int:
-    """Number of windows of a scheme, or of steps where steps have draws of their own."""
+    """Number of windows of a scheme, or of steps where each step has its own draw."""
     return getattr(scheme.participation, _repeating(scheme))
 
 
 def _repeating(scheme: Scheme) -> str:
-    """Name of the participation's parameter that is the number of windows."""
+    """Name of the participation's parameter that counts its windows."""
     kind = type(scheme.participation)
     if is_registered(kind):
         for parameter in parameters(kind):
@@ -141,7 +140,7 @@ def _unequal_windows(kind: type) -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Charge of one window, ``count`` times in a row."""
+    """Charge of one window, counted ``count`` times."""
 
     charge: RenyiBounds
     count: int = 1
@@ -159,14 +158,14 @@ Entries = tuple[Entry, ...]
 
 
 def with_entry(entries: Entries, fresh: Entry) -> Entries:
-    """Entries with one more at the end, merged with the last if charge and label agree."""
+    """Entries with one more at the end, merged with the last entry if charge and label agree."""
     if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
         return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
     return (*entries, fresh)
 
 
 def entries_from(data: Mapping[str, Any]) -> Entries:
-    """Entries of an account that `to_dict` wrote."""
+    """Entries of an account, restored from the output of its `to_dict`."""
     return tuple(
         Entry(RenyiBounds.from_dict(item["charge"]), item["count"], str(item["label"]))
         for item in data["entries"]
@@ -199,18 +198,10 @@ class BudgetPhase:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Phases that were run or are planned, one after the other, about the same clients.
+    """Phases of one plan that were run or will run one after the other on the same clients.
 
-    Guarantee: `epsilon` bounds everything that all phases release together, for a client who is
-    in all of them.
-
-    >>> from turnout.schemes import CheckIn, Relation
-    >>> noisy = Scheme(GaussianNoise(2.0), CheckIn(100, 5), Relation.ADD_REMOVE)
-    >>> done = Ledger(BudgetTerms.of(noisy)).add(noisy, steps=250)
-    >>> done.epsilon(1e-6) <= done.add(noisy).epsilon(1e-6)
-    True
-    >>> Ledger.from_dict(done.to_dict()) == done
-    True
+    Guarantee: `epsilon` bounds all releases of all phases together, for a client that takes part in
+    all phases.
     """
 
     terms: BudgetTerms
@@ -231,7 +222,7 @@ class Ledger:
         return replace(self, phases=(*self.phases, BudgetPhase(scheme, steps, label)))
 
     def epsilon(self, delta: float) -> float:
-        """Upper bound on ε of everything in the ledger.
+        """Upper bound on ε of all phases in the ledger together.
 
         Raises:
             UnsupportedError: no sound analysis is known for a phase, or for several together.
@@ -250,17 +241,16 @@ class Ledger:
         return pricing.decomposition_upper(parts, delta)
 
     def run(self) -> Run:
-        """Blocks of all phases as one run, for a filter that continues the ledger.
+        """Blocks of all phases as one run, for a privacy filter that continues the ledger.
 
         Raises:
-            UnsupportedError: the relation takes two neighbour bounds, or clients have windows of
-                their own.
+            UnsupportedError: the relation takes two neighbour bounds, or windows differ by client.
         """
         done = [phase for phase in self.phases if phase.steps > 0]
         return merged_runs(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
-        """Refuse, by a BudgetExceededError, a ledger whose ε is not proved to be in a budget."""
+        """Refuse, by a BudgetExceededError, a ledger whose upper bound on ε exceeds a budget."""
         checks.non_negative(epsilon=epsilon)
         found = self.epsilon(delta)
         if found > epsilon:
@@ -324,7 +314,7 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
-        """Ledger from what `to_dict` wrote."""
+        """Ledger restored from the output of `to_dict`."""
         require_kind(data, "ledger")
         phases = (
             BudgetPhase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
@@ -335,7 +325,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """State of a plan after some of its steps.
+    """State of a plan after some of its steps: ε spent, and windows left.
 
     Attributes:
         spent: upper bound on ε of the steps done.
@@ -401,10 +391,10 @@ def window_steps(scheme: Scheme) -> int:
 
 
 def largest(proved: Callable[[int], bool], most: int) -> int:
-    """Largest count found up to ``most`` for which ``proved`` holds; 0 if it fails at 1.
+    """Largest count found, up to ``most``, at which ``proved`` holds; 0 if it fails at 1.
 
-    A proof for a count holds for smaller ones, so the answer holds even if bounds do not rise
-    monotonically.
+    A proof for a count holds for smaller counts too, so the result is valid even if bounds do not
+    rise monotonically.
     """
     checks.count(most=most)
     low, high = 0, 1

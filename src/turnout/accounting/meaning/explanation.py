@@ -76,7 +76,7 @@ class Explanation:
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
     def certainty(self, prior: float) -> Certainty:
-        """Bounds on the posterior of either world, exceeded with probability at most δ."""
+        """Bounds on the posterior of either world that is exceeded with probability at most δ."""
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
@@ -116,7 +116,7 @@ _ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # relative, above that of a tangent some do
 
 @dataclass(frozen=True, slots=True)
 class GaussianFit:
-    """Gaussian trade-off of smallest μ that bounds a scheme's privacy down to a δ.
+    """Gaussian trade-off with the smallest μ that bounds a scheme's privacy down to a δ.
 
     Attributes:
         mu: bounds on the smallest μ for which statement 1 is true.
@@ -162,7 +162,7 @@ class GaussianFit:
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
-        """α at which G_μ's supremum is at ``epsilon``, by the first (−1) or second (+1) term."""
+        """α at which the supremum for G_μ is at ``epsilon``, by its first (−1) or second (+1) term."""
         mu = self.mu.upper
         if mu == 0.0:
             return 0.0 if sign < 0 else 1.0
@@ -170,7 +170,9 @@ class GaussianFit:
 
 
 def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
-    """Fit of the smallest μ that a profile proves, down to its first ε with δ ≤ ``delta``.
+    """Gaussian trade-off with the smallest μ that a profile proves down to a given δ.
+
+    The trade-off bounds the profile up to the profile's first ε with δ(ε) ≤ ``delta``.
 
     Args:
         profile: bounds on δ(ε) in both directions.
@@ -224,13 +226,13 @@ def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
 
 
 def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
-    """Whether δ_μ is below the lower profile at some K, which proves that μ is too small."""
+    """Whether δ_μ lies below the lower bounds of a profile at some K: then μ is too small."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.UPPER)
     return bool(np.any(lower > gaussian.delta(ratios)))
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Bracket of the smallest μ for which a condition holds: one that fails, one that holds."""
+    """Bracket of the smallest μ at which a condition holds: a μ that fails, and a μ that holds."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off is below that of this scheme")

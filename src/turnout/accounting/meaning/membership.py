@@ -81,7 +81,7 @@ class TradeOff:
         return TradeOff(self.backward, self.forward)
 
     def symmetric(self) -> TradeOff:
-        """Trade-off of the largest symmetric convex function below this one and its inverse.
+        """Largest symmetric convex trade-off below this trade-off and its inverse.
 
         It is the largest f for which the scheme is f-DP if either world may be P.
         """
@@ -152,7 +152,7 @@ def _highest(
     forward: tuple[FloatArray, FloatArray],
     backward: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Highest of all lines of the module header at each α; profiles are given as K and δ."""
+    """Highest of all lines of the module header at each α; profiles are pairs of K and δ."""
     ratios, deltas = forward
     falling = 1.0 - deltas - ratios * alpha[..., None]
     ratios, deltas = backward
@@ -165,7 +165,9 @@ _LEAST_EPSILON = 1e-9  # a profile needs an ε above 0
 
 
 def bayes_success(profile: Profile, prior: float) -> Bounds:
-    """Bounds on the probability that the best guess is right (1 − Bayes risk).
+    """Bounds on the probability that the best attacker guesses participation correctly.
+
+    This probability is 1 − Bayes risk.
 
     A guess of "took part" on the event A is right with probability π·P(A) + (1 − π)·(1 − Q(A)) =
     1 − π + π·(P(A) − K·Q(A)) with K = (1 − π)/π. The best A gives, for π ≤ ½, exactly
@@ -246,7 +248,7 @@ def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
 def scheme_certainty(
     scheme: Scheme, delta: float, prior: float = 0.5, *, steps: int | None = None
 ) -> Certainty:
-    """`certainty` of a scheme or of its first steps, by its profile or by one upper bound on ε.
+    """Bounds of `certainty` for a scheme or its first steps, by its profile or one bound on ε.
 
     The profile is used for whole runs of clients that draw alike, unless each of its points takes
     as long as one ε (k-subsets and replace-one). In all other cases a single point is used,
@@ -276,7 +278,7 @@ def scheme_certainty(
 
 
 def _is_costly(scheme: Scheme) -> bool:
-    """Whether each point of the profile takes as long as one bound on ε."""
+    """Whether each point of a scheme's profile takes as long to compute as one bound on ε."""
     subsets = any(type(span.draw) is KOf for span in normal_form(scheme.participation).spans)
     return subsets or scheme.relation is Relation.REPLACE_ONE
 

@@ -78,7 +78,7 @@ class Profile:
 
     @property
     def worst(self) -> DeltaBounds:
-        """Bounds on the larger of both directions, the δ of (ε, δ)-DP."""
+        """Bounds on the larger δ of both directions, which is the δ of (ε, δ)-DP."""
         return self.forward | self.backward
 
     @property
@@ -146,7 +146,10 @@ def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) ->
 
 
 def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
-    """Curves of a scheme, and an ε at which they are well below δ, or at δ if none is certified."""
+    """Curves of a scheme, and an ε at which they are well below δ.
+
+    If no such ε is certified, the curves are only at most δ there.
+    """
     for margin in _MARGINS:
         try:
             curves = profile_curves(scheme, sharp_to=delta / margin)
@@ -186,7 +189,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
 def composed_curves(
     parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
 ) -> ProfileCurves:
-    """Curves of a run that is already in blocks; arguments as `profile_curves`."""
+    """Curves of a run that is already in blocks; the arguments are those of `profile_curves`."""
     with question():
         with budget(share=0.5):
             uppers = _uppers(parts, sharp_to, refinement)
@@ -197,7 +200,7 @@ def composed_curves(
 
 
 def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
-    """Lower curves; none where they exceed the budget of work."""
+    """Lower curves of a run in one direction; none if they exceed the budget of work."""
     try:
         with budget(share=0.5):
             return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
@@ -214,7 +217,9 @@ class ProfileCurves:
     relation: Relation
 
     def at(self, epsilons: FloatArray) -> Profile:
-        """Profile at each given ε in [0, `LARGEST_EPSILON`] (any order, one above 0) and at 0.
+        """Profile at ε = 0 and at each given ε in [0, `LARGEST_EPSILON`].
+
+        The ε may be in any order; one must be above 0.
 
         Raises:
             ParameterError: an ε is out of range.
@@ -238,7 +243,7 @@ class ProfileCurves:
         return Profile(forward, backward, self.relation)
 
     def reach(self, delta: float) -> float:
-        """Some ε from which on neither direction exceeds δ, within 2 % of the least one.
+        """Some ε beyond which δ is exceeded in neither direction, within 2 % of the least such ε.
 
         Raises:
             NumericalError: δ lies below what can be certified.
@@ -268,7 +273,7 @@ def _uppers(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run on one side; the sharpest one counts at each ε."""
+    """Several curves of one run on one side; at each ε the sharpest curve is used."""
 
     side: Side
     curves: Sequence[Curve]
@@ -312,7 +317,10 @@ class _Sharpest:
         return cls(side, curves, not run)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """Bound on δ on the side of the curves, shape of ``epsilons``; e^ε is rounded to it."""
+        """Bound on δ on the side of the curves, shape of ``epsilons``.
+
+        e^ε is rounded to the same side.
+        """
         # Round K = e^ε down for an upper bound and up for a lower one, since δ(K) falls.
         if self.empty:
             return np.zeros_like(epsilons)
@@ -333,7 +341,10 @@ class _Sharpest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TwoBounds:
-    """Upper bound δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', at the best split."""
+    """Upper bound on δ from P to P' through the null record, at the best split of ε.
+
+    The bound is δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) with ε₁ + ε₂ = ε.
+    """
 
     first: _Sharpest
     second: _Sharpest
@@ -355,7 +366,9 @@ _ROUNDING = 16.0 * UNIT_ROUNDOFF  # relative, above the error of a sum of two po
 
 @dataclass(frozen=True, eq=False)
 class DeltaBounds:
-    """Bounds on one decreasing, convex δ(K) at increasing ε, shape ``(n,)`` each, n ≥ 2.
+    """Bounds on one δ(K), decreasing and convex in K = e^ε, at increasing ε.
+
+    Each array has the shape ``(n,)``, n ≥ 2.
 
     Attributes:
         epsilons: increasing ε, the first one 0.
@@ -376,13 +389,13 @@ class DeltaBounds:
 
     @classmethod
     def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
-        """Bounds, sharpened since every δ(K) decreases and is convex."""
+        """Bounds on δ, sharpened by the fact that every δ(K) decreases and is convex."""
         upper = np.minimum.accumulate(upper)
         lower = np.maximum.accumulate(lower[::-1])[::-1]
         return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
 
     def __or__(self, other: DeltaBounds) -> DeltaBounds:
-        """Bounds on the larger of two δ(K), given at the same ε."""
+        """Bounds on the larger of two functions δ(K), given at the same ε."""
         lower, upper = np.maximum(self.lower, other.lower), np.maximum(self.upper, other.upper)
         return DeltaBounds(self.epsilons, lower, upper)
 
@@ -405,7 +418,9 @@ class DeltaBounds:
 
     @cached_property
     def polygon(self) -> tuple[FloatArray, FloatArray]:
-        """Corners (K and δ) of a polygon below δ(K) everywhere; it is 0 beyond the last corner.
+        """Corners (K and δ) of a polygon that lies below δ(K) everywhere.
+
+        Beyond its last corner the polygon is 0.
 
         A convex function lies above the extension of each of its chords. So in the cell from K_i
         to K_{i+1} two lines lie below δ: from (K_{i−1}, upper) through (K_i, lower), and from
@@ -435,7 +450,7 @@ class DeltaBounds:
 
 
 def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatArray:
-    """Values of the polygon through (ratios, values) at some K in its range, rounded up.
+    """Values at given K of the polygon through (ratios, values), rounded up; K is in its range.
 
     Each is a convex combination of two positive numbers, so small values keep all their digits.
     """
@@ -446,7 +461,7 @@ def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatA
 
 
 def _convex_minorant(ratios: FloatArray, values: FloatArray) -> FloatArray:
-    """Greatest convex function below some points, at these points, rounded up."""
+    """Greatest convex function below given points, evaluated at these points and rounded up."""
     corners: list[int] = []
     for i in range(ratios.size):
         while len(corners) > 1:
