@@ -162,7 +162,7 @@ class GaussianFit:
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
-        """α at which the supremum for G_μ is at ``epsilon``, by its first (−1) or second (+1) term."""
+        """α whose supremum for G_μ is at ``epsilon``, in the first (−1) or second (+1) term."""
         mu = self.mu.upper
         if mu == 0.0:
             return 0.0 if sign < 0 else 1.0
