@@ -40,7 +40,7 @@ def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
     code, out, err = compare(f"{SWEEP} {PROMISE}")
     assert (code, err) == (0, "")
     assert "1,000" in out
-    assert "– shuffling, everywhere: needs the number of clients (--clients)" in out
+    assert "– shuffling, everywhere: the method needs the number of clients (--clients)" in out
 
 
 @pytest.mark.parametrize(

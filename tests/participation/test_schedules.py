@@ -256,7 +256,7 @@ def test_a_client_outside_the_population_is_refused(client):
 
 def test_participations_without_a_sampler_are_refused():
     law = FixedSize(2, 5, 1)
-    with pytest.raises(UnsupportedError, match="no client can draw its own steps"):
+    with pytest.raises(UnsupportedError, match="a client cannot draw its own steps"):
         draw(law, 5, blocks(law)[0], OSRandomness(), client=0)
     with pytest.raises(UnsupportedError, match="no normal form is known for object"):
         draw(object(), 5, ScheduleBlock(0, 0, 1), OSRandomness())  # type: ignore[arg-type]

@@ -103,12 +103,12 @@ def test_the_published_gaussian_check_in_bound_is_vacuous_unless_noise_is_huge()
     ("name", "changes", "reason"),
     [
         ("shuffling", {"clients": None}, "needs the number of clients"),
-        ("RDP 4.6", {"relation": Relation.REPLACE_ONE}, "says nothing about replace-one"),
-        ("alloc. 3.2", {"relation": Relation.REPLACE_ONE}, "says nothing about replace-one"),
+        ("RDP 4.6", {"relation": Relation.REPLACE_ONE}, "no bound under replace-one"),
+        ("alloc. 3.2", {"relation": Relation.REPLACE_ONE}, "no bound under replace-one"),
         ("alloc. 3.2", {"noise_multiplier": 0.5}, "is not below 1"),
-        ("alloc. 4.1", {"windows": 2}, "is about one window"),
-        ("alloc. 4.1", {"relation": Relation.REPLACE_ONE}, "says nothing about replace-one"),
-        ("check-ins 3.2", {"windows": 2}, "is about one window"),
+        ("alloc. 4.1", {"windows": 2}, "covers one window"),
+        ("alloc. 4.1", {"relation": Relation.REPLACE_ONE}, "no bound under replace-one"),
+        ("check-ins 3.2", {"windows": 2}, "covers one window"),
     ],
 )
 def test_a_comparison_method_refuses_schemes_outside_its_range(name, changes, reason):
@@ -157,8 +157,8 @@ def test_the_comparison_table_fits_80_columns_and_explains_its_notes(compared, c
         "(replace)",
         "(remove)",
         "trust model shuffled (shuffling)",
-        "– check-ins 3.2, everywhere: vacuous",
-        "– alloc. 3.2, at 2: the bound is void here",
+        "– check-ins 3.2, everywhere: the theorem is vacuous",
+        "– alloc. 3.2, at 2: the bound does not apply here",
     ):
         assert text in words
     first = next(line for line in printed.splitlines() if line.strip().startswith("2 "))

@@ -122,10 +122,13 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
         checks.positive(standard_deviation=standard_deviation)
     if scheme.relation is not Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
-            "noisy counts have an analysis with aggregated releases under add-remove only"
+            "noisy counts have no analysis for this scheme: expected aggregated releases under "
+            "add-remove"
         )
     if not isinstance(scheme.randomizer, GaussianNoise):
-        raise UnsupportedError("noisy counts have an analysis with Gaussian noise on sums only")
+        raise UnsupportedError(
+            "noisy counts have no analysis for this randomizer: expected Gaussian noise on sums"
+        )
     sigma = scheme.randomizer.noise_multiplier
     both = sigma / math.hypot(1.0, sigma / standard_deviation)
     return replace(scheme, randomizer=GaussianNoise(both * (1.0 - _ROUNDING)))

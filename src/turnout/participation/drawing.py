@@ -10,7 +10,7 @@ Notation
     m  window
     p₀ check-in probability
     k  picks
-    μ  expected turns of some clients
+    μ  expected participations of some clients
     σ  their standard deviation, or an upper bound on it
 """
 
@@ -51,53 +51,61 @@ _FULL_DRAW = 1 / 16
 _CELLS = 2**22
 
 
-def everybody(
+def all_clients(
     draw: Always, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Every client in every step, without randomness."""
+    """Schedule of every client in every step, without randomness."""
     return _one_step(block, clients, np.arange(len(clients)))
 
 
-def coins(
+def independent(
     draw: Bernoulli, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """An independent coin for each client and step; the server or the client may draw it."""
-    return _one_step(block, clients, _who_came(len(clients), draw.rate, source))
+    """Schedule of one step in which each client takes part independently at the draw's rate.
+
+    The server or the client may draw it.
+    """
+    return _one_step(block, clients, _participants(len(clients), draw.rate, source))
 
 
 def cohort(
     draw: Cohort, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A uniform subset of the clients, drawn by the server."""
+    """Schedule of a uniform subset of the clients, drawn by the server."""
     if len(clients) != draw.population:
-        raise UnsupportedError("under FixedSize no client can draw its own steps: sizes are fixed")
+        raise UnsupportedError(
+            "a client cannot draw its own steps under FixedSize: the server draws the clients"
+        )
     return _one_step(block, clients, source.subset(draw.population, draw.size))
 
 
 def one_of(
     draw: OneOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """One coin and one uniform step of the block for each client."""
-    came = _who_came(len(clients), draw.probability, source)
-    slots = source.below(block.steps, len(came))
-    return grouped(block.first_step, block.steps, slots, numbered(clients, came))
+    """Schedule in which each client takes part with a probability, in one uniform step."""
+    present = _participants(len(clients), draw.probability, source)
+    slots = source.below(block.steps, len(present))
+    return grouped(block.first_step, block.steps, slots, numbered(clients, present))
 
 
 def kept(
     draw: Kept, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """One coin and one uniform slot for each client, the same in every epoch."""
-    came = _who_came(len(clients), draw.slot.probability, source)
-    slots = source.below(draw.slot.steps, len(came))
+    """Schedule in which each client takes part with a probability, in one slot of every epoch.
+
+    The slot is uniform, and the same in every epoch.
+    """
+    present = _participants(len(clients), draw.slot.probability, source)
+    slots = source.below(draw.slot.steps, len(present))
     steps = np.concatenate([slots + epoch * draw.slot.steps for epoch in range(draw.epochs)])
-    who = np.tile(numbered(clients, came), draw.epochs)
+    who = np.tile(numbered(clients, present), draw.epochs)
     return grouped(block.first_step, block.steps, steps, who)
 
 
 def k_of(
     draw: KOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A uniform subset of the block's steps for each client."""
+    """Schedule in which each client takes part in a uniform subset of the block's steps."""
     slots = _subset_each(len(clients), block.steps, draw.picks, source)
     who = np.repeat(numbered(clients, np.arange(len(clients))), draw.picks)
     return grouped(block.first_step, block.steps, slots.reshape(-1), who)
@@ -106,7 +114,10 @@ def k_of(
 def staggered(
     draw: Staggered, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A uniform slot in each client's own window; step 0 is slot ``window − 1``."""
+    """Schedule in which each client takes part in a uniform slot of its own window.
+
+    Step 0 is slot ``window − 1``.
+    """
     positions = np.arange(len(clients))
     slots = (positions + clients.start) // draw.clients_per_slot
     slots += source.below(draw.window, len(clients))
@@ -118,32 +129,32 @@ def staggered(
 def among_available(
     draw: OneOfOwn, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """A uniform step among the block's steps at which the client is available."""
+    """Schedule in which each client may take part in a uniform step at which it is available."""
     begin = block.first_step - first_step
     window = slice(begin, begin + block.steps)
     free = draw.available[clients.start : clients.stop, window]
     free_slots = np.nonzero(free)[1]
     ends = np.cumsum(np.count_nonzero(free, axis=1))
     sizes = np.diff(ends, prepend=0)
-    # Only who could come tosses a coin: a device without a free step draws nothing.
+    # A client without an available step takes no random bits, as its own device does.
     able = np.flatnonzero(sizes)
-    came = able[_who_came(len(able), draw.probability, source)]
-    ranks = source.below_each(sizes[came])
-    slots = free_slots[ends[came] - sizes[came] + ranks]
-    return grouped(block.first_step, block.steps, slots, numbered(clients, came))
+    present = able[_participants(len(able), draw.probability, source)]
+    ranks = source.below_each(sizes[present])
+    slots = free_slots[ends[present] - sizes[present] + ranks]
+    return grouped(block.first_step, block.steps, slots, numbered(clients, present))
 
 
-def _one_step(block: ScheduleBlock, clients: range, came: NDArray[np.int64]) -> Schedule:
-    """Schedule of a block of one step."""
-    offsets = np.array([0, len(came)], dtype=np.int64)
-    return Schedule(block.first_step, offsets, numbered(clients, came))
+def _one_step(block: ScheduleBlock, clients: range, present: NDArray[np.int64]) -> Schedule:
+    """Schedule of a block of one step, from the positions of the participating clients."""
+    offsets = np.array([0, len(present)], dtype=np.int64)
+    return Schedule(block.first_step, offsets, numbered(clients, present))
 
 
-def _who_came(n: int, probability: float, source: Source) -> NDArray[np.int64]:
-    """Ascending indices of the clients that participate, each of ``n`` with ``probability``.
+def _participants(n: int, probability: float, source: Source) -> NDArray[np.int64]:
+    """Ascending positions of the participating clients, each with the same probability.
 
     For small probabilities the number is drawn first and then the clients, so that the cost is that
-    of the participants; otherwise a coin for each client is faster.
+    of the participants; otherwise one random draw per client is faster.
     """
     if probability == 1:
         return np.arange(n)
@@ -153,9 +164,9 @@ def _who_came(n: int, probability: float, source: Source) -> NDArray[np.int64]:
 
 
 def _subset_each(clients: int, window: int, picks: int, source: Source) -> NDArray[np.integer]:
-    """An independent uniform subset of ``picks`` of ``window`` slots for each client.
+    """Independent uniform subset of ``picks`` of ``window`` slots for each client.
 
-    Of shape (clients, picks); the slots of a row are in no particular order.
+    The result has the shape (clients, picks); the slots of a row are in no particular order.
     """
     chosen = np.empty((clients, picks), dtype=np.int32)
     few = min(picks, window - picks)
@@ -169,10 +180,10 @@ def _subset_each(clients: int, window: int, picks: int, source: Source) -> NDArr
 
 
 def _floyd(clients: int, window: int, picks: int, source: Source) -> NDArray[np.int32]:
-    """Floyd's sampling of a subset, one round for all clients at a time; shape (picks, clients).
+    """Uniform subset of slots for each client, by Floyd's algorithm; shape (picks, clients).
 
     Round r draws from {0, …, window − picks + r}. A client that draws a slot that it already holds
-    takes the largest one of the range, which no earlier round could draw.
+    takes the largest slot of the range, which no earlier round could draw.
     """
     held = np.empty((picks, clients), dtype=np.int32)
     for r in range(picks):
@@ -196,8 +207,8 @@ def _complement(drawn: NDArray[np.int32], window: int) -> NDArray[np.integer]:
 SAMPLERS: DrawTable[Callable[[Any, range, ScheduleBlock, Source, int], Schedule]] = DrawTable(
     "a sampler",
     {
-        Always: everybody,
-        Bernoulli: coins,
+        Always: all_clients,
+        Bernoulli: independent,
         Cohort: cohort,
         OneOf: one_of,
         KOf: k_of,
@@ -217,22 +228,22 @@ def draw(
     *,
     client: int | None = None,
 ) -> Schedule:
-    """Participations of one block of a run.
+    """Schedule of one block of a run, drawn at random.
 
     Time and memory grow with the participations (for a check-in probability above 1/16, with
     the clients); no client becomes a Python object.
 
     Args:
         participation: who takes part when.
-        population: clients of the run, at least 1. A participation that knows its population
-            (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must agree.
+        population: clients of the run, at least 1. A participation that fixes its population
+            (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must have the same.
         block: one of ``blocks(participation)``.
         source: source of randomness; `turnout.randomness.OSRandomness` on a device.
         client: draw for this client alone, as its own device does; None draws for all clients.
 
     Returns:
-        the schedule of the block's steps, with exactly the stated distribution, given that
-        ``source`` is.
+        Schedule of the block's steps. Its distribution is exactly that of the participation if
+        ``source`` draws uniform numbers exactly.
 
     Raises:
         ParameterError: a population, block or client that does not fit the participation.
@@ -259,7 +270,7 @@ def draw(
 def draw_run(
     participation: Participation, population: int, streams: SimulationStreams, first_block: int = 0
 ) -> Iterator[Schedule]:
-    """Schedules of a simulated run, block by block, from ``first_block`` on.
+    """Iterator over the schedules of a simulated run, block by block, from ``first_block`` on.
 
     Block b is drawn from the stream ``("participation", b)``, so a run that is resumed at any
     block draws what the uninterrupted one drew.
@@ -270,7 +281,11 @@ def draw_run(
 
 
 def check_population(participation: Participation, population: int) -> Form:
-    """Normal form of a participation; refuses a population below 1 or another than its own."""
+    """Normal form of a participation, after a check of the population.
+
+    Raises:
+        ParameterError: the population is below 1, or differs from the participation's.
+    """
     form = normal_form(participation)
     form.check_population(population)
     return form
@@ -315,7 +330,7 @@ FAR_DEVIATIONS, FAR_SHARE = 6.0, 0.05
 
 
 def is_far_below(count: float, expected: float, variance: float) -> bool:
-    """Whether a count is too low for chance: below μ − 6σ, and more than 5 % below μ.
+    """Whether a count is too low for chance: below μ − 6σ and more than 5 % below μ.
 
     A correct participation falls below μ − 6σ with probability of about 1e-9. The 5 % keep
     participations without variance (every client once a window) from raising an alarm at the first
@@ -333,11 +348,11 @@ def is_far_below(count: float, expected: float, variance: float) -> bool:
 def expected_turns(
     participation: Participation, population: int, clients: Sequence[int], steps: int
 ) -> tuple[float, float]:
-    """Expected participations of some clients in a run's first steps, and a bound on the variance.
+    """Expected participations of some clients in a run's first steps, and a variance bound.
 
-    Clients draw independently. Within a window a client's turns exclude each other, so with the
-    sum S of its chances there, of at most k turns, their variance is at most S(1 − S/k); that is
-    exact for a whole window.
+    Clients draw independently. Within a window a client takes part at most k times; with S the sum
+    of its participation probabilities there, the variance of this number is at most S(1 − S/k).
+    The bound is exact for a whole window.
 
     Args:
         participation: a participation that clients can draw by themselves.
@@ -346,7 +361,7 @@ def expected_turns(
         steps: number of steps that count, from the first one on.
 
     Returns:
-        μ, exact up to rounding, and never less than σ².
+        μ, exact up to rounding, and an upper bound on the variance σ².
 
     >>> from turnout.schemes import CheckIn
     >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
@@ -373,21 +388,21 @@ _CANDIDATES: DrawTable[Callable[[Any, int], tuple[int, float]]] = DrawTable(
         OneOf: lambda draw, n: (n, draw.probability / draw.steps),
         Kept: lambda draw, n: (n, draw.slot.probability / draw.slot.steps),
         KOf: lambda draw, n: (n, draw.picks / draw.steps),
-        # After the warm-up each slot lies in the windows of those who woke in the last m.
+        # After the warm-up each slot lies in the windows of clients that began in the last m.
         Staggered: lambda draw, n: (draw.window * draw.clients_per_slot, 1 / draw.window),
     },
 )
-"""The number of clients that may come at each step, and the chance of each."""
+"""Number of clients that may take part at each step, and the probability of each."""
 
 
 def _turns(
     span: Span, population: int, clients: NDArray[np.int64], steps: int
 ) -> tuple[float, float]:
-    """Mean μ for some clients in a span's first steps, and the bound on the variance."""
+    """Expected participations μ of some clients in a span's first steps, and a variance bound."""
     draw = span.draw
     chances, alike = EXPECTED[draw].turns(draw, clients, population, steps)
     length, together = draw.steps, 1
-    if isinstance(draw, Kept):  # a client's turns of all epochs come and stay away together
+    if isinstance(draw, Kept):  # a client takes part in all epochs or in none
         length, together = draw.slot.steps, draw.epochs
     sums = np.add.reduceat(chances, np.arange(0, steps, length), axis=1)
     most = draw.picks if isinstance(draw, KOf) else 1
@@ -407,7 +422,7 @@ def _mean_empty_steps(draw: Draw, population: int, steps: int) -> float:
 
 
 def _chances(draw: OneOfOwn) -> NDArray[np.float64]:
-    """Probability of each client to participate at each step, shape (clients, steps)."""
+    """Participation probability of each client at each step, shape (clients, steps)."""
     sizes = np.repeat(draw.block_sizes(), draw.steps, axis=1)[:, : draw.available.shape[1]]
     chances = np.zeros(draw.available.shape)
     np.divide(draw.probability, sizes, out=chances, where=draw.available)
@@ -429,7 +444,7 @@ def _staggered_turns(
 
 
 class _Expected(NamedTuple):
-    """Functions for the expectations of a span, by its draw, the population and its steps.
+    """Functions that return the expectations of a span of steps with one kind of draw.
 
     Attributes:
         check_ins: expected clients at each step.

@@ -25,7 +25,7 @@ from turnout.schemes.normal_form import Form, normal_form
 
 @dataclass(frozen=True, slots=True)
 class ScheduleBlock:
-    """Consecutive steps that are drawn together, independently of all others.
+    """Consecutive steps that are drawn together, independently of all other steps.
 
     Attributes:
         index: number of the block; names its random stream.
@@ -38,7 +38,7 @@ class ScheduleBlock:
 
 
 class Blocks(Sequence[ScheduleBlock]):
-    """Blocks of a normal form, created on demand."""
+    """Sequence of the blocks of a normal form, created on demand."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -102,7 +102,7 @@ class Schedule:
 
     @property
     def participations(self) -> int:
-        """Number of participations in all steps."""
+        """Number of participations in all steps together."""
         return len(self.clients)
 
     def at(self, step: int) -> NDArray[np.integer]:
@@ -114,7 +114,7 @@ class Schedule:
         return self.clients[self.offsets[i] : self.offsets[i + 1]]
 
     def counts(self) -> NDArray[np.int64]:
-        """Participations of each step, shape (steps,)."""
+        """Number of participations in each step, shape (steps,)."""
         return np.diff(self.offsets)
 
     def slots(self) -> NDArray[np.int64]:
@@ -152,10 +152,11 @@ def grouped(
 
 
 def joined_schedules(schedules: list[Schedule]) -> Schedule:
-    """One schedule from consecutive ones.
+    """Schedule of all steps of consecutive schedules.
 
     Raises:
-        ParameterError: none given, or one does not start where the one before it ends.
+        ParameterError: no schedule is given, or a schedule does not start at the end of the
+            previous one.
     """
     checks.count(schedules=len(schedules))
     for before, after in pairwise(schedules):

@@ -19,7 +19,7 @@ from turnout.schemes import AvailabilityCheckIn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceStatistics:
-    """Statistics of a trace's clients; unknown slots are in no denominator.
+    """Availability statistics of a trace; unknown slots are in no denominator.
 
     Attributes:
         known_fraction: share of slots that are known.
@@ -39,7 +39,7 @@ class TraceStatistics:
 def availability_participation(
     trace: ArrayLike, window: int, probability: float = 1.0
 ) -> AvailabilityCheckIn:
-    """Participation in which clients draw among the available steps of a trace.
+    """Participation in which each client draws among its available steps of a trace.
 
     Raises:
         ParameterError: another shape or other values, or parameters the participation refuses.
@@ -52,7 +52,7 @@ def availability_participation(
 
 
 def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) -> TraceStatistics:
-    """Statistics of a trace for the report.
+    """Availability statistics of a trace for the report.
 
     Args:
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
@@ -94,7 +94,7 @@ def day_profile(
 
 
 def _checked(trace: ArrayLike) -> NDArray[np.float64]:
-    """Trace as floats; invalid values raise a ParameterError."""
+    """Trace as an array of floats; invalid values raise a ParameterError."""
     values = np.asarray(trace, dtype=np.float64)
     if values.ndim != 2 or values.size == 0:
         raise ParameterError("trace", values.shape, "an array of shape (clients, steps)")
@@ -115,6 +115,6 @@ def _slot_of_day(steps: int, steps_per_day: int, first_slot: int) -> NDArray[np.
 
 
 def _ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:
-    """Ratio part/whole; NaN where the whole is 0."""
+    """Ratio part/whole, elementwise; NaN where the whole is 0."""
     parts, wholes = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
     return np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0)

@@ -103,11 +103,13 @@ class Odometer:
                 "weights", self.weights, "one positive weight per order, with a sum of at most 1"
             )
         if self.windows > self.most_windows:
-            raise ParameterError("entries", self.windows, f"at most {self.most_windows} windows")
+            raise ParameterError("windows", self.windows, f"at most {self.most_windows}")
         for charge in (entry.charge for entry in self.entries):
             if charge.orders != tuple(self.orders) or charge.left_out > self.left_out:
                 raise ParameterError(
-                    "entries", charge, "charges at the odometer's orders, cut by at most left_out"
+                    "entries",
+                    charge,
+                    "charges at the orders of the odometer, with tails cut by at most left_out",
                 )
 
     @classmethod
@@ -249,7 +251,7 @@ def mixture_epsilon(
     ]
     if not terms:
         raise NumericalError(
-            "the Rényi divergence is infinite at every order; more noise or lower orders may help"
+            "the Rényi divergence is infinite at every order: use more noise or lower orders"
         )
 
     # g and its slope at one loss; −∞ where the right side of (*) exceeds 1.

@@ -202,6 +202,14 @@ class Ledger:
 
     Guarantee: `epsilon` bounds all releases of all phases together, for a client that takes part in
     all phases.
+
+    >>> from turnout.schemes import CheckIn, Relation
+    >>> noisy = Scheme(GaussianNoise(2.0), CheckIn(100, 5), Relation.ADD_REMOVE)
+    >>> done = Ledger(BudgetTerms.of(noisy)).add(noisy, steps=250)
+    >>> done.epsilon(1e-6) <= done.add(noisy).epsilon(1e-6)
+    True
+    >>> Ledger.from_dict(done.to_dict()) == done
+    True
     """
 
     terms: BudgetTerms

@@ -226,13 +226,13 @@ class _HockeySticks:
     """
 
     def __init__(self, pair: Pair, distribution: CoarseDistribution, window: int) -> None:
-        self._pair, self._law, self._window = pair, distribution, window
+        self._pair, self._distribution, self._window = pair, distribution, window
         least = 1e-4 * _unit(distribution, window)
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(distribution, window, 1.0))])
 
     def candidates(self) -> FloatArray:
         """First candidates, ordered by falling δ."""
-        reach = max(float(np.log(self._law.points[-1])), 1e-6)
+        reach = max(float(np.log(self._distribution.points[-1])), 1e-6)
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -240,11 +240,11 @@ class _HockeySticks:
         # Tilts around those of the last call, and a cap for each threshold.
         window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
-        points = self._law.points
-        common = points[np.searchsorted(np.cumsum(self._law.masses), _COMMON)]
+        points = self._distribution.points
+        common = points[np.searchsorted(np.cumsum(self._distribution.masses), _COMMON)]
         caps = np.clip((thresholds - window) / 3.0 + 2.0, common, points[-1])
         # Saddle point: the tilt with the least exponent, and the deviation of the sum under it.
-        moments = self._law.capped_moments(tilts, caps, self._pair.q_above(caps))
+        moments = self._distribution.capped_moments(tilts, caps, self._pair.q_above(caps))
         with np.errstate(invalid="ignore"):
             exponents = window * np.log(moments[0]) - np.multiply.outer(thresholds, tilts)
         rows, best = np.arange(thresholds.size), np.argmin(exponents, axis=1)
@@ -262,14 +262,17 @@ class _ReverseHockeySticks:
     """Estimates of δ for *add*, by a saddle point. Candidates are tilts, each with a threshold."""
 
     def __init__(self, distribution: CoarseDistribution, window: int) -> None:
-        self._law, self._window = distribution, window
+        self._distribution, self._window = distribution, window
 
     def candidates(self) -> FloatArray:
-        least, most = 1e-4 * _unit(self._law, self._window), 1e3 / float(self._law.points[1])
+        least, most = (
+            1e-4 * _unit(self._distribution, self._window),
+            1e3 / float(self._distribution.points[1]),
+        )
         return np.geomspace(least, most, 2 * _THRESHOLDS)
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        distribution, window, tilts = self._law, self._window, candidates
+        distribution, window, tilts = self._distribution, self._window, candidates
         least = float(distribution.points[distribution.masses > 0][0])
         heights = np.multiply.outer(-tilts, np.maximum(distribution.points - least, 0.0))
         weights = np.exp(heights) * distribution.masses

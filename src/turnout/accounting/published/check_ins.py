@@ -1,8 +1,8 @@
 """Amplification by random check-ins, by the paper's own numbers: pure and (ε₀, δ₀) randomizers.
 
 `theorem_3_2`, `theorem_4_1` and `theorem_5_1` are the paper's bounds for ε₀-randomizers, the
-functions ``…_approximate`` those for (ε₀, δ₀)-randomizers; `at_total_delta` reads the latter at a
-whole δ. `comparison` uses them.
+functions ``…_approximate`` those for (ε₀, δ₀)-randomizers; `at_total_delta` evaluates the latter at
+a whole δ. `comparison` uses them.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Every bound is
 under replace-one and requires nothing of the randomizer but its ε₀ (and δ₀). All are proved and all
@@ -43,7 +43,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: float = 1.0) -> float:
-    """ε of one window of check-ins with one client a step (Algorithm 1).
+    """Upper bound on ε of one window of check-ins with one client per step (Algorithm 1).
 
     Source: Theorem 3.2, as Theorem A.4 states it:
     p₀²e^{ε₀}(e^{ε₀} − 1)²/(2m) + p₀(e^{ε₀} − 1)√(2e^{ε₀} ln(1/δ)/m). The proof of Theorem 3.2
@@ -60,7 +60,9 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
 
 
 def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight: float) -> float:
-    """ε of replacing one of m records with probability at most ``largest_weight``.
+    """Upper bound on ε of random replacement of one of m records.
+
+    A record is replaced with probability at most ``largest_weight``.
 
     Source: Theorem A.4 (amplification via random replacement), pure branch.
     """
@@ -79,7 +81,7 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
 def theorem_4_1(
     local_epsilon: float, population: int, window: int, delta: float, load_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ + δ₂) of one window of averaged check-ins in which all take part (Algorithm 2).
+    """(ε, δ + δ₂) of one window of averaged check-ins of all clients (Algorithm 2).
 
     Source: Theorem 4.1: Theorem A.5 at the loads of Lemma A.6,
     ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). Far from tight: given the loads the run is an
@@ -93,7 +95,9 @@ def theorem_4_1(
 
 
 def lemma_a_6(population: int, window: int, load_delta: float) -> float:
-    """Bound on ‖L‖₂ of n balls in m bins that holds with probability 1 − δ₂.
+    """Upper bound on the norm ‖L‖₂ of the loads of m bins with n balls.
+
+    The bound holds with probability 1 − δ₂.
 
     Source: Lemma A.6 (McDiarmid): √(n + n²/m) + √(n ln(1/δ₂)).
     """
@@ -104,7 +108,7 @@ def lemma_a_6(population: int, window: int, load_delta: float) -> float:
 
 
 def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
-    """ε of n shuffled adaptive ε₀-randomizers, in an unknown order of speaking.
+    """Upper bound on ε of n shuffled adaptive ε₀-randomizers whose order is hidden.
 
     Source: Theorem 5.1, by swapping (Theorem A.7):
     e^{3ε₀}(e^{ε₀} − 1)²/(2n) + e^{3ε₀/2}(e^{ε₀} − 1)√(2 ln(1/δ)/n).
@@ -140,7 +144,7 @@ _FACTOR = 8  # of ε₀ in Lemma A.3
 
 
 def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
-    """T, the rounds of the rejection sampler: a whole number, or infinite on overflow.
+    """Number T of rounds of the rejection sampler: a whole number, infinite on overflow.
 
     Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper prints e^{5ε₀} in one place,
     and forgets that T is a whole number; rounding up is the safe side.
@@ -152,7 +156,7 @@ def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
 
 
 def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
-    """The largest δ₀ for which an 8ε₀-randomizer at distance δ₁ exists by Lemma A.3.
+    """Largest δ₀ at which Lemma A.3 proves an 8ε₀-randomizer at distance δ₁.
 
     Source: Lemma A.3: (1 − e^{−ε₀})δ₁ / (4e^{ε₀}(2 + T)), rounded down.
     """
@@ -164,10 +168,10 @@ def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
 
 
 def lemma_a_3_slack(local_epsilon: float, local_delta: float) -> float:
-    """The smallest δ₁ for which Lemma A.3 allows this δ₀, to six digits from above.
+    """Smallest δ₁ at which Lemma A.3 covers δ₀, rounded up to six digits.
 
     Raises:
-        UnsupportedError: no δ₁ below 1 does.
+        UnsupportedError: Lemma A.3 covers δ₀ at no δ₁ below 1.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(local_delta=local_delta)
@@ -178,8 +182,8 @@ def lemma_a_3_slack(local_epsilon: float, local_delta: float) -> float:
     most = -1e-12
     if not fits(most):
         raise UnsupportedError(
-            f"Lemma A.3 says nothing about epsilon_0 = {local_epsilon:g} with delta_0 = "
-            f"{local_delta:g}"
+            f"local_delta = {local_delta:g}: expected a smaller value; Lemma A.3 does not cover it "
+            f"at epsilon_0 = {local_epsilon:g}"
         )
     return math.exp(bisected(fits, math.log(local_delta), most, gap=1e-6).holding)
 
@@ -193,14 +197,14 @@ def theorem_3_2_approximate(
     probability: float = 1.0,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """(ε', δ') of one window of check-ins with one client a step.
+    """(ε', δ') of one window of check-ins with one client per step, for (ε₀, δ₀)-randomizers.
 
     Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is that of the pure
     branch, the result's is larger; ``slack`` is the smallest possible if None.
 
     Raises:
         ParameterError: δ₀ is too large for δ₁.
-        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+        UnsupportedError: Lemma A.3 does not cover δ₀, or δ' would be at least 1.
     """
     return at_eightfold(
         lambda pure: theorem_3_2(pure, window, delta, probability),
@@ -216,7 +220,7 @@ def theorem_5_1_approximate(
     delta: float,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers, in an unknown order of speaking.
+    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers whose order is hidden.
 
     Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
     where m is no parameter of the theorem (`theorem_a_7_as_printed`). Raises as
@@ -249,9 +253,12 @@ def theorem_a_7_as_printed(
 
 
 def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> float:
-    """ε of a branch for (ε₀, δ₀) at a given *whole* δ', at the best inner δ that was tried.
+    """Upper bound on ε for (ε₀, δ₀)-randomizers at a given *whole* δ'.
 
-    ``point`` takes the inner δ, as ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
+    The inner δ is the best of those that were tried.
+
+    ``point`` is a bound as a function of the inner δ, such as
+    ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
 
     Raises:
         UnsupportedError: no inner δ keeps δ' within ``delta``.
@@ -265,7 +272,9 @@ def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> floa
             continue
         if found.delta <= delta:
             return found.epsilon
-    raise UnsupportedError(f"Lemma A.3 leaves nothing of delta = {delta:g}")
+    raise UnsupportedError(
+        f"no delta' of at most {delta:g} was found: Lemma A.3 adds too much to delta"
+    )
 
 
 def at_eightfold(
@@ -273,7 +282,7 @@ def at_eightfold(
     messages: int,
     given: tuple[float, float, float, float | None],
 ) -> PrivacyPoint:
-    """(ε', δ'): the pure branch at 8ε₀, and δ + messages·(e^{ε'} + 1)·δ₁, rounded up."""
+    """(ε', δ'): the pure bound at 8ε₀, and δ + messages·(e^{ε'} + 1)·δ₁, rounded up."""
     local_epsilon, local_delta, delta, slack = given
     slack = lemma_a_3_slack(local_epsilon, local_delta) if slack is None else slack
     largest = lemma_a_3_largest_delta(local_epsilon, slack)
@@ -285,7 +294,8 @@ def at_eightfold(
         total = (delta + messages * (math.exp(epsilon) + 1) * slack) * (1 + _ROUNDING)
     if total >= 1:
         raise UnsupportedError(
-            f"the branch for approximate randomizers is vacuous here: epsilon' = {epsilon:.4g}"
+            f"the bound for approximate randomizers is vacuous here: epsilon' = {epsilon:.4g} "
+            "leaves no delta' below 1"
         )
     return PrivacyPoint(epsilon, total)
 
@@ -296,7 +306,7 @@ _RANDOMIZER, _RANGE = "(epsilon_0, delta_0)", "delta_0 as Lemma A.3 allows"
 RESULTS = (
     _PAPER.states("Theorem 3.2", theorem_3_2, _PURE, _ALL),
     _PAPER.states("Theorem A.4", theorem_a_4, _PURE, _ALL),
-    _PAPER.states("Theorem 4.1", theorem_4_1, _PURE, "everybody checks in"),
+    _PAPER.states("Theorem 4.1", theorem_4_1, _PURE, "all clients check in"),
     _PAPER.states("Theorem 5.1", theorem_5_1, _PURE, f"{_ALL}; adaptive, hidden order"),
     _PAPER.states("Theorem 3.2, approximate", theorem_3_2_approximate, _RANDOMIZER, _RANGE),
     _PAPER.states("Theorem 5.1, approximate", theorem_5_1_approximate, _RANDOMIZER, _RANGE),

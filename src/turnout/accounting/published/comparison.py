@@ -6,8 +6,8 @@ there is one. `METHODS` are those of a `Setting` (check-ins), `SHUFFLE_METHODS` 
 other modules of this package.
 
 **Check-ins.** A client takes part once in each of r windows of t steps, in a sum of clipped updates
-with Gaussian noise σ. Every other method prices another participation of the client, or is a
-paper's bound for the same one.
+with Gaussian noise σ. Every other method has the ε of another participation of the client,
+or is a paper's bound for this participation.
 
 **Shuffles.** Each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
 shuffler; or each round k of them, a uniform subset, do. Neighbours differ in one client's record.
@@ -90,20 +90,20 @@ SettingType = TypeVar("SettingType")
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """ε by one method, with a lower bound where the method gives both."""
+    """ε by one method at one setting, with a lower bound if the method has one."""
 
     epsilon: float
     epsilon_lower: float | None = None
 
     @classmethod
     def of(cls, bounds: Bounds) -> Quote:
-        """Quote of both sides of a bracket."""
+        """Quote with both bounds on ε."""
         return cls(bounds.upper, bounds.lower)
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[SettingType]):
-    """One curve of a comparison.
+    """Method of a comparison: its name, its ε at a setting, and what this ε covers.
 
     Attributes:
         about: description, in one line.
@@ -112,7 +112,7 @@ class Method(Generic[SettingType]):
         relation: neighbouring relation; None: the setting's.
         directions: directions that its ε covers; "remove" alone is no guarantee.
         trust: trust model.
-        status: whether it is proved.
+        status: whether the result is proved.
         side: UPPER: ε is never below the truth; LOWER: never above it, so no guarantee.
     """
 
@@ -132,12 +132,12 @@ _LOCAL_DELTAS = range(10, 60, 2)  # powers of 1/10 tried for δ₀ of a Gaussian
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One point of a comparison: σ over the clip norm, r windows of t steps, δ.
+    """Check-ins to compare: noise multiplier σ, r windows of t steps, and δ.
 
     Attributes:
-        relation: the neighbouring relation of every method that does not fix one.
-        clients: n, who send a message each where messages are shuffled; None where unknown.
-        tolerance: requested relative width of brackets.
+        relation: neighbouring relation of every method that does not fix its relation.
+        clients: n; each sends a message where messages are shuffled. None if unknown.
+        tolerance: requested relative width of the bounds on ε.
     """
 
     noise_multiplier: float
@@ -152,27 +152,34 @@ class Setting:
         hold_members(self, relation=Relation)
 
 
-def compared_check_ins(law: Callable[[Setting], Participation]) -> Callable[[Setting], Quote]:
-    """Quote of the setting's noise under a participation, by `price`."""
+def compared_check_ins(
+    participation_of: Callable[[Setting], Participation],
+) -> Callable[[Setting], Quote]:
+    """Function from a setting to the bounds on ε of its noise under a participation.
+
+    `price` computes the bounds.
+    """
 
     def quote(setting: Setting) -> Quote:
-        scheme = Scheme(GaussianNoise(setting.noise_multiplier), law(setting), setting.relation)
+        participation = participation_of(setting)
+        noise = GaussianNoise(setting.noise_multiplier)
+        scheme = Scheme(noise, participation, setting.relation)
         return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
 
     return quote
 
 
 def shuffling(setting: Setting) -> Quote:
-    """ε of all clients' messages of a window, each with its own noise σ, shuffled."""
+    """ε if all clients' messages of a window, each with noise σ, are shuffled."""
     if setting.clients is None:
-        raise UnsupportedError("needs the number of clients (--clients)")
+        raise UnsupportedError("the method needs the number of clients (--clients)")
     return Quote(
         shuffled_gaussian(setting.noise_multiplier, setting.clients, setting.delta, setting.windows)
     )
 
 
 def allocation_rdp(setting: Setting) -> Quote:
-    """ε by Theorem 4.6 of random allocation, composed and converted."""
+    """ε by Theorem 4.6 of random allocation, composed and converted to (ε, δ)."""
     _needs_absence(setting)
     best = math.inf
     for order in _RENYI_ORDERS:
@@ -208,12 +215,14 @@ def check_ins_3_2(setting: Setting) -> Quote:
         if (epsilon := _check_ins_at(setting, message, 10.0**-power)) is not None
     ]
     if not found:
-        raise UnsupportedError("vacuous: its factor 8 on epsilon_0 leaves nothing of delta")
+        raise UnsupportedError(
+            "the theorem is vacuous here: its factor 8 on epsilon_0 uses up all of delta"
+        )
     return Quote(min(found))
 
 
 def _check_ins_at(setting: Setting, message: PairCurve, local_delta: float) -> float | None:
-    """ε at one δ₀; None where the theorem is vacuous."""
+    """ε by Theorem 3.2 of random check-ins at one δ₀; None if the theorem is vacuous there."""
     local_epsilon = epsilon_at(message, local_delta, Side.UPPER)
     if local_epsilon == 0:
         return None
@@ -229,12 +238,16 @@ def _check_ins_at(setting: Setting, message: PairCurve, local_delta: float) -> f
 
 def _needs_absence(setting: Setting) -> None:
     if setting.relation is Relation.REPLACE_ONE:
-        raise UnsupportedError("compares presence with absence; says nothing about replace-one")
+        raise UnsupportedError(
+            "the theorem compares a client with its absence: it has no bound under replace-one"
+        )
 
 
 def _needs_one_window(setting: Setting) -> None:
     if setting.windows > 1:
-        raise UnsupportedError("is about one window; several are not composed here")
+        raise UnsupportedError(
+            "the theorem covers one window; several windows are not composed here"
+        )
 
 
 _REMOVE = ("remove",)
@@ -299,11 +312,13 @@ _Bound = Callable[[float, int, float], float]
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSetting:
-    """One point of a comparison: ε₀ of one message, n clients, δ, T rounds shuffled afresh.
+    """Shuffled messages to compare: ε₀ of a message, n clients, δ, and T rounds.
+
+    Each round is shuffled anew.
 
     Attributes:
-        sampled: k of the n clients who send in a round, a uniform subset; None: all.
-        tolerance: requested relative width of brackets.
+        sampled: k, the size of the uniform subset of clients who send; None if all send.
+        tolerance: requested relative width of the bounds on ε.
     """
 
     epsilon0: float
@@ -314,19 +329,19 @@ class ShuffleSetting:
     tolerance: float = 1e-2
 
     @property
-    def law(self) -> EveryStep | FixedSize:
-        """Participation of the rounds."""
+    def participation(self) -> EveryStep | FixedSize:
+        """Participation of the clients in the rounds."""
         if self.sampled is None:
             return EveryStep(self.rounds)
         return FixedSize(self.sampled, self.clients, self.rounds)
 
 
 @lru_cache(maxsize=64)
-def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
+def _shuffle_bounds(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
     """Bounds on ε of shuffled messages of a randomizer, by `price`."""
     scheme = Scheme(
         randomizer,
-        setting.law,
+        setting.participation,
         Relation.REPLACE_ONE,
         trust=TrustModel.SHUFFLED,
         population=setting.clients,
@@ -338,20 +353,23 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
 def compared_shuffles(
     randomizer: Callable[[float], Randomizer],
 ) -> Callable[[ShuffleSetting], Quote]:
-    """Method that bounds ε of a randomizer's shuffled messages from both sides, by its ε₀."""
-    return lambda setting: Quote.of(_priced(setting, randomizer(setting.epsilon0)))
+    """Function from a setting to both bounds on ε of shuffled messages of a randomizer.
+
+    ``randomizer`` is a function of ε₀.
+    """
+    return lambda setting: Quote.of(_shuffle_bounds(setting, randomizer(setting.epsilon0)))
 
 
 def attained(setting: ShuffleSetting) -> Quote:
-    """ε that some ε₀-randomizer attains: the lower bound of the default price."""
-    lower = _priced(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
+    """Lower bound on ε that some ε₀-randomizer attains when its messages are shuffled."""
+    lower = _shuffle_bounds(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
-        raise UnsupportedError("nothing above 0 was found to be attained")
+        raise UnsupportedError("no attained epsilon above 0 was found")
     return Quote(lower, lower)
 
 
 def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSetting], Quote]:
-    """Method by a dominating pair of one round's messages, the rounds' curves composed."""
+    """Function from a setting to ε by a dominating pair of one round, composed over rounds."""
 
     def quote(setting: ShuffleSetting) -> Quote:
         senders = setting.clients if setting.sampled is None else setting.sampled
@@ -366,18 +384,20 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
 
 
 def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
-    """Method by the smallest of a paper's bounds on one round of all clients.
+    """Function from a setting to the smallest ε of a paper's bounds on one round of all clients.
 
     Samples and rounds are treated by (ε, δ) alone; with ``composed`` for several rounds only.
     """
 
-    def everybody(epsilon0: float, clients: int, delta: float) -> float:
+    def all_clients(epsilon0: float, clients: int, delta: float) -> float:
         return min(bound(epsilon0, clients, delta) for bound in bounds)
 
     def quote(setting: ShuffleSetting) -> Quote:
         if composed and setting.rounds == 1:
-            raise UnsupportedError("one round has nothing to compose")
-        one_round = everybody if setting.sampled is None else _sampled(everybody, setting.sampled)
+            raise UnsupportedError("composition needs two rounds or more")
+        one_round = all_clients
+        if setting.sampled is not None:
+            one_round = _sampled(all_clients, setting.sampled)
         n, delta = setting.clients, setting.delta
         if setting.rounds == 1:
             return Quote(one_round(setting.epsilon0, n, delta))
@@ -388,39 +408,41 @@ def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting]
 
 
 def _sampled(bound: _Bound, sampled: int) -> _Bound:
-    """Bound on one round of ``sampled`` of the clients."""
+    """Bound on one round in which ``sampled`` of the clients send."""
     return lambda epsilon0, clients, delta: lemma_4_3_1(
         epsilon0, clients, sampled, delta, bound=bound
     )
 
 
 def converted(
-    everybody: Callable[[float, int], RenyiFormula],
+    theorem: Callable[[float, int], RenyiFormula],
 ) -> Callable[[ShuffleSetting], Quote]:
-    """Method by a theorem on Rényi divergences of one round of all clients, converted."""
+    """Function from a setting to ε by a Rényi bound on one round of all clients."""
 
     def quote(setting: ShuffleSetting) -> Quote:
         if setting.sampled is not None:
-            raise UnsupportedError("is about rounds in which everybody sends; see 5.4.1")
-        formula = everybody(setting.epsilon0, setting.clients)
+            raise UnsupportedError(
+                "the theorem covers rounds of all clients only; see Theorem 5.4.1"
+            )
+        formula = theorem(setting.epsilon0, setting.clients)
         return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
 
     return quote
 
 
 def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
-    """ε by Theorem 5.4.1 of the thesis, composed and converted."""
+    """ε by Theorem 5.4.1 of the thesis, composed and converted to (ε, δ)."""
     if setting.sampled is None:
-        raise UnsupportedError("is about sampled clients (--sampled)")
+        raise UnsupportedError("the theorem covers sampled clients only (--sampled)")
     formula = theorem_5_4_1(setting.epsilon0, setting.clients, setting.sampled)
     return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
 
 
 def unshuffled_quote(setting: ShuffleSetting) -> Quote:
-    """ε of the same messages without shuffling, each linked to its sender."""
+    """Bounds on ε of the same messages without a shuffler, each linked to its sender."""
     if setting.sampled is not None:
-        raise UnsupportedError("without a shuffler everybody sees who was sampled")
-    scheme = Scheme(PureRandomizer(setting.epsilon0), setting.law, Relation.REPLACE_ONE)
+        raise UnsupportedError("without a shuffler all parties see which clients were sampled")
+    scheme = Scheme(PureRandomizer(setting.epsilon0), setting.participation, Relation.REPLACE_ONE)
     return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
 
 
@@ -432,7 +454,7 @@ def _method(
     side: Side = Side.UPPER,
     trust: TrustModel = TrustModel.SHUFFLED,
 ) -> Method[ShuffleSetting]:
-    """Method under replace-one, the only relation of the setting."""
+    """Method for shuffles under replace-one, the only relation of `ShuffleSetting`."""
     return Method(name, about, quote, None, ("replace",), trust, Status.PROVED, side)
 
 

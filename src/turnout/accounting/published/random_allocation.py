@@ -1,9 +1,9 @@
 """Amplification by random allocation, by the papers' own numbers: by Poisson sampling and by RDP.
 
 `corollary_3_12` and `theorem_4_1` compare one random allocation with a run of Poisson sampling,
-which `engine_poisson` prices as a PLD. `theorem_4_6` and `corollary_4_7` return Rényi curves. All
-of them cover the *remove* direction alone: *add* can be the larger one (docs/errata.md, random
-allocation 1), so none is a guarantee. `comparison` uses them.
+whose ε `engine_poisson` computes from a PLD. `theorem_4_6` and `corollary_4_7` return Rényi curves.
+All of them cover the *remove* direction alone: ε in the *add* direction can be larger
+(docs/errata.md, random allocation 1), so none is a guarantee. `comparison` uses them.
 
 Source: Feldman and Shenfeld 2025 (feldman2025allocation); for Rényi divergences also Dong, Chen and
 Ozgur 2025 (dong2025randomness), Theorem 3.1.
@@ -54,7 +54,7 @@ PoissonPrice = Callable[[Pair, float, int, float], float]
 
 
 def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
-    """Upper bound on ε of Poisson sampling in the remove direction, as a PLD.
+    """Upper bound on ε of Poisson sampling in the remove direction, from a composed PLD.
 
     Raises:
         ParameterError: a rate outside (0, 1], no steps, or a δ outside (0, 1).
@@ -77,7 +77,7 @@ def corollary_3_12(
     share: float = SHARE,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε (remove only) of k picks in a window, by Poisson sampling at a rate just above k/t.
+    """ε (remove direction only) of k picks in a window, by Poisson sampling just above rate k/t.
 
     Source: Corollary 3.12, first part, with sinh for cosh as its Lemma 3.9 allows and its second
     part needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares events of two randomizers;
@@ -85,11 +85,12 @@ def corollary_3_12(
     H_{e^{ε₀}}(P‖Q) and costs Q(X < e^{−ε₀}) a step: γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is the
     smallest whose cost is half of the share.
 
-    ``share`` is the part of δ that the tail bound may use; ``poisson`` prices the Poisson run.
+    ``share`` is the part of δ that the tail bound may use; ``poisson`` returns ε of Poisson
+    sampling.
 
     Raises:
         UnsupportedError: γ ≥ 1, where the corollary does not apply.
-        NumericalError: the Poisson run cannot be certified.
+        NumericalError: ε of Poisson sampling cannot be certified.
     """
     part = part_of(window, picks)
     checks.open_unit(delta=delta, share=share)
@@ -108,7 +109,9 @@ def theorem_4_1(
     *,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε (remove only) of one check-in in a window, from Poisson sampling given a participation.
+    """ε (remove direction only) of one check-in in a window, by conditional Poisson sampling.
+
+    The condition is at least one participation.
 
     Source: Theorem 4.1 ("decomposition"): δ(ε) ≤ δ_Poisson(ε')/λ' with λ' = 1 − (1 − λ)^t,
     e^{ε'} = 1 + λ'(e^ε − 1). Its Lemma 4.2 has a gap (docs/errata.md, random allocation 3).
@@ -116,7 +119,7 @@ def theorem_4_1(
     The rate λ is 1/t if None.
 
     Raises:
-        NumericalError: the Poisson run cannot be certified.
+        NumericalError: ε of Poisson sampling cannot be certified.
     """
     checks.count(window=window)
     checks.open_unit(delta=delta)
@@ -131,31 +134,37 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """Steps of the window of one of k picks, u = ⌊t/k⌋."""
+    """Number of steps u = ⌊t/k⌋ of the window of one of k picks."""
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)
     return window // picks
 
 
 def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[float, int, float]:
-    """Rate, steps and δ of the Poisson run."""
+    """Rate, number of steps and δ of the Poisson sampling to which an allocation is compared."""
     if excess >= 1:
-        raise UnsupportedError(f"the bound is void here: gamma = {excess:.4g} is not below 1")
+        raise UnsupportedError(
+            f"the bound does not apply here: gamma = {excess:.4g} is not below 1"
+        )
     if delta <= 0:
-        raise UnsupportedError("t * delta_0 leaves nothing of delta")
+        raise UnsupportedError(
+            "no delta is left for Poisson sampling: t * delta_0 is at least delta"
+        )
     rate = min(1.0, (1 + _ROUNDING) / (part * (1 - excess)))
     return rate, part * picks, delta
 
 
 def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
-    """Approximately the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``, never below it."""
+    """Upper bound, nearly tight, on the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``."""
 
     def light(epsilon: float) -> bool:
         return not float(pair.q_below(np.array(math.exp(-epsilon)))) > mass
 
     first = grown(light, 1.0, 700)
     if first is None:
-        raise UnsupportedError("the likelihood ratio falls too low for this delta")
+        raise UnsupportedError(
+            "the likelihood ratio has no lower bound with so small a probability of failure"
+        )
     return bisected(light, *first, relative=1e-9).holding
 
 
@@ -163,7 +172,7 @@ MOST_ORDER = 256
 
 
 def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDER) -> FloatArray:
-    """The ln D_p = p(p − 1)/(2σ²) of Gaussian noise for p = 0 … A, shape (A + 1,)."""
+    """Log-moments ln D_p = p(p − 1)/(2σ²) of Gaussian noise for p = 0 … A, shape (A + 1,)."""
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(2, largest_order=largest_order)
     orders = np.arange(largest_order + 1.0)
@@ -171,7 +180,7 @@ def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDE
 
 
 def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
-    """Rényi curve (remove only) of one check-in in a window, exact but for rounding up.
+    """Rényi curve (remove direction only) of one check-in in a window, exact but for rounding up.
 
     Source: Theorem 4.6, as a power series. ``log_moments`` are ln D_0 … ln D_A of one step in the
     remove direction, shape (A + 1,); the curve has ln E_Q[S^α] for α = 0 … A.
@@ -198,7 +207,7 @@ def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
 def corollary_4_7(
     noise_multiplier: float, window: int, picks: int = 1, largest_order: int = MOST_ORDER
 ) -> RenyiCurve:
-    """Rényi curve (remove only) of check-ins with Gaussian noise, for k > 1 by Lemma 3.11.
+    """Rényi curve (remove direction only) of check-ins with Gaussian noise.
 
     Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps. Exact for k = 1.
     """
@@ -215,7 +224,7 @@ def log_sum_exp(terms: FloatArray) -> FloatArray:
 
 
 def _series_power(series: FloatArray, exponent: int) -> FloatArray:
-    """Log-coefficients of a power series to a whole power, by squaring."""
+    """Logarithms of the coefficients of a power series raised to a whole power, by squaring."""
     power, base = None, series
     while exponent:
         if exponent & 1:

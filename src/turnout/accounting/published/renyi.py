@@ -35,7 +35,7 @@ _ORDERS_A_UNIT = 20  # real orders tried between two whole ones
 
 
 def epsilons_by_order(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
-    """ε that each order proves at δ, unrounded: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
+    """ε that each order proves at δ: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1), unrounded.
 
     Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Lemma 2.1.3 of
     Girgis 2023 (girgis2023thesis).
@@ -45,7 +45,10 @@ def epsilons_by_order(orders: FloatArray, divergences: FloatArray, delta: float)
 
 
 def log_delta_at(orders: FloatArray, divergences: FloatArray, epsilon: float) -> FloatArray:
-    """Logarithm of the δ that each order proves at ε, unrounded: see `epsilons_by_order`."""
+    """Logarithm of the δ that each order proves at ε, unrounded.
+
+    The conversion is that of `epsilons_by_order`.
+    """
     logs = (orders - 1) * (divergences - epsilon) + orders * np.log1p(-1 / orders)
     return logs - np.log(orders - 1)
 
@@ -71,13 +74,13 @@ class RenyiCurve:
         return self.log_moments.size - 1
 
     def divergence(self, order: float) -> float:
-        """Upper bound on R_α at a real order 1 < α ≤ A, by the chord between whole ones."""
+        """Upper bound on R_α at a real order 1 < α ≤ A, by the chord between whole orders."""
         _check_order(order, self.largest_order)
         whole = np.arange(self.log_moments.size)
         return float(np.interp(order, whole, self.log_moments)) / (order - 1)
 
     def composed(self, count: int) -> RenyiCurve:
-        """Curve of ``count`` independent runs together."""
+        """Rényi curve of ``count`` independent runs together."""
         checks.count(count=count)
         return RenyiCurve(count * self.log_moments)
 
@@ -143,7 +146,7 @@ class RenyiFormula:
         return float(self._divergences(np.array([float(order)]))[0])
 
     def composed(self, count: int) -> RenyiFormula:
-        """Bound of ``count`` runs, each of which may depend on the ones before."""
+        """Rényi bound on ``count`` runs, each of which may depend on earlier runs."""
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
 
@@ -182,9 +185,9 @@ class RenyiFormula:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenyiLowerFormula:
-    """Lower bounds on ln D_α at whole orders ≥ 2, attained by some randomizer: no guarantee.
+    """Lower bounds on ln D_α at whole orders α ≥ 2 that some randomizer attains: no guarantee.
 
-    ``log_moments`` are never above what is attained; ``rounds`` independent runs are composed.
+    ``log_moments`` are never above the attained values; ``rounds`` independent runs are composed.
     """
 
     log_moments: LogMoments
@@ -198,7 +201,7 @@ class RenyiLowerFormula:
         return float(self._divergences(np.array([float(order)]))[0])
 
     def composed(self, count: int) -> RenyiLowerFormula:
-        """Bound of ``count`` independent runs together."""
+        """Lower bounds on the Rényi divergences of ``count`` independent runs together."""
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
 
@@ -228,9 +231,9 @@ def _check_order(order: float, largest: int) -> None:
 
 
 def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bool) -> float:
-    """Least bound among orders that rise by a ratio, then among closer and closer ones.
+    """Least value of a bound over orders α: on a coarse geometric grid, then refined.
 
-    Every order gives a bound, so a missed optimum costs tightness alone.
+    Every order gives a valid bound, so a missed minimum only makes the result less tight.
     """
     # Orders that rise by a ratio, in parts, while they still gain.
     orders = np.round(_RATIO ** np.arange(1, math.log(largest) / math.log(_RATIO)))
@@ -264,7 +267,7 @@ Divergences = Mapping[float, float]
 
 
 def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
-    """Smallest ε that one of the orders proves at δ, at least 0.
+    """Smallest ε, at least 0, that one of the given orders proves at δ.
 
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), first part; Canonne, Kamath and Steinke
     2020 (canonne2020discrete), Proposition 12: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
@@ -281,7 +284,7 @@ def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
 
 
 def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
-    """Smallest δ that one of the orders proves at ε, at most 1.
+    """Smallest δ, at most 1, that one of the given orders proves at ε.
 
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), second part:
     e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1), rounded up.
@@ -292,17 +295,17 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
 
 
 def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
-    """R_α of two mechanisms, the second of which may depend on the first one's output: the sum.
+    """Rényi divergences of two adaptively composed mechanisms: the sum at each common order.
 
     Source: Lemma 2.1.4 of Girgis 2023 (girgis2023thesis); Mironov 2017 (mironov2017renyi),
     Proposition 1. Both bounds must be of the *same* order, and the second must hold for every
     output of the first one.
 
     Returns:
-        The sums at the orders that both have, rounded up.
+        The sums at the orders that both mechanisms have, rounded up.
 
     Raises:
-        ParameterError: the two have no order in common.
+        ParameterError: the mechanisms have no order in common.
     """
     orders = sorted(set(first) & set(second))
     if not orders:
@@ -313,7 +316,7 @@ def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
 
 
 def _listed(divergences: Divergences) -> tuple[FloatArray, FloatArray]:
-    """Checked orders and divergences as arrays."""
+    """Checked orders and divergences as two arrays."""
     if not divergences:
         raise ParameterError("divergences", {}, "one order at least")
     for order, value in divergences.items():

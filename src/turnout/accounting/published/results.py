@@ -23,7 +23,7 @@ from turnout.schemes import Relation
 
 
 class Status(StrEnum):
-    """Status of a result."""
+    """Whether a published result is proved, unsafe, or only reproduced."""
 
     PROVED = "proved"
     """A proved bound in the range that the function accepts."""
@@ -46,18 +46,18 @@ class PrivacyPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PublishedResult:
-    """A numbered result of a paper and the function that evaluates it.
+    """Numbered result of a paper, with the function that evaluates it.
 
     Attributes:
-        name: short and unique, as "check-ins 3.2".
-        source: the number in the paper, with the key of docs/references.bib.
-        status: whether it is proved.
-        relation: the neighbouring relation; None where it is not about privacy.
+        name: short unique name, such as "check-ins 3.2".
+        source: number of the result in the paper, and the paper's key in docs/references.bib.
+        status: whether the result is proved.
+        relation: neighbouring relation; None if the result is not about privacy.
         directions: "remove", "add" or "replace": what it covers. A bound that covers *remove*
             alone is no guarantee.
-        randomizer: what it assumes of the randomizer.
-        range: parameters for which it holds; outside of it the function raises.
-        function: evaluates it.
+        randomizer: assumption of the result on the randomizer.
+        range: parameters for which the result holds; outside of them the function raises.
+        function: function that evaluates the result.
     """
 
     name: str
@@ -75,9 +75,9 @@ _DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper whose results are listed: prefix of their names, and key in docs/references.bib.
+    """Paper whose results are listed: prefix of their names, and key in docs/references.bib.
 
-    ``relation`` is that of all its results, None where they are no guarantee on their own.
+    ``relation`` is the relation of all its results; None if they are no guarantee by themselves.
     """
 
     name: str
@@ -92,7 +92,10 @@ class Paper:
         holds: str,
         status: Status = Status.PROVED,
     ) -> PublishedResult:
-        """Entry of one result; ``number`` may name, after a comma, its form."""
+        """Entry of one result of the paper; ``number`` may end with the form of the result.
+
+        A comma separates the form, as in "Theorem 3.2, approximate".
+        """
         name, source = f"{self.name} {number}", f"{self.key}, {number}"
         directions = _DIRECTIONS[self.relation]
         return PublishedResult(

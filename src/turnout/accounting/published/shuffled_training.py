@@ -94,7 +94,9 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: least (T − 2i)ε, i = 0 … ⌊T/2⌋, with δ_i ≤ δ', and the whole δ.
+    """(ε, δ) of T rounds: the least ε' = (T − 2i)ε whose δ_i is at most δ', i ≤ T/2.
+
+    δ of the result is the whole δ of rounds and composition.
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' it
     lists. In between `kov_optimal` is smaller, by the same distributions.
@@ -111,7 +113,9 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
 
 def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: least real ε' with δ'(ε') ≤ δ'; no bound from (ε, δ) is smaller.
+    """(ε, δ) of T rounds: the least real ε' with δ'(ε') ≤ δ', the optimum for one (ε, δ).
+
+    No bound that uses only the (ε, δ) of a round is smaller.
 
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
     (kairouz2015composition), between the ε' that it lists.
@@ -130,7 +134,7 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: least of Tε and Tε·tanh(ε/2) + ε√(2T ln g), for two g.
+    """(ε, δ) of T rounds: the least of Tε and Tε·tanh(ε/2) + ε√(2T ln g), for two g.
 
     Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
     g = 1/δ' or e + √(Tε²)/δ'.
@@ -152,7 +156,7 @@ def kov_of_shuffle(
     bound: ShuffleBound = clones_2021,
     share: float | None = None,
 ) -> float:
-    """ε of T rounds of shuffled ε₀-messages, from one round's (ε, δ) alone.
+    """ε of T rounds of shuffled ε₀-messages, from the (ε, δ) of one round.
 
     Source: as the curves "Clones + strong composition" of Figure 5.4 of Girgis 2023
     (girgis2023thesis): a shuffle bound at δ̃, composed by `kov_optimal`. A share s of δ goes to
@@ -193,7 +197,7 @@ def _composed_delta(total: float, epsilon: float, rounds: int) -> float:
 
 
 def _whole(point: PrivacyPoint, rounds: int, slack: float) -> float:
-    """Whole δ of T rounds and of their composition, 1 − (1 − δ)^T (1 − δ')."""
+    """δ of T rounds and of their composition together, 1 − (1 − δ)^T (1 − δ')."""
     return _up(-math.expm1(rounds * math.log1p(-point.delta) + math.log1p(-slack)))
 
 
@@ -215,7 +219,7 @@ _POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
 
 
 def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiFormula:
-    """Upper bound of the thesis on a shuffle of k of n clients.
+    """Upper bound of the thesis on Rényi divergences of a shuffle of k of n clients.
 
     Source: Theorem 5.4.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + 4C(α,2)γ²(e − 1)²/(k̄e)
     + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
@@ -247,7 +251,9 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
 
 
 def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowerFormula:
-    """NO GUARANTEE: lower bound that sampled binary response attains; all others hold a zero.
+    """NO GUARANTEE: lower bound on Rényi divergences that sampled binary response attains.
+
+    All other clients hold a zero.
 
     Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
 
@@ -271,7 +277,7 @@ def lemma_4_3_1(
     samples: int = 1,
     bound: ShuffleBound = clones_2021,
 ) -> float:
-    """ε of one round in which k of n clients send s of their m records each, at the whole δ.
+    """ε of one round in which k of n clients send s of their m records each, at a total δ.
 
     Source: Lemma 4.3.1 of Girgis 2023 (girgis2023thesis): with (ε̃, δ̃) of a shuffle of ks
     messages, ε = ln(1 + q(e^{ε̃} − 1)) and δ = qδ̃ for s = 1. For s > 1 only the records' sampling
@@ -298,7 +304,7 @@ def lemma_4_3_1(
 def lemma_4_4_1(
     local_epsilon: float, clients: int, probability: float, inner_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ) of one round of self-sampling clients with one record each.
+    """(ε, δ) of one round of self-sampling clients that hold one record each.
 
     Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
     numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,
@@ -313,21 +319,21 @@ def lemma_4_4_1(
     point = _by_coins(local_epsilon, clients, probability, inner_delta, missed)
     if point.delta >= 1:
         raise UnsupportedError(
-            f"Lemma 4.4.1 proves nothing: so few clients are expected ({probability * clients:.4g})"
-            " that 2 e^(epsilon_0) e^(-qn/12) leaves no delta"
+            "Lemma 4.4.1 proves nothing: too few clients are expected "
+            f"({probability * clients:.4g}), since 2 e^(epsilon_0) e^(-qn/12) leaves no delta"
         )
     return point
 
 
 def missed_by_coins(local_epsilon: float, clients: int, probability: float) -> float:
-    """Addition to δ for too few or too many clients in `lemma_4_4_1`: 2e^{ε₀}e^{−qn/12} ≤ 1."""
+    """Addition to δ in `lemma_4_4_1` for an unusual number of clients: 2e^{ε₀}e^{−qn/12} ≤ 1."""
     return math.exp(min(local_epsilon + math.log(2) - probability * clients / 12, 0.0))
 
 
 def lemma_4_4_1_as_printed(
     local_epsilon: float, clients: int, probability: float, inner_delta: float, *, constant: float
 ) -> PrivacyPoint:
-    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} as its addition for too few or too many clients."""
+    """UNSAFE: `lemma_4_4_1` with the addition e^{−c'qn} to δ that the thesis prints."""
     expected = _expected(local_epsilon, clients, probability, inner_delta)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)
@@ -335,7 +341,7 @@ def lemma_4_4_1_as_printed(
 
 
 def amplified(epsilon: float, chance: float) -> float:
-    """ε of a mechanism on a sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
+    """ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
     checks.non_negative(epsilon=epsilon)
     checks.probability(chance=chance)
     if epsilon > 1 and chance > 0:
@@ -353,7 +359,7 @@ def _by_coins(
 
 
 def _expected(local_epsilon: float, clients: int, probability: float, inner_delta: float) -> float:
-    """Expected number of clients, qn, after a check of the arguments."""
+    """Expected number of participating clients, qn, after a check of the arguments."""
     checks.positive(local_epsilon=local_epsilon, probability=probability)
     checks.count(clients=clients)
     checks.probability(probability=probability)
@@ -376,7 +382,7 @@ _SHARE_ROUNDING = 1e-9
 def theorem_4_3_1(
     local_epsilon: float, clients: int, sampled: int, rounds: int, delta: float
 ) -> float:
-    """ε of CLDP-SGD: T rounds in which k of n clients send, at δ.
+    """ε of CLDP-SGD at δ: T rounds in each of which k of n clients send.
 
     Source: the proof of Theorem 4.3.1 of Girgis 2023 (girgis2023thesis): `lemma_4_3_1` of a round,
         composed by strong composition (`lemma_2_1_2`).
@@ -397,7 +403,7 @@ def theorem_4_3_1(
 def theorem_4_4_1(
     local_epsilon: float, clients: int, probability: float, rounds: int, delta: float
 ) -> float:
-    """ε of dss-SGD: T rounds in which each of n clients takes part with probability q, at δ.
+    """ε of dss-SGD at δ: T rounds in which each of n clients takes part with probability q.
 
     Source: the proof of Theorem 4.4.1 of Girgis 2023 (girgis2023thesis), by `lemma_4_4_1`.
 
@@ -421,29 +427,35 @@ def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
     Empty under other trust models, for several messages in a step and for participation without a
     theorem.
     """
-    found = _by_law(scheme, delta)
+    found = _epsilons_by_theorem(scheme, delta)
     return {name: epsilon for name, epsilon in found.items() if math.isfinite(epsilon)}
 
 
-def _by_law(scheme: Scheme, delta: float) -> dict[str, float]:
+def _epsilons_by_theorem(scheme: Scheme, delta: float) -> dict[str, float]:
     # The theorems are for shuffled messages of one known randomizer.
-    law, randomizer, clients = scheme.participation, scheme.randomizer, scheme.population
+    participation, randomizer, clients = scheme.participation, scheme.randomizer, scheme.population
     known = isinstance(randomizer, NonAdaptiveRandomizer)
     several = isinstance(randomizer, RepeatedMessages)
     if scheme.trust is not TrustModel.SHUFFLED or clients is None or not known or several:
         return {}
     # Self-sampling has a theorem of its own.
-    level, rounds = randomizer.epsilon0, law.steps
-    if isinstance(law, SelfSampling):
+    level, rounds = randomizer.epsilon0, participation.steps
+    if isinstance(participation, SelfSampling):
         try:
-            return {"Theorem 4.4.1": theorem_4_4_1(level, clients, law.rate, rounds, delta)}
+            return {
+                "Theorem 4.4.1": theorem_4_4_1(level, clients, participation.rate, rounds, delta)
+            }
         except UnsupportedError:
             return {}
     # All clients, or a uniform subset: a Rényi bound, and strong composition.
-    if isinstance(law, EveryStep):
+    if isinstance(participation, EveryStep):
         name, renyi, size = "Theorem 5.3.1", theorem_5_3_1(level, clients), clients
-    elif isinstance(law, FixedSize):
-        name, renyi, size = "Theorem 5.4.1", theorem_5_4_1(level, clients, law.size), law.size
+    elif isinstance(participation, FixedSize):
+        name, renyi, size = (
+            "Theorem 5.4.1",
+            theorem_5_4_1(level, clients, participation.size),
+            participation.size,
+        )
     else:
         return {}
     strong = theorem_4_3_1(level, clients, size, rounds, delta)
@@ -451,12 +463,12 @@ def _by_law(scheme: Scheme, delta: float) -> dict[str, float]:
 
 
 def _composed(each: PrivacyPoint, rounds: int, slack: float) -> float:
-    """ε of all rounds; of (0, δ/2T)-private ones δ alone adds up."""
+    """ε of all rounds together, from the (ε, δ) of a round; of rounds with ε = 0 only δ adds up."""
     return lemma_2_1_2(each, rounds, slack).epsilon if each.epsilon > 0 else 0.0
 
 
 def _divided(delta: float, rounds: int) -> tuple[float, float]:
-    """δ of each round and of the composition, together a little below the whole."""
+    """δ of each round, and of the composition, that together stay a little below the whole δ."""
     return delta / (2 * rounds) * (1 - _SHARE_ROUNDING), delta / 2 * (1 - _SHARE_ROUNDING)
 
 

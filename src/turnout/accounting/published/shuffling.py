@@ -57,7 +57,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε = 12ε₀√(ln(1/δ)/n) of shuffled ε₀-messages, ε₀ ≤ ½.
+    """Upper bound ε = 12ε₀√(ln(1/δ)/n) on shuffled ε₀-messages, for ε₀ ≤ ½.
 
     Source: Corollary 9 of Erlingsson et al. 2019 (erlingsson2019amplification), second part of
     Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is admitted: mix a
@@ -81,7 +81,9 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
 
 
 def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1), ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n, at every ε₀.
+    """Upper bound on ε of shuffled ε₀-messages for every ε₀, by swapping.
+
+    ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n.
 
     Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification), which Figure 2 of
     the check-in paper draws. ε₁ is the ε of each message given those before it, which Remark 1
@@ -104,7 +106,7 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε of swapping the victim's record with a random one: as `efm19_theorem_7`.
+    """ε of swapping the victim's record with a random record, by the formula of Theorem 7.
 
     Source: Theorem 8 of Erlingsson et al. 2019 (erlingsson2019amplification), amplification by
     swapping: only the first record is moved, to a uniform place, and neighbours differ in it.
@@ -122,14 +124,16 @@ def clones_2021_limit(clients: int, delta: float) -> float:
 
 
 def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε = ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}, by clones.
+    """Upper bound on ε of shuffled ε₀-messages by clones, in closed form.
+
+    ε = ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}.
 
     Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
     ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
     (`thesis_6_10_as_printed`).
 
     Raises:
-        UnsupportedError: ε₀ is beyond that limit.
+        UnsupportedError: ε₀ is above `clones_2021_limit`.
 
     >>> round(clones_2021_closed_form(1.0, 10**5, 1e-6), 4)
     0.0726
@@ -145,7 +149,7 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
 
 
 def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
-    """UNSAFE: the ε₀ at which the clones' closed form is ε, without its limit on ε₀.
+    """UNSAFE: the ε₀ at which the closed clones form equals ε, without the form's limit on ε₀.
 
     Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 it is 9.72, beyond the limit of 3.76,
     and binary randomized response has a true δ of 0.55. Use the calibration of
@@ -160,7 +164,7 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
 
 
 def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε of shuffled ε₀-messages by the stronger clones pair.
+    """Upper bound on ε of shuffled ε₀-messages by the stronger clones pair.
 
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
@@ -182,7 +186,9 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
 def lemma_2_3_1_first(
     local_epsilon: float, clients: int, delta: float, constant: float = 1.0
 ) -> float:
-    """ε = c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n), with a constant c that the source does not state.
+    """ε = c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n) of shuffled ε₀-messages.
+
+    The source does not give the constant c.
 
     Source: first part of Lemma 2.3.1 of Girgis 2023 (girgis2023thesis), which quotes Corollary
     5.3.1 of the privacy blanket (balle2019blanket) as O(·). The bound behind it is
@@ -196,13 +202,15 @@ def lemma_2_3_1_first(
     log_inverse = -math.log(delta)
     limit = math.log(clients / log_inverse) / 2
     if local_epsilon > limit:
-        raise UnsupportedError(f"Lemma 2.3.1 needs epsilon_0 <= {limit:.4g} here")
+        raise UnsupportedError(
+            f"epsilon_0 = {local_epsilon:g}: expected at most {limit:.4g} (Lemma 2.3.1)"
+        )
     rate = min(local_epsilon, 1.0) * math.exp(local_epsilon) * math.sqrt(log_inverse / clients)
     return _up(constant * rate)
 
 
 def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε by the thesis' first Rényi bound at its best order.
+    """ε of shuffled ε₀-messages by the first Rényi bound of the thesis, at its best order.
 
     Source: Theorem 5.3.1 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
     """
@@ -211,7 +219,7 @@ def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> f
 
 
 def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε by the thesis' second Rényi bound at its best order.
+    """ε of shuffled ε₀-messages by the second Rényi bound of the thesis, at its best order.
 
     Source: Theorem 5.3.2 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
     """
@@ -305,7 +313,10 @@ def blanket_2019_bennett(
 
 @dataclass(frozen=True, slots=True)
 class _Blanket:
-    """γ, and of L at an ε: a = −E L, width of its range, maximum, bound on its second moment."""
+    """Blanket of a randomizer at one ε: its share γ, and the moments and range of L.
+
+    These are a = −E L, the width of the range, the maximum, and a bound on the second moment.
+    """
 
     gamma: float
     mean: float
@@ -357,7 +368,7 @@ def _smallest(
     delta: float,
     categories: int | None,
 ) -> float:
-    """Smallest ε found at which the bound is at most δ; at most ε₀, which always holds."""
+    """Smallest ε found whose bound on δ is at most δ; at most ε₀, which always holds."""
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     checks.open_unit(delta=delta)

@@ -73,9 +73,9 @@ def _one(order: float, local_epsilon: float, messages: int, chance: float) -> fl
         low, high = max(0.0, middle - width), min(float(messages), middle + width)
         counts = np.arange(math.floor(low), math.ceil(high) + 1.0)
     # Logarithms of the terms, summed; terms left out are not negative.
-    log_law = _log_binomial(counts, messages, p)
+    log_masses = _log_binomial(counts, messages, p)
     x = chance * _change(counts, local_epsilon, messages)
-    logs = log_law + log_excess(x, order)
+    logs = log_masses + log_excess(x, order)
     largest = float(logs.max())
     if largest == -math.inf:
         return 0.0
@@ -104,7 +104,7 @@ def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
 
 
 def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
-    """Ln((1 + x)^α − 1 − αx) for x > −1 and α ≥ 2, to 1e-10; arrays broadcast."""
+    """Logarithm of (1 + x)^α − 1 − αx for x > −1 and α ≥ 2, to 1e-10; arrays broadcast."""
     # The series overflows where it is not what is returned.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         powers = order * np.log1p(x)
@@ -121,7 +121,10 @@ def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
 
 
 def _mode(order: float, local_epsilon: float, messages: int, chance: float) -> float:
-    """Approximate count with the largest term, where ln(mass·(1 + γx)^α), concave, peaks."""
+    """Approximate number of ones at which the term mass·(1 + γx)^α is largest.
+
+    The logarithm of the term is concave in the number.
+    """
     odds = math.exp(-local_epsilon)
 
     def past(count: float) -> bool:
@@ -137,7 +140,7 @@ _LARGEST_LOCAL_EPSILON = 300.0
 
 
 def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """Upper bound R_α ≤ 2αe^{4ε₀}(e^{ε₀} − 1)²/n, for adaptive randomizers too.
+    """Upper bound R_α ≤ 2αe^{4ε₀}(e^{ε₀} − 1)²/n on shuffled ε₀-messages, adaptive ones included.
 
     Source: Remark 1 of Erlingsson et al. 2019 (erlingsson2019amplification), (5.8) of Girgis 2023.
     Proof: given the messages before it, each message is ε₁-DP with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n
@@ -156,7 +159,7 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """First upper bound of the thesis on shuffled ε₀-messages.
+    """First upper bound of the thesis on Rényi divergences of shuffled ε₀-messages.
 
     Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
     + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
@@ -182,7 +185,7 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """Upper bound D_α ≤ 1 + C(α,2)·4(e − 1)²/n while α⁴e^{5ε₀} < n/9.
+    """Upper bound D_α ≤ 1 + C(α,2)·4(e − 1)²/n, valid while α⁴e^{5ε₀} < n/9.
 
     Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
 
@@ -190,7 +193,7 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
 
     Raises:
-        UnsupportedError: that leaves no order.
+        UnsupportedError: the condition leaves no order.
     """
     require_setting(local_epsilon, clients)
     largest = math.ceil(((clients / 9) * math.exp(-5 * local_epsilon)) ** 0.25 * (1 - 1e-12)) - 1
@@ -208,7 +211,7 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """Upper bound R_α ≤ 2α(e^{ε₀} − 1)²/n while α⁴e^{5ε₀} < n/9, by `corollary_5_3_1`.
+    """Upper bound R_α ≤ 2α(e^{ε₀} − 1)²/n, valid while α⁴e^{5ε₀} < n/9, by `corollary_5_3_1`.
 
     Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5), by
     ln(1 + x) ≤ x; the one before it is `corollary_5_3_1`. The thesis admits every α; its proof, by
@@ -218,7 +221,7 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
 
     Raises:
-        UnsupportedError: that leaves no order.
+        UnsupportedError: the condition leaves no order.
     """
     largest = corollary_5_3_1(local_epsilon, clients).largest_order
     log_slope = math.log(2) + 2 * log_expm1(local_epsilon) - math.log(clients)
@@ -267,7 +270,7 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
         The bound at real orders up to n/(16ε₀e).
 
     Raises:
-        UnsupportedError: that is less than 2.
+        UnsupportedError: n/(16ε₀e) is less than 2.
     """
     require_setting(local_epsilon, clients)
     largest = math.floor(clients * math.exp(-local_epsilon) / (16 * local_epsilon) * (1 - 1e-12))
@@ -286,7 +289,9 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
-    """NO GUARANTEE: lower bound that binary response attains when all others hold a zero.
+    """NO GUARANTEE: lower bound on Rényi divergences that binary response attains.
+
+    All other clients hold a zero.
 
     Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
     instead of over moments. Every bound for all ε₀-randomizers lies above it. It is not the worst
@@ -320,7 +325,7 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
 
 def blanket_size(local_epsilon: float, clients: int) -> int:
-    """Number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1, rounded down."""
+    """Least number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1 of hiding messages, rounded down."""
     checks.non_negative(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     return math.floor((clients - 1) * math.exp(-local_epsilon) / 2 * (1 - 1e-14)) + 1
@@ -359,7 +364,7 @@ def _log_sum(logs: FloatArray) -> float:
 
 
 def _log1p_sum(*logs: FloatArray) -> FloatArray:
-    """Ln(1 + Σ e^x)."""
+    """Logarithm of 1 + Σ e^x."""
     return np.logaddexp.reduce([np.zeros_like(logs[0]), *logs])
 
 

@@ -130,7 +130,7 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
 def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int) -> Decomposition:
     one = one_round(randomizer, clients)
     if draw.rate == 0:
-        return _rounds(randomizer, one.upper, None, 0, "nobody comes")
+        return _rounds(randomizer, one.upper, None, 0, "no client participates")
     upper: Block = SelfSamplingBlock(UpperMessages(randomizer), clients, draw.rate)
     lower: Block | None = None
     if one.identical_others is not None:
@@ -142,7 +142,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
         lower = None if lower is None else WorseOrderBlock(lower, draw.rate)
-    return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
+    return _rounds(randomizer, upper, lower, steps, f"{one.method}, of self-sampled clients")
 
 
 def _turned(randomizer: object) -> bool:
@@ -368,10 +368,10 @@ class SelfSampledBits:
 
     def delta(self, k: float) -> float:
         """Upper bound on δ(K)."""
-        everybody = math.exp(self.population * math.log(self.rate))
+        all_send = math.exp(self.population * math.log(self.rate))
         total = 0.0
-        if everybody > 0.0:
-            total = everybody * SampledBitsRound(self.local_epsilon, self.population).delta(k)
+        if all_send > 0.0:
+            total = all_send * SampledBitsRound(self.local_epsilon, self.population).delta(k)
         for messages, spread in _spread(self.population, self.rate):
             for rate, weight in spread:
                 total += weight * _hidden(self.local_epsilon, messages, rate, k)
