@@ -78,9 +78,11 @@ def charter_of(data, memory):
             found = found[name]
         return found
 
+    # Unknown formats are refused: they could change what the device must do.
     for place, name in FORMATS.items():
         said = at(place).get("format")
         require(said == name, f"{'.'.join(place)} = {said!r}: expected {name!r}")
+    # Unknown and missing fields are refused, too.
     for place, names in FIELDS.items():
         found = sorted(at(place))
         require(
@@ -94,6 +96,7 @@ def charter_of(data, memory):
     )
     release = document["scheme"]["release"]["value"]
     require(release == "aggregated", f"release = {release!r}: expected aggregated")
+    # The invitation, which the owner received directly, contains the same terms.
     for held, named in (
         (document["scheme"]["participation"], memory["law"]),
         (document["population"], memory["population"]),
@@ -281,11 +284,13 @@ def main():
     given = parser.parse_args()
     link = None
     try:
+        # Arguments and records are checked before the first request.
         invitation = invitation_of(Path(given.invitation).read_text().strip())
         records = records_of(given.records)
         memory = Memory(given.state, invitation)
         link = Link(given.url, memory)
         tally = Device(invitation, memory, link, records).run()
+    # Each kind of error has its exit code; a restored coordinator is shown its newest ledger head.
     except SetBackError as error:
         link.tell()
         return _ended(error, 5)

@@ -44,6 +44,7 @@ def read(data):
     """Ports and operators of the graph; a graph with anything not listed above is refused."""
     try:
         model = _message(data, MODEL)
+        # Only standard operators of known versions.
         (graph,), (opset,), (version,) = model[7], model[8], model[1]
         require(opset.get(1, [b""]) in ([b""], [b"ai.onnx"]), "it has operators of another domain")
         require(
@@ -52,18 +53,22 @@ def read(data):
         )
         nodes, tensors = graph[1], list(graph.get(5, []))
         require(len(nodes) <= MOST_NODES, "it has too many nodes")
+        # Names of values that do not depend on the records: they may set a shape.
         fixed = {tensor[8][0] for tensor in tensors} | {b""}
         for node in nodes:
             name = node[4][0].decode()
             require(name in OPERATORS and len(node[4]) == 1, f"it has the operator {name!r}")
+            # Attributes may hold tensors, but no nested graph.
             tensors += [t for a in node.get(5, []) for t in a.get(5, [])]
             kinds = [a[20] for a in node.get(5, [])]
             require(all(k[0] in (1, 2, 3, 4, 6, 7) for k in kinds), "it contains a nested graph")
+            # No shape may depend on values of the records.
             given = node.get(1, [])
             shapes = [given[place] for place in SHAPING.get(name, ()) if place < len(given)]
             require(fixed.issuperset(shapes), f"a shape at {name} depends on values")
             if name in ("Shape", "Size") or fixed.issuperset(given):
                 fixed |= set(node.get(2, []))
+        # The bytes of every tensor match its type and sides.
         for tensor in tensors:
             held = len(tensor.get(9, [b""])[0])
             sides = _numbers(tensor.get(1, []))

@@ -62,6 +62,7 @@ def public_key(private):
 def signed_headers(memory, path, nonce, body, body_format):
     """Headers of a POST request, with the device's signature."""
     head = memory["head"]
+    # The signed text has one line for each part of the request, in a fixed order.
     lines = [
         "turnout-request-1",
         f"task: {memory['task']}",
@@ -74,6 +75,7 @@ def signed_headers(memory, path, nonce, body, body_format):
         f"digest: {sha256(body)}",
     ]
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(memory["private"]))
+    # The same parts as headers; empty parts have no header.
     headers = {
         "Turnout-Client": str(memory["client"]),
         "Turnout-Nonce": nonce,
