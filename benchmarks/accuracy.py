@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--out", type=Path, default=FIGURE)
     given = parser.parse_args()
+    # Results of earlier runs are kept; each new result is stored at once.
     found: list[dict] = []
     if given.json is not None and given.json.exists():
         found = json.loads(given.json.read_text())

@@ -132,6 +132,7 @@ def measured(made: SupervisedTask, figure: str, variant: Variant, seed: int) -> 
     )
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     assert run.history is not None
+    # ε from both sides after the rounds of each evaluation.
     scores = run.history.metrics["accuracy"]
     every = study.rounds // READINGS
     readings = [every * (i + 1) for i in range(READINGS)]

@@ -341,6 +341,7 @@ def main() -> None:
     parser.add_argument("--tests", action="store_true", help="run the tests of each version too")
     parser.add_argument("--trip", choices=list(TRIPS), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    # A traced run, which this script starts as a new process.
     if options.trip:
         trace_trip(TRIPS[options.trip])
         return
@@ -348,6 +349,7 @@ def main() -> None:
     columns = {"now": figures(now)}
     if options.tests:
         columns["now"][TESTS] = tests_of(ROOT)
+    # The other revision is unpacked into a temporary folder.
     if options.before:
         with tempfile.TemporaryDirectory() as folder:
             archive = subprocess.run(
@@ -357,6 +359,7 @@ def main() -> None:
             columns = {"before": figures(Tree(Path(folder) / "src"))} | columns
             if options.tests:
                 columns["before"][TESTS] = tests_of(Path(folder))
+    # One column for each version.
     print(f"{'':42}" + "".join(f"{name:>24}" for name in columns))
     for row in columns["now"]:
         print(f"{row:42}" + "".join(f"{column[row]:>24}" for column in columns.values()))

@@ -83,6 +83,7 @@ def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
     vectors = _STREAMS.generator("vectors").normal(size=(N, D))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     errors, started = [], time.perf_counter()
+    # Each run draws all messages and sends them through bytes.
     for run in range(RUNS):
         source = _STREAMS.source("clients", name, str(epsilon), run)
         messages = randomizer.encode(vectors, source, run * N)
@@ -90,6 +91,7 @@ def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
         assert len(data) == -(-N * randomizer.message_bits // 8)
         tally = MeanTally.of(randomizer, randomizer.unpack(data, N), run * N)
         errors.append(np.sum((estimate_mean(tally).value - vectors.mean(axis=0)) ** 2))
+    # Stated error: a formula or bound over the worst vectors.
     seconds = (time.perf_counter() - started) / (RUNS * N) * 1e6
     stated = randomizer.worst_squared_error / N
     if isinstance(randomizer, PrivUnit | SphericalCode):
@@ -130,6 +132,7 @@ def million(name: str, randomizer: VectorRandomizer) -> dict[str, float | str]:
     """Error and time for a million clients, in blocks; all hold the same few vectors."""
     few = _STREAMS.generator("few").normal(size=(1000, D)).astype(np.float32)
     few /= 1.0001 * np.linalg.norm(few, axis=1, keepdims=True)
+    # One block of clients after another, with one tally.
     tally, started = None, time.perf_counter()
     for block in range(1000):
         source = _STREAMS.source("million", block)
@@ -165,6 +168,7 @@ def main() -> None:
                 f"{point.measured:>10.4g}{point.seconds_per_million:>9.0f}",
                 flush=True,
             )
+    # The picture, and on request a million clients for three randomizers.
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(picture(points).svg())
     runs = []

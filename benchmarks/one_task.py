@@ -108,6 +108,7 @@ def by_flower(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
     participation, state = tn.CheckIn(WINDOW, WINDOWS), folder / f"flower-{epsilon:g}-{seed}"
     sigma = tn.calibrate(participation, epsilon=epsilon, delta=DELTA, relation="zero-out").value
     state.mkdir()
+    # The script in the environment of Flower reads the task from a file.
     settings = {
         "data": str(_dealt(seed, folder)),
         "clients": CLIENTS,
@@ -126,6 +127,7 @@ def by_flower(epsilon: float, seed: int, folder: Path) -> dict[str, float]:
         "TURNOUT_SIMULATED_NODES": str(state),
         "FLWR_TELEMETRY_ENABLED": "0",
     }
+    # Its last line of output is the result.
     script = ROOT / "benchmarks" / "peers" / "flower_one_task.py"
     command = [str(peers_python("flower")), str(script), repr(sigma)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=surroundings)

@@ -76,6 +76,7 @@ def accuracy(sigma: float, epochs: int, assigned: bool, data: Any) -> float:
     model: Any = nn.Sequential(nn.Linear(inputs.shape[1], 10))
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=RATE)
     noise: dict[str, Any] = {"noise_multiplier": sigma, "max_grad_norm": CLIP}
+    # Batches by independent assignment, or Poisson batches by Opacus.
     if assigned:
         loader: Any = AssignedBatches.of(len(records), BATCHES, epochs).loader(records)
         made = make_private(
@@ -88,6 +89,7 @@ def accuracy(sigma: float, epochs: int, assigned: bool, data: Any) -> float:
         model, optimizer, loader = engine.make_private(
             module=model, optimizer=optimizer, data_loader=loader, **noise
         )
+    # The same training loop for both.
     for _ in range(epochs):
         for images, targets in loader:
             optimizer.zero_grad()

@@ -88,12 +88,14 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     path = given.folder / f"visits-{given.gigabytes:g}-{given.clients}.parquet"
+    # The file is written once.
     if not path.exists():
         print(f"writing {path} …")
         write_file(path, given.gigabytes, given.clients)
     os.environ["XDG_CACHE_HOME"] = str(given.folder)
     data = {"path": str(path), "client": "patient", "inputs": ["x"], "label": "y", "classes": 2}
 
+    # Imported after the cache folder is set. Memory is watched from the start of training.
     import turnout
 
     memory, began = Memory(), time.perf_counter()

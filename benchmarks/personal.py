@@ -194,6 +194,7 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
         server = SGD(settings.rate, momentum=0.9)
         return run(FedSGD(task, server, settings.clip_norm), participation)
 
+    # Each method with its own rule; local training is also measured after DP-FedAvg.
     if method == "alone":
         yield row(method, run(Alone(task, SGD(1.0), 1.0, settings.alone), tn.EveryStep(1)))
     elif method == "fedavg":
@@ -204,6 +205,7 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
     elif method == "adaped":
         yield row(method, run(adaped(task, settings, settings.psi[0]), study.participation))
     else:
+        # A shared model by DP-FedAvg first, then personal models for the remaining steps.
         before, after = parts(study.participation)
         begun = started(task, averaged(before).parameters)
         yield row(method, run(personal_after(method, begun, settings), after))

@@ -68,10 +68,12 @@ def measured(name: str, seed: int, trust: str, rounds: int | None = None) -> dic
     """Accuracy in percent, bounds on ε, ε₀ and bits of a message, and seconds of one run."""
     document = document_of(name, seed)
     own = document["participation"]["steps"]
+    # More rounds with the same ε: the learning rate falls with the number of rounds.
     rounds = rounds or own
     document["participation"]["steps"] = rounds
     document["optimizer"]["learning_rate"] *= min(4.0, own / rounds)
     document["privacy"]["trust"] = trust
+    # With a trusted coordinator the noise is Gaussian and no client randomizes.
     if trust == "central":
         del document["randomizer"]
     start = time.perf_counter()

@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    # The task that all engines compute.
     data = datasets.load_images("mnist")
     examples = Examples(data.train.inputs, data.train.labels)
     held_out = Examples(data.test.inputs[:64], data.test.labels[:64])
@@ -67,6 +68,7 @@ def main() -> None:
     task = SupervisedTask(model, examples, held_out)
     found: dict[str, list[float]] = {"one thread": [], "one worker": [], "two workers": []}
     ends: list[np.ndarray] = []
+    # The engines alternate, so that load on the machine affects all of them.
     for _ in range(given.repeats):
         for name, workers in zip(found, (None, 1, 2), strict=True):
             with RayEngine(workers=workers) if workers else nullcontext() as engine:

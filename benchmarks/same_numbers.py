@@ -130,6 +130,7 @@ def main() -> None:
     seconds = [0.0, 0.0]
     with ExitStack() as stack:
         parent = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # One process for each version, which runs all commands.
         sides = [
             Side.of(version, parent) for version in stack.enter_context(versions(options.before))
         ]
@@ -138,6 +139,7 @@ def main() -> None:
             before, now = answers(sides, command)
             verdicts[report(command, before, now)] += 1
             seconds = [seconds[0] + before.seconds, seconds[1] + now.seconds]
+        # Served tasks: coordinator and devices of both versions run at the same time.
         for release in served.RELEASES:
             if re.search(options.only, f"service {release}"):
                 for command in served.commands(release):

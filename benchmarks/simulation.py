@@ -116,6 +116,7 @@ def main() -> None:
     task = task_of(MODEL, False, train, test)
     ours: list[Rounds] = []
     theirs: list[Rounds] = []
+    # Both packages take turns on the same data, so that load on the machine affects both.
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "mnist.npz"
         inputs = train.inputs.astype(np.float32)
@@ -127,6 +128,7 @@ def main() -> None:
         ("turnout simulation", MODEL, ours),
         ("pfl 0.6.0 simulation", MODEL, theirs),
     ]
+    # Other models and ways to compute gradients, without comparison.
     if given.others:
         for name, vmapped in (
             (MODEL, True),

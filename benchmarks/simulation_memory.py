@@ -55,12 +55,14 @@ def peak_gib() -> float:
 def measure(clients: int, steps: int) -> dict[str, float]:
     """Measurements of one window, from made-up data to the last model."""
     started = time.perf_counter()
+    # Made-up data, model and simulation.
     examples, held_out = synthetic(clients, 1), synthetic(HELD_OUT, 2)
     model = build_model("logistic", (FEATURES,), CLASSES)
     task = SupervisedTask(model, examples, held_out)
     algorithm = FedSGD(task, SGD(Constant(0.5)), CLIP_NORM)
     scheme = Scheme(GaussianNoise(NOISE_MULTIPLIER), CheckIn(window=steps), Relation.ADD_REMOVE)
     simulation = Simulation(scheme, algorithm, seed=0, evaluate_every=steps)
+    # Only the run itself is timed.
     prepared, cpu = time.perf_counter(), time.process_time()
     result = simulation.run()
     seconds, cpu_seconds = time.perf_counter() - prepared, time.process_time() - cpu

@@ -64,6 +64,7 @@ def measured(upload: Upload, first: int, threads: int, seconds: float) -> tuple[
             upload(client)
             latencies.append(time.perf_counter() - began)
 
+    # All senders run until the time is over.
     cpu, wall = time.process_time(), time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(sender) for _ in range(threads)]:
@@ -131,19 +132,23 @@ def whole_step(name: str, number: int = 4000, together: int = 16) -> dict:
     storage, body = task_storage(name), os.urandom(BODY)
     digest = hashlib.sha256(body).digest()
     marks = [time.process_time()]
+    # Store the uploads of one step.
     for first in range(0, number, together):
         with storage.transaction() as tx:
             for client in range(first, min(number, first + together)):
                 job(client, body, digest)(tx)
     marks.append(time.process_time())
     with storage.transaction() as tx:
+        # Read the uploads for their sum.
         assert sum(1 for _ in tx.bodies(0)) == number
     marks.append(time.process_time())
+    # Release the step.
     task, model = hashlib.sha256(b"{}"), hashlib.sha256(b"model").digest()
     record = Record(task.hexdigest(), 0, bytes(32), model, 0.1, 1e-6, task.digest())
     with storage.transaction() as tx:
         tx.release(ReleaseRow(record, b"model", b"", b"", number, number), 2)
     marks.append(time.process_time())
+    # Delete the rows of the step, a part at a time.
     while True:
         with storage.transaction() as tx:
             if not tx.reclaim(256):
@@ -164,11 +169,13 @@ def opening(name: str, number: int) -> dict:
     body, together = os.urandom(BODY), 500
     digest = hashlib.sha256(body).digest()
     storage = task_storage(name)
+    # Store all updates of an open step.
     for first in range(0, number, together):
         with storage.transaction() as tx:
             for client in range(first, min(number, first + together)):
                 job(client, body, digest)(tx)
     storage.close()
+    # Open the database again, and list the clients that participated.
     began = time.perf_counter()
     storage = open_storage(name, serving=True)
     opened = time.perf_counter()

@@ -91,6 +91,7 @@ def take_part(url: str, token: str, state: Path, seconds: float, kind: str) -> N
 
     with StateFile(state, synced=False) as file:
         asyncio.run(run(Diary(file, invitation)))
+    # The observable time: from downloading the model to sending the update.
     times = seen[kind]
     for step, sent in sorted(times["update"].items()):
         print(step, sent - times["model"][step])
@@ -102,11 +103,13 @@ def measured(turns: int) -> dict[tuple[str, float], NDArray[np.float64]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plan, tokens, log = folder / "plan.toml", folder / "tokens", folder / "log"
+        # A task for four devices, with spare steps for missed participations.
         plan.write_text(PLAN.format(steps=turns + turns // 4))
         database = ["--db", str(folder / "task.sqlite")]
         timing = [part for key, value in STEP.items() for part in (f"--{key}-seconds", str(value))]
         enrol = [command, "enrol", "4", *database, "--plan", str(plan), "--out", str(tokens)]
         subprocess.run([*enrol, *timing], check=True)
+        # The coordinator waits for all devices and ends with the run.
         serve = [command, "serve", str(plan), *database, "--port", "0", "--wait-for", "4"]
         serve += ["--head-file", str(folder / "head"), "--exit-when-finished"]
         with log.open("w") as errors:
@@ -114,6 +117,7 @@ def measured(turns: int) -> dict[tuple[str, float], NDArray[np.float64]]:
         try:
             assert server.stdout is not None
             url = server.stdout.readline().split()[-1]
+            # One device for each kind and each computing time.
             pairs = [(kind, seconds) for kind in KINDS for seconds in COMPUTE_SECONDS]
             running = {}
             for number, (pair, token) in enumerate(

@@ -44,9 +44,11 @@ def cpu() -> float:
 
 def answer(labels, values, client, server):
     """Measure a mechanism: ``client(value)`` encodes, ``server()`` returns (receive, estimate)."""
+    # The first message compiles what is not compiled yet.
     client(values[0])
     take, estimate = server()
     made = taken = 0.0
+    # Encode and count one block of messages at a time.
     for start in range(0, len(values), BLOCK):
         block = values[start : start + BLOCK]
         begun = cpu()
@@ -58,6 +60,7 @@ def answer(labels, values, client, server):
     begun = cpu()
     frequencies = np.asarray(estimate(), dtype=float)
     taken += cpu() - begun
+    # ℓ1 error of the normalised estimates.
     truth = np.bincount(values, minlength=len(frequencies)) / len(values)
     error = float(np.abs(frequencies / frequencies.sum() - truth).sum())
     row = {**labels, "clients": len(values)} | {

@@ -46,6 +46,7 @@ def private_step(mode: str, batch: int) -> Callable[[int], None]:
     """Function for one private step in a mode, with a given microbatch size."""
     inputs, labels = torch.rand(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
     noise = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": batch}
+    # Ghost clipping has its own model, optimizer and loss.
     if mode == "ghost":
         model = GradSampleModuleFastGradientClipping(
             network(), max_grad_norm=1.0, use_ghost_clipping=True
@@ -60,6 +61,7 @@ def private_step(mode: str, batch: int) -> Callable[[int], None]:
 
     def step(at_once: int) -> None:
         for start in range(0, batch, at_once):
+            # Only the last microbatch of a batch ends the step.
             if at_once < batch:
                 optimizer.signal_skip_step(do_skip=start + at_once < batch)
             some = slice(start, start + at_once)

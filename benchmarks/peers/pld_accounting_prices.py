@@ -108,11 +108,13 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     assert has_numba()
+    # Compilation is not measured.
     warm_up()
     limit_memory(given.gibibytes)
     asked = PrivacyParams(
         sigma=given.sigma, num_steps=given.window, num_epochs=given.windows, delta=given.delta
     )
+    # One answer with documented settings, or finer and finer bounds.
     if given.route == "default":
         measured(partial(default, asked), given.seconds)
         return

@@ -43,6 +43,7 @@ def main() -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder)))
             named = stack.enter_context(databases(kind, folder))
             for scenario in options.only.split(","):
+                # The versions alternate in both orders.
                 for repeat in range(options.repeats):
                     for version in beside if repeat % 2 == 0 else beside[::-1]:
                         found = _SCENARIOS[scenario](version, folder, named, options)

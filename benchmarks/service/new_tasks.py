@@ -74,6 +74,7 @@ def _charter(population: int, dimension: int, steps: int, seconds: float):
     """Charter of a task, and the coordinator's key."""
     from turnout.protocol.lattice import Lattice
 
+    # Earlier revisions have these names in other modules.
     names = ("CheckIn", "GaussianNoise", "Relation", "ReleaseRule", "Scheme")
     CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme = (
         imported(f"schemes:{name}", f"spec:{name}") for name in names

@@ -111,11 +111,13 @@ def ratio_distribution(pair: BlanketPair, clients: int, order: float) -> RatioDi
     lightest = 2 * pair.low / shown
     deviation = math.sqrt(typical.messages)
     exact = clients <= (_FEW_WITH_NEUTRALS if pair.neutral else _FEW_CLIENTS)
+    # Few clients: every number of blanket messages by itself.
     if exact:
         first = np.arange(others + 1.0)
         masses, core = log_binomial_masses(others, typical.chance, first), 0
         distribution = RatioDistribution(lightest)
     else:
+        # Many clients: groups of numbers, each counted as its smallest, which hides least.
         lowest = typical.messages - 1 - (_DEVIATIONS + 2 * typical.shift) * deviation
         lowest = max(lowest, 0.0)
         first, masses, core = _groups(others, typical.chance, lowest, _count(pair, typical))
@@ -125,6 +127,7 @@ def ratio_distribution(pair: BlanketPair, clients: int, order: float) -> RatioDi
         distribution = RatioDistribution(
             lightest, nodes(step, min(reach / (least * typical.drift), 1.0))
         )
+    # Each group adds one walk, or one walk for each number of neutral messages.
     for index, (clones, mass) in enumerate(zip(first, masses, strict=True)):
         m = int(clones) + 1
         if not pair.neutral:
