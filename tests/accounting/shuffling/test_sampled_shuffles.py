@@ -315,9 +315,9 @@ def test_lower_bounds_need_identical_others():
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
         SelfSamplingBlock(Messages(clones_pair(1.0)), 10, 0.5),
     ):
-        with pytest.raises(UnsupportedError, match="all others are identical"):
+        with pytest.raises(UnsupportedError, match="identical records of all other clients"):
             block.curve(Direction.REMOVE, Side.LOWER, 1e-3, 0)
-        with pytest.raises(UnsupportedError, match="all others are identical"):
+        with pytest.raises(UnsupportedError, match="identical records of all other clients"):
             block.curves(Side.LOWER, 1e-3, 0)
 
 

@@ -49,7 +49,7 @@ _UNITS_A_POINT = 20  # of work, of a curve and its slope
 
 
 class GridTooLargeError(NumericalError):
-    """A composition needs more grid points than fit in memory, and finer grids need still more."""
+    """Error: a composition needs more grid points than fit in memory; finer grids need more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ class LossDistribution:
         return self.gap * (self.lowest + np.arange(self.masses.size, dtype=np.float64))
 
     def to_dp_accounting(self) -> PLDPmf:
-        """The same pessimistic distribution as an object of dp-accounting."""
+        """Pessimistic loss distribution as an object of dp-accounting."""
         from dp_accounting.pld import pld_pmf
 
         return pld_pmf.DensePLDPmf(self.gap, self.lowest, self.masses, self.infinity, True)
@@ -80,9 +80,9 @@ class LossDistribution:
 
 @dataclass(frozen=True, slots=True)
 class CurvePair:
-    """Curves of one mechanism in both directions, all on one side of the truth.
+    """Curves δ(K) of one mechanism in both directions, all on one side of the true curves.
 
-    Where a direction has several curves, the sharpest counts at each K: the smallest upper or the
+    Where a direction has several curves, the sharpest is used at each K: the smallest upper or
     largest lower one. ``floors`` are the limits of δ (remove, add) as ε grows.
     """
 
@@ -92,7 +92,10 @@ class CurvePair:
     floors: tuple[float, float] = (0.0, 0.0)
 
     def floor(self, direction: Direction) -> float:
-        """Limit of δ in one direction as ε grows: P's mass where Q has none, or the reverse."""
+        """Limit of δ in one direction as ε grows.
+
+        It is P's mass where Q has none, or the reverse for *add*.
+        """
         return self.floors[0 if direction is Direction.REMOVE else 1]
 
     def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -106,7 +109,7 @@ class CurvePair:
         return best, np.where(best > 0, slopes[index, rows], 0.0)
 
     def price_and_slope(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """δ(K) − (1 − K)₊ and its derivative for any K > 0, shapes of ``k``.
+        """Value and derivative of δ(K) − (1 − K)₊ at any K > 0, shapes of ``k``.
 
         Below 1 this is K·H_{1/K} of the other direction.
         """
@@ -126,7 +129,7 @@ class CurvePair:
 def loss_distribution(
     pair: CurvePair, direction: Direction, gap: float, tail: float
 ) -> LossDistribution:
-    """Privacy loss distribution of one direction, pessimistic or optimistic as the curves are.
+    """Privacy loss distribution of one direction, from above or below as its curves are.
 
     Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
     """
@@ -168,7 +171,7 @@ def reach_of(pair: CurvePair, tail: float) -> float:
 
 
 def _trim(prices: FloatArray, middle: int, floor: float) -> None:
-    """Lower the polygon under a lower curve until it reaches its limits on both sides.
+    """Lower the polygon under a lower curve until it reaches its limits at both ends.
 
     The limits are 0 on the left and the floor on the right. Each half reaches its limit one point
     before its first value below it, counted from K = 1.
@@ -183,7 +186,7 @@ def _trim(prices: FloatArray, middle: int, floor: float) -> None:
 
 
 def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:
-    """Slopes of the greatest convex minorant of a price, left and right of K = 1.
+    """Slopes of the greatest convex function below a polygon, left and right of K = 1.
 
     The price falls by 1 − K from K = 0 to 1, so its slope jumps by 1 at K = 1. Each half is made
     convex by itself, which keeps its smallest slopes sharp, unless the two then do not fit.
@@ -202,7 +205,7 @@ _MOST_BYTES = 640 << 20  # of the curves of a block
 
 
 class Block(Protocol):
-    """One part of a run that is independent of the other parts, given the past.
+    """Part of a run that is independent of all other parts, given earlier releases.
 
     Curves that cannot be certified at so small a δ raise a NumericalError, those of a side from
     which nothing is known an UnsupportedError.
@@ -218,7 +221,7 @@ class Block(Protocol):
         ...
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, sharp from 1 down to the δ at which they may end."""
+        """Curves of both directions, sharp from δ = 1 down to the δ at which they may end."""
         ...
 
 
@@ -232,7 +235,7 @@ class PairBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Standard deviation of the diluted likelihood ratio, at most 1."""
+        """Standard deviation of the likelihood ratio times the participation rate, at most 1."""
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -252,7 +255,7 @@ class PairBlock:
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeBlock:
-    """One step that serves a uniform subset of fixed size, under replace-one or zero-out.
+    """One step with a uniform subset of clients of fixed size, under replace-one or zero-out.
 
     Upper bound. Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
     q·H_{K'}(P‖Q), K' = 1 + (K − 1)/q, of the *substitution* pair (sensitivity 2C: a client not
@@ -272,13 +275,13 @@ class FixedSizeBlock:
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same curve in both directions."""
+        """Curve of either direction; both directions have the same curve."""
         base = PairCurve(self.pair, Direction.REMOVE, side)
         base = with_infinity_mass(base, Direction.REMOVE, side, self.infinity_mass)
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same curve in both directions."""
+        """Curves of both directions, which are equal."""
         curve = self.curve(Direction.REMOVE, side, delta, refinement)
         return CurvePair(
             side, [curve], [curve], (self.rate * self.infinity_mass, self.rate * self.infinity_mass)
@@ -288,7 +291,9 @@ class FixedSizeBlock:
 def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
-    """Curves of both directions, sharp at δ's that differ by a factor, down to just below one δ.
+    """Curves of both directions, sharp at several δ that differ by a constant factor.
+
+    The smallest such δ is just below the given δ.
 
     Raises:
         GridTooLargeError: together they are more than can be held.
@@ -300,12 +305,12 @@ def curves_apart(
             curves.append(block.curve(direction, side, hint, refinement))
             held += size_of(curves[-1])
             if held > _MOST_BYTES:
-                raise GridTooLargeError("the curves of a block are more than can be held")
+                raise GridTooLargeError("the curves of a block need too much memory")
     return found
 
 
 def hints_apart(delta: float, ratio: float) -> list[float]:
-    """Values of δ that differ by a factor, rising from just below the given δ."""
+    """Values of δ that differ by a constant factor, rising from just below the given δ."""
     least = _BELOW_THE_CUT * delta
     steps = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(ratio)
     return np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(steps) + 1).tolist()
@@ -316,7 +321,7 @@ Run = Sequence[tuple[Block, int]]
 
 @dataclass(frozen=True, slots=True)
 class NeighbourBound:
-    """Blocks that bound the divergence of one pair of neighbours from above and from below.
+    """Blocks that bound the divergence of one neighbouring pair from above and from below.
 
     Attributes:
         upper: blocks whose composition is an upper bound.
@@ -334,18 +339,18 @@ class NeighbourBound:
 
     @property
     def exact(self) -> bool:
-        """Whether finer grids narrow the bracket as far as requested."""
+        """Whether finer grids narrow the bounds on ε to any requested width."""
         return self.tight and self.upper == self.lower
 
     @property
     def directions(self) -> Sequence[Direction]:
-        """Directions to compute: one where both are equal."""
+        """Directions whose curves must be computed: only one if both are equal."""
         return [Direction.REMOVE] if self.symmetric else list(Direction)
 
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """The neighbour bounds that must be computed for a scheme.
+    """Neighbour bounds from which ε of a scheme is computed.
 
     Attributes:
         record_against_null: the client's record against the null record (the reference).
@@ -365,7 +370,7 @@ Counted = TypeVar("Counted", bound=Hashable)
 
 
 def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
-    """Concatenation of two runs, with equal blocks counted together."""
+    """Concatenation of two runs, in which equal blocks are counted together."""
     counts: dict[Counted, int] = {}
     for run in runs:
         for block, count in run:
@@ -376,7 +381,7 @@ def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int
 def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     """Decomposition of several mechanisms that release data of the same client.
 
-    A mechanism with one neighbour bound, where others have two, counts in the first bound alone.
+    A mechanism with one neighbour bound, where others have two, counts in the first bound only.
     """
     bounds = [part.record_against_null for part in parts]
     others = [

@@ -77,16 +77,16 @@ Parts = Sequence[tuple[LossDistribution, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComposedCurve:
-    """δ(K) of a composed run, rounded towards its side.
+    """Curve δ(K) of a composed run, rounded towards one side of the true curve.
 
     ``mass[i]`` and ``inverse[i]`` are Σ y and Σ y·e^{−(loss − epsilon)} over the losses from i on,
     in units of e^``log_unit``.
 
     Attributes:
-        epsilon, tilt: where the curve was made sharp, and θ.
+        epsilon, tilt: ε at which the curve is sharp, and θ.
         infinity: P's mass where Q has none.
         error: bound on what round-off and the window's edges do at ``epsilon``, in units.
-        relative_error: of every mass.
+        relative_error: bound on the relative error of every mass.
         shift: how far, in ε, roundings of K may have moved the curve.
     """
 
@@ -104,7 +104,7 @@ class ComposedCurve:
 
     @classmethod
     def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
-        """Composition of each part, repeated ``count`` times, sharp near δ."""
+        """Composed curve of several loss distributions with their counts, sharp near δ."""
         if delta < _LEAST_DELTA:
             raise NumericalError(f"delta = {delta:.3g} is too small to be certified")
         gap = parts[0][0].gap
@@ -167,7 +167,7 @@ class ComposedCurve:
         return np.where(known, np.clip(moved, 0.0, 1.0), 1.0 if sign > 0 else 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         index = np.searchsorted(self.losses, np.log(k), side="right")
         scale = math.exp(self.log_unit - self.epsilon)
         return -np.maximum(self.inverse[index], 0.0) * scale
@@ -175,9 +175,9 @@ class ComposedCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Tilt, sharpest ε and window of a composition, with exponents that bound the rest.
+    """Tilt, sharpest ε and window of a composition, with exponents that bound the mass outside.
 
-    The choice uses distributions on few points. A bad choice gives wide bounds, never wrong ones.
+    The choice uses distributions on few points. A bad choice gives wide bounds, never wrong bounds.
     """
 
     tilt: float
@@ -223,7 +223,7 @@ class _Plan:
         )
 
     def wide_enough(self, parts: Parts, delta: float) -> _Plan:
-        """The same plan with a wider window, since few points estimated its ends."""
+        """Plan with a wider window: its ends were estimated from few points."""
         plan = self
         for _ in range(_WIDENINGS):
             outside = plan.log_outside(parts, plan.low, plan.high) - plan.tilt * plan.epsilon
@@ -234,7 +234,7 @@ class _Plan:
         return plan
 
     def log_outside(self, parts: Parts, first: float, end: float) -> float:
-        """Ln of a Chernoff bound on E[e^{θL}] over losses outside [first, end)."""
+        """Logarithm of a Chernoff bound on E[e^{θL}] over losses outside [first, end)."""
 
         def log_moment(s: float) -> float:
             total = 0.0
@@ -250,7 +250,10 @@ class _Plan:
 
 
 def _payoff_norm(tilt: float, gap: float, size: int) -> float:
-    """Bound on the ℓ2 norm of (1 − e^{−u}) e^{−θu} over u = 0, Δ, 2Δ, …, with 1 − e^{−u} ≤ u."""
+    """Upper bound on the ℓ2 norm of (1 − e^{−u}) e^{−θu} over u = 0, Δ, 2Δ, ….
+
+    The bound uses 1 − e^{−u} ≤ u.
+    """
     span = min(size * gap, 1.0)
     by_size = size * span**2
     by_tilt = span**2 + 0.5 / (tilt * gap)
@@ -259,7 +262,7 @@ def _payoff_norm(tilt: float, gap: float, size: int) -> float:
 
 
 def _tilted(distribution: LossDistribution, tilt: float) -> tuple[FloatArray, float]:
-    """Masses times e^{θ·loss}, scaled to sum to 1, and the log of what they were divided by."""
+    """Masses times e^{θ·loss}, scaled to sum to 1, and the logarithm of the scale."""
     exponents = np.where(distribution.masses > 0, tilt * distribution.losses, -np.inf)
     top = float(exponents.max())
     weights = distribution.masses * np.exp(exponents - top)
@@ -274,14 +277,17 @@ def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
 
 
 def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
-    """Logarithm of E[e^{sL}] for each s, shape of ``s``; all masses are positive."""
+    """Logarithm of E[e^{sL}] of a loss distribution for each s, shape of ``s``.
+
+    All masses are positive.
+    """
     exponents = np.multiply.outer(s, losses)
     top = exponents.max(axis=1)
     return top + np.log(np.exp(exponents - top[:, None]) @ masses)
 
 
 def _few(distribution: LossDistribution) -> tuple[FloatArray, FloatArray]:
-    """Distribution on few points, the means of its cells, which are fine near 0 and at the ends."""
+    """Distribution on few points: means of cells that are fine near 0 and at both ends."""
     alive = np.flatnonzero(distribution.masses)
     bottom, top, zero = int(alive[0]), int(alive[-1]), -distribution.lowest
     distances = np.unique(np.geomspace(1, distribution.masses.size, _FEW_POINTS).astype(np.int64))
@@ -294,9 +300,9 @@ def _few(distribution: LossDistribution) -> tuple[FloatArray, FloatArray]:
 
 
 def _bins(wanted: float) -> int:
-    """Smallest 2ⁿ or 3·2ⁿ that is at least ``wanted``."""
+    """Smallest number of bins 2ⁿ or 3·2ⁿ that is at least ``wanted``."""
     if not wanted <= _MOST_BINS:
-        raise GridTooLargeError("the privacy losses spread over more bins than can be held")
+        raise GridTooLargeError("the grid of privacy losses needs more bins than fit in memory")
     return sums.smooth_size(max(wanted, 64.0))
 
 
@@ -311,7 +317,7 @@ _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 @dataclass(frozen=True, slots=True)
 class LossGrid:
-    """Grid on which the losses of blocks are composed.
+    """Grid on which the privacy losses of the blocks of a run are composed.
 
     Attributes:
         gap: step of the grid, before refinement.
@@ -323,13 +329,13 @@ class LossGrid:
 
     @classmethod
     def of(cls, run: Run, delta: float) -> LossGrid:
-        """The grid of a run of at least one block."""
+        """Loss grid of a run of at least one block."""
         tail = _tail(run, delta)
         return cls(_gap(run, max(_reach(block, tail) for block, _ in run)), tail)
 
     @classmethod
     def common(cls, run: Run, delta: float) -> LossGrid | None:
-        """Grid of powers of 2 and 1000, at least as fine, that many runs share.
+        """Loss grid with a step from a short list, at least as fine, that many runs can share.
 
         None for a run of one block, which needs no loss grid.
         """
@@ -341,12 +347,12 @@ class LossGrid:
 
 
 def is_composed(run: Run) -> bool:
-    """Whether a run has more than one block, so that their losses add up."""
+    """Whether a run has more than one block, so that losses must be added up."""
     return len(run) > 1 or any(count > 1 for _, count in run)
 
 
 def _tail(run: Run, delta: float) -> float:
-    """Probability of each block that may be moved to an infinite loss."""
+    """Probability that each block of a run may move to an infinite loss."""
     return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
 
 
@@ -367,9 +373,9 @@ def run_epsilon(
     near: float = 0.0,
     grid: LossGrid | None = None,
 ) -> float:
-    """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks.
+    """Bound on ε of a run at δ in one direction, on a given side; 0 for a run without blocks.
 
-    A lower bound is looked for more closely below ``near``, a known upper one.
+    The search for a lower bound is finer below ``near``, a known upper bound on ε.
     """
     if not run:
         return 0.0
@@ -380,7 +386,7 @@ def run_epsilon(
 
 @contextmanager
 def certified(delta: float) -> Generator[None, None, None]:
-    """The value δ in float range; a δ outside it raises a NumericalError.
+    """The value δ, if float64 can represent it; otherwise a NumericalError is raised.
 
     A value that is not a number is found where a curve is read (`epsilon_at`).
     """
@@ -426,7 +432,7 @@ def run_curve(
 
 
 def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
-    """Upper bound on ε at δ between two neighbours, through the reference between them.
+    """Upper bound on ε at δ between two neighbours, through a reference between them.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
     """
@@ -457,7 +463,7 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
 
 
 def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
-    """Grid shared by both neighbour bounds and the lower bound, so that blocks' curves are reused.
+    """Grid shared by both neighbour bounds and the lower bound, so that curves are reused.
 
     None where nothing is composed, or where a curve does not fall as far as the second bound needs:
     each bound then has a grid of its own.
@@ -481,7 +487,7 @@ def _loss_distribution(
 def _loss_distributions(
     block: Block, side: Side, *, gap: float, tail: float, refinement: int
 ) -> tuple[LossDistribution, LossDistribution]:
-    """The distributions of both directions, which have the same curves."""
+    """Loss distributions of a block in both directions."""
     curves = block.curves(side, tail, refinement)
     return loss_distribution(curves, Direction.REMOVE, gap, tail), loss_distribution(
         curves, Direction.ADD, gap, tail
@@ -498,7 +504,7 @@ _APART = 30.0  # ratio of the δ's at which compositions are made sharp
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """Independent repetitions of a block that all happen or all do not happen.
+    """Independent repetitions of a block, of which either all happen or none.
 
     An example is a sample of clients that send several messages each: one draw decides about the
     whole step.
@@ -516,15 +522,15 @@ class RepeatedBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the repetitions' summed loss, at most 1."""
+        """Approximate standard deviation, at most 1, of the summed loss of the repetitions."""
         return min(1.0, math.sqrt(self.count) * self.base.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of the composition, sharp near one δ."""
+        """Curve of the composed repetitions, sharp near one δ."""
         return run_curve([(self.base, self.count)], direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of the composition that are sharp at several δ's from 1 down."""
+        """Curves of the composed repetitions, sharp at several δ from 1 down."""
         run, hints = [(self.base, self.count)], hints_apart(delta, _APART)
         grid = LossGrid.of(run, hints[0])
         remove, add = (
@@ -535,7 +541,7 @@ class RepeatedBlock:
         return CurvePair(side, remove, add, (floors[0], floors[1]))
 
     def _floor(self, floor: float, side: Side) -> float:
-        """1 − (1 − floor)^count, rounded towards the side."""
+        """Limit of δ of the repetitions for large ε, 1 − (1 − floor)^count, rounded to the side."""
         if floor >= 1.0:
             return 1.0
         sign = 1.0 if side is Side.UPPER else -1.0

@@ -61,17 +61,17 @@ class Grid:
 
     @property
     def points(self) -> FloatArray:
-        """All J + 1 points."""
+        """All J + 1 grid points, shape (J + 1,)."""
         return self.origin + self.step * np.arange(self.cells + 1, dtype=np.float64)
 
     @property
     def cap(self) -> float:
-        """The last point."""
+        """Last grid point."""
         return self.origin + self.step * self.cells
 
 
 def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
-    """Grid for a lower distribution: it begins at the mean of the lowest values of X.
+    """Grid for a lower distribution: its first point is the mean of the lowest values of X.
 
     X has no atom at 0, so neither has a distribution below it in convex order. Gathering the lowest
     values in their conditional mean keeps E X = 1 even where h is far larger than 1, as it is
@@ -79,7 +79,7 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     """
     origin, edge = _lowest(pair, step)
     if not cap > origin:
-        raise NumericalError("the grid ends below the distribution")
+        raise NumericalError("the grid of likelihood ratios ends below their distribution")
     cells = max(2, math.floor((cap - origin) / step))
     step = (cap - origin) / cells
     origin, edge = _lowest(pair, step)
@@ -87,7 +87,7 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
-    """Mean of X below an edge, and that edge: about where the first tangent should touch."""
+    """Mean of X below an edge, and the edge: about where the first tangent should touch."""
     low, high = 1e-6 * min(step, 1.0), step + 1.0
     for spaced in (np.geomspace, np.geomspace, np.linspace, np.linspace, np.linspace):
         edges = spaced(low, high, 33)
@@ -113,7 +113,7 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
 
 
 def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
-    """One touching point for each cell; few cells where the distribution is steep."""
+    """Touching point of the tangent of each cell; few cells where the distribution is steep."""
     left = grid.points[:-1]
     touching = left + 0.5 * grid.step
     touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
@@ -137,7 +137,10 @@ class GridDistribution:
 
 
 def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
-    """Distribution Y ≥_cx X (an upper bound): X spread on a grid up to its cap, unchanged above."""
+    """Distribution Y ≥_cx X (an upper bound): X spread onto a grid up to its cap.
+
+    Above the cap the distribution of X is unchanged.
+    """
     points, switch = grid.points, _switch(grid)
     reverse_hockey_sticks, hockey_sticks = (
         reverse_hockey_stick(pair, points[: switch + 1]),
@@ -230,19 +233,19 @@ def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
 
 
 def _hockey_stick_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Rounding of hockey sticks under tangents, at each end of the cells."""
+    """Rounding errors of hockey sticks under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_above(pair, touching))
 
 
 def _reverse_hockey_stick_errors(
     pair: Pair, points: FloatArray, touching: FloatArray
 ) -> FloatArray:
-    """Rounding of reverse hockey sticks under tangents, at each end of the cells."""
+    """Rounding errors of reverse hockey sticks under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_below(pair, touching))
 
 
 def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> FloatArray:
-    """The larger error of the tangents on either side of each point.
+    """Larger rounding error of the two tangents next to each point.
 
     At a point k a tangent is P(…) − k·Q(…), the tails taken where it touches; adding up its
     pieces rounds by less than the tail of Q does, once more.
@@ -254,7 +257,7 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
 
 
 def _switch(grid: Grid) -> int:
-    """First point above 0 and 1 from which hockey sticks round less than reverse hockey sticks."""
+    """First grid point, above 0 and 1, at which hockey sticks round less than reverse ones."""
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
@@ -275,7 +278,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Hockey sticks under the tangents from some point on; the first value is not valid."""
+    """Hockey sticks under the tangents, from some point on; the first value is not valid."""
     if touching.size == 0:
         return np.zeros(0)
     values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
@@ -285,7 +288,7 @@ def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -
 def under_tangents(
     points: FloatArray, middles: FloatArray, prices: FloatArray, slopes: FloatArray
 ) -> FloatArray:
-    """Smaller of the tangents of the two neighbouring cells, at each of J + 1 points.
+    """Smaller value of the tangents of the two neighbouring cells, at each of J + 1 points.
 
     Every chord of the result lies under the tangent of its cell, so under the convex function
     with these ``prices`` and ``slopes`` at the ``middles`` of the J cells.
@@ -296,7 +299,7 @@ def under_tangents(
 
 
 def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
-    """Polygon under a hockey stick, raised to max(1 − k, 0), which every hockey stick exceeds.
+    """Polygon below a hockey stick, raised to max(1 − k, 0), a lower bound of hockey sticks.
 
     Where a tangent cuts that floor the polygon follows the floor up to one point further, so
     that every chord still lies under a tangent or under the floor.
@@ -313,7 +316,7 @@ def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> Floa
 def _masses(
     step: float, reverse_hockey_sticks: FloatArray, hockey_sticks: FloatArray
 ) -> FloatArray | None:
-    """Masses from reverse hockey sticks up to a point and hockey sticks from it on.
+    """Masses from reverse hockey sticks up to a point, and from hockey sticks beyond it.
 
     None where there are no hockey sticks, or where atoms leave the two without a convex joint.
     """
@@ -339,7 +342,10 @@ def _masses_of_hockey_sticks(step: float, hockey_sticks: FloatArray) -> FloatArr
 
 
 def convex_slopes(slopes: FloatArray, widths: FloatArray | None = None) -> FloatArray:
-    """Slopes of the greatest convex polygon below one with these slopes, of equal cells if None."""
+    """Slopes of the greatest convex polygon below a polygon with given slopes.
+
+    Cells are equally wide if ``widths`` is None.
+    """
     if bool(np.all(np.diff(slopes) >= 0)):
         return slopes
     from scipy.optimize import isotonic_regression  # rarely needed, and slow to import

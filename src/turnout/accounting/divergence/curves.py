@@ -44,7 +44,7 @@ _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1
 
 
 class Direction(StrEnum):
-    """Direction of a divergence: remove is H(P‖Q), add is H(Q‖P)."""
+    """Direction of a divergence: remove is H(P‖Q), and add is H(Q‖P)."""
 
     REMOVE = "remove"
     """H_K(P‖Q): the client is present, and an event is likelier for it."""
@@ -53,7 +53,7 @@ class Direction(StrEnum):
 
 
 class Side(StrEnum):
-    """Side of the truth on which a computed curve lies."""
+    """Side of the true value on which a computed bound lies."""
 
     UPPER = "upper"
     LOWER = "lower"
@@ -63,17 +63,17 @@ class Curve(Protocol):
     """δ(K) in one direction, on one proved side of the truth or exact."""
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, same shape."""
+        """δ at each K ≥ 1, shape of ``k``."""
         ...
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1, same shape."""
+        """Slope dδ/dK at each K ≥ 1, shape of ``k``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PairCurve:
-    """The curve of one dominating pair (no amplification), exact but for rounding."""
+    """Curve δ(K) of one dominating pair, without amplification; exact but for rounding."""
 
     pair: Pair
     direction: Direction
@@ -83,7 +83,7 @@ class PairCurve:
         hold_members(self, direction=Direction, side=Side)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """H_K(P‖Q) or H_K(Q‖P)."""
+        """Hockey-stick divergence H_K(P‖Q) (remove) or H_K(Q‖P) (add)."""
         if self.direction is Direction.REMOVE:
             value, error = hockey_stick(self.pair, k), hockey_stick_rounding(self.pair, k)
         else:
@@ -94,7 +94,7 @@ class PairCurve:
         return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """−Q(X > K), or −P(X < 1/K)."""
+        """Slope −Q(X > K) (remove) or −P(X < 1/K) (add) of the curve."""
         if self.direction is Direction.REMOVE:
             return -self.pair.q_above(k)
         return -self.pair.p_below(1.0 / k)
@@ -102,7 +102,7 @@ class PairCurve:
 
 @dataclass(frozen=True, slots=True)
 class DilutedCurve:
-    """The curve of (1 − p) Q + p P against Q: the client takes part with probability p.
+    """Curve of (1 − p)·Q + p·P against Q: the client takes part with probability p.
 
     Source: accounting.md, "Check-in probability": X becomes (1 − p) + pX. Exact.
     """
@@ -119,7 +119,7 @@ class DilutedCurve:
         return np.where(alive, weight * self.base.delta(inner), 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         p = self.probability
         if self.direction is Direction.REMOVE:
             return self.base.slope(self._undiluted(k))
@@ -128,7 +128,7 @@ class DilutedCurve:
         return np.where(alive, chain, 0.0)
 
     def _weighed(self, k: FloatArray) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
-        """For *add*: the weight, its sign, the weight or 1, and K of the base curve."""
+        """For *add*: weight, whether it is positive, the weight or 1, and K of the base curve."""
         p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
@@ -142,7 +142,7 @@ class DilutedCurve:
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassCurve:
-    """Curve of a pair in which P has mass where Q has none (the infinity mass).
+    """Curve of a pair in which P has mass where Q has none, the infinity mass m.
 
     δ = m + (1 − m)·δ'(K/(1 − m)) in the remove direction, δ'(K·(1 − m)) in the add
     direction, δ' being the curve of the ratio scaled to mean 1. Exact but for rounding, and for
@@ -168,7 +168,7 @@ class InfinityMassCurve:
         return np.minimum(self.base.delta(np.maximum(inner, 1.0)) + short, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             return self.base.slope(k / kept)
@@ -177,7 +177,7 @@ class InfinityMassCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BestCurve:
-    """The smallest of several upper curves, or the largest of several lower ones, at each K."""
+    """Smallest of several upper curves, or largest of several lower curves, at each K."""
 
     side: Side
     curves: Sequence[Curve]
@@ -193,14 +193,14 @@ class BestCurve:
         return np.take_along_axis(values, index, axis=0)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         _, index = self._best(np.asarray(k, dtype=float))
         slopes = np.stack([curve.slope(k) for curve in self.curves])
         return np.take_along_axis(slopes, index, axis=0)[0]
 
 
 def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
-    """Sums from each value on (remove) or before each value (add), shape (n + 1,), 0 included."""
+    """Sums of the values from each index on (remove) or before it (add), shape (n + 1,)."""
     if direction is Direction.REMOVE:
         return np.append(np.cumsum(values[::-1])[::-1], 0.0)
     return np.append(0.0, np.cumsum(values))
@@ -209,17 +209,17 @@ def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
 def with_infinity_mass(
     base: Curve, direction: Direction, side: Side, infinity_mass: float
 ) -> Curve:
-    """Curve with an infinity mass added; ``base`` itself where there is none."""
+    """Curve with an infinity mass added; ``base`` itself if the infinity mass is 0."""
     return base if infinity_mass == 0.0 else InfinityMassCurve(base, direction, side, infinity_mass)
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
-    """Curve of a client that takes part with a probability; ``base`` itself at probability 1."""
+    """Curve of a client that takes part with a given probability; ``base`` at probability 1."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 
 def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> float:
-    """ε at which a curve reaches δ, on the proved side of the root.
+    """ε at which a curve reaches δ; the result errs to the given side.
 
     Of an upper curve, an ε with curve(ε) ≤ δ; of a lower one, the largest ε found with
     curve(ε) > δ, or 0. Below ``near``, an ε at which the curve is sharp, the search is finer.
@@ -275,7 +275,7 @@ _UNITS_A_NODE = 100  # of work, in a hull
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolygonCurve:
-    """Convex polygon over K, constant beyond its last node."""
+    """Curve that is a convex polygon in K, constant beyond its last node."""
 
     nodes: FloatArray
     values: FloatArray
@@ -285,14 +285,14 @@ class PolygonCurve:
         return np.interp(k, self.nodes, self.values)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1, from the right."""
+        """Slope dδ/dK at each K ≥ 1, from the right."""
         slopes = np.append(np.diff(self.values) / np.diff(self.nodes), 0.0)
         index = np.searchsorted(self.nodes, k, side="right") - 1
         return np.where(np.asarray(k) >= self.nodes[-1], 0.0, slopes[np.maximum(index, 0)])
 
 
 def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
-    """Upper curve: the greatest convex polygon below the chords of upper bounds.
+    """Upper curve: the greatest convex polygon below the chords through upper bounds.
 
     Nodes are K's, rising, the first 1; bounds are above 1 where nothing is known.
     """
@@ -301,7 +301,10 @@ def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
 
 
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
-    """Lower curve: a convex polygon, from finite lower and upper bounds at K's that rise from 1."""
+    """Lower curve: a convex polygon from finite lower and upper bounds at increasing K.
+
+    The first K is 1.
+    """
     # Bounds on the slopes beside each node.
     gaps = np.diff(nodes)
     falling, rising = _slopes(nodes, lowers, uppers)
@@ -328,7 +331,7 @@ def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> 
 def _slopes(
     nodes: FloatArray, lowers: FloatArray, uppers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bound on the slope right of each node, and upper bound on the slope left of it."""
+    """Lower bounds on the slopes right of the nodes, and upper bounds on those left of them."""
     charge(2 * nodes.size**2)
     distances = nodes[:, None] - nodes[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -340,7 +343,7 @@ def _slopes(
 
 
 def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
-    """The lower convex hull of points, by Andrew's monotone chain."""
+    """Lower convex hull of points, by Andrew's monotone chain."""
     charge(_UNITS_A_NODE * nodes.size)
     kept: list[int] = []
     for i in range(nodes.size):
@@ -355,7 +358,7 @@ def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
 
 
 def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> FloatArray:
-    """K = 1 and a few values of K around the one at which a bound reaches δ, rising.
+    """K = 1 and a few increasing values of K around the K at which a bound reaches δ.
 
     A first guess follows from ``loss_deviation``, about the standard deviation of the loss.
 
@@ -390,7 +393,7 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: flo
 def _narrowed(
     function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float]
 ) -> tuple[float, float]:
-    """A short interval around the root of a falling function, by false position (Illinois)."""
+    """Short interval around the root of a decreasing function, by false position (Illinois)."""
     (a, at_a), (b, at_b) = low, high
     for _ in range(_MOST_STEPS):
         if b - a <= _NEAR * b:

@@ -131,7 +131,7 @@ def _only_against_absence(randomizer: object, sensitivity: float) -> None:
 
 @singledispatch
 def closed_form(randomizer: object, sensitivity: float) -> ClosedForm:
-    """Closed-form bounds of one step, which add up; `UNKNOWN` where there are none."""
+    """Closed-form upper bounds on one step, which add up; `UNKNOWN` if none are known."""
     return UNKNOWN
 
 

@@ -67,34 +67,34 @@ class Pair(Protocol):
 
     @property
     def second_moment(self) -> float:
-        """E_Q[X²] = E_P[X]."""
+        """Second moment E_Q[X²] = E_P[X] of the likelihood ratio."""
         ...
 
     def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
+        """Probability Q(X ≤ k) of the likelihood ratio X."""
         ...
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k), accurate where it is tiny."""
+        """Probability Q(X > k) of the likelihood ratio X, accurate where it is tiny."""
         ...
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k) = E_Q[X; X ≤ k]."""
+        """Probability P(X ≤ k) = E_Q[X; X ≤ k]."""
         ...
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k) = E_Q[X; X > k], accurate where it is tiny."""
+        """Probability P(X > k) = E_Q[X; X > k], accurate where it is tiny."""
         ...
 
 
 def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
-    """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
+    """Hockey stick E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
     charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
     return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
 
 
 def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
-    """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
+    """Reverse hockey stick E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
     charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
     return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
 
@@ -126,7 +126,7 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _tail_rounding(tail: FloatArray) -> FloatArray:
-    """Bound on the rounding error of a tail function and of its share in a hockey stick.
+    """Upper bound on the rounding error of a tail probability and of its share in a hockey stick.
 
     A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
     Twice the worst error in a comparison with forty digits. Its callers take tails at a
@@ -145,7 +145,7 @@ def _near(k: FloatArray) -> FloatArray:
 
 
 def log_expm1(value: float) -> float:
-    """ln(e^x − 1) of a number x > 0, without overflow."""
+    """Logarithm of e^x − 1 for a number x > 0, without overflow."""
     return value + math.log(-math.expm1(-value))
 
 
@@ -166,12 +166,12 @@ class GaussianPair:
 
     @property
     def mu(self) -> float:
-        """Sensitivity divided by the standard deviation of the noise."""
+        """Sensitivity divided by the standard deviation of the noise, μ."""
         return 1.0 / self.noise_multiplier
 
     @property
     def second_moment(self) -> float:
-        """e^{μ²}; infinite where that exceeds the largest float."""
+        """Second moment E_Q[X²] = e^{μ²}; infinite where it exceeds the largest float."""
         return float(np.exp(np.float64(min(self.mu**2, 709.0))))
 
     def _scores(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -180,19 +180,19 @@ class GaussianPair:
         return centred + self.mu / 2, centred - self.mu / 2
 
     def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
+        """Probability Q(X ≤ k) of the likelihood ratio X."""
         return ndtr(self._scores(k)[0])
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k), by the survival side."""
+        """Probability Q(X > k) of the likelihood ratio X, by the survival side."""
         return ndtr(-self._scores(k)[0])
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k)."""
+        """Probability P(X ≤ k) of the likelihood ratio X."""
         return ndtr(self._scores(k)[1])
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k), by the survival side."""
+        """Probability P(X > k) of the likelihood ratio X, by the survival side."""
         return ndtr(-self._scores(k)[1])
 
 
@@ -214,36 +214,36 @@ class LaplacePair:
 
     @property
     def second_moment(self) -> float:
-        """E_Q[X²] = (2e^{1/b} + e^{−2/b})/3."""
+        """Second moment E_Q[X²] = (2e^{1/b} + e^{−2/b})/3 of the likelihood ratio."""
         most = min(1.0 / self.scale, 700.0)
         return (2.0 * math.exp(most) + math.exp(-2.0 * most)) / 3.0
 
     def _place(self, k: FloatArray) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Position of z in [0, 1] where X = k, and whether k is below or above all X."""
+        """Position z in [0, 1] at which X = k, and whether k is below or above all values of X."""
         with np.errstate(divide="ignore"):
             z = 0.5 * (self.scale * np.log(k) + 1.0)
         return np.clip(z, 0.0, 1.0), z < 0.0, z >= 1.0
 
     def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
+        """Probability Q(X ≤ k) of the likelihood ratio X."""
         z, below, above = self._place(k)
         inside = 1.0 - 0.5 * np.exp(-z / self.scale)
         return np.where(below, 0.0, np.where(above, 1.0, inside))
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k)."""
+        """Probability Q(X > k) of the likelihood ratio X."""
         z, below, above = self._place(k)
         inside = 0.5 * np.exp(-z / self.scale)
         return np.where(below, 1.0, np.where(above, 0.0, inside))
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k)."""
+        """Probability P(X ≤ k) of the likelihood ratio X."""
         z, below, above = self._place(k)
         inside = 0.5 * np.exp((z - 1.0) / self.scale)
         return np.where(below, 0.0, np.where(above, 1.0, inside))
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k)."""
+        """Probability P(X > k) of the likelihood ratio X."""
         z, below, above = self._place(k)
         inside = 1.0 - 0.5 * np.exp((z - 1.0) / self.scale)
         return np.where(below, 1.0, np.where(above, 0.0, inside))
@@ -272,17 +272,17 @@ class PurePair:
 
     @property
     def likely(self) -> float:
-        """Q(X = e^{ε₀}) given X > 0."""
+        """Probability under Q that X = e^{ε₀}, given X > 0."""
         return 1.0 / (math.exp(self.epsilon0) + 1.0)
 
     @property
     def second_moment(self) -> float:
-        """E_Q[X²] of the ratio scaled to mean 1."""
+        """Second moment E_Q[X²] of the likelihood ratio scaled to mean 1."""
         return (2.0 * math.cosh(self.epsilon0) - 1.0) / (1.0 - self.delta0)
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """The values of X and Q's masses on them."""
+        """Values of the likelihood ratio X, and Q's masses on them."""
         kept = 1.0 - self.delta0
         values = np.array([0.0, math.exp(-self.epsilon0) / kept, math.exp(self.epsilon0) / kept])
         masses = np.array([self.delta0, kept * (1.0 - self.likely), kept * self.likely])
@@ -291,7 +291,7 @@ class PurePair:
     def _steps(
         self, k: FloatArray, zero: float, small: float, large: float, *, above: bool
     ) -> FloatArray:
-        """Mass up to (or above) k of a distribution on 0 and the two values, shape of ``k``."""
+        """Mass up to (or above) k of a distribution on 0 and on two values, shape of ``k``."""
         low, high = (math.exp(s * self.epsilon0) / (1.0 - self.delta0) for s in (-1.0, 1.0))
         reaches = np.less if above else np.greater_equal
         masses = ((0.0, zero), (low, small), (high, large))
@@ -304,19 +304,19 @@ class PurePair:
         return self._steps(k, self.delta0, small, large, above=above)
 
     def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
+        """Probability Q(X ≤ k) of the likelihood ratio X."""
         return self._under_q(k, above=False)
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k)."""
+        """Probability Q(X > k) of the likelihood ratio X."""
         return self._under_q(k, above=True)
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k) given that X is finite."""
+        """Probability P(X ≤ k) of the likelihood ratio X, given that X is finite."""
         return self._steps(k, 0.0, self.likely, 1.0 - self.likely, above=False)
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k) given that X is finite."""
+        """Probability P(X > k) of the likelihood ratio X, given that X is finite."""
         return self._steps(k, 0.0, self.likely, 1.0 - self.likely, above=True)
 
 
@@ -336,7 +336,10 @@ class DiscretePair:
 
     @cached_property
     def _tails(self) -> tuple[FloatArray, ...]:
-        """Q-mass up to and from each value, then P-mass, in extended precision; (n + 1,) each."""
+        """Masses of Q, then of P, up to and from each value, from extended precision.
+
+        Each array has the shape (n + 1,).
+        """
         q = self.masses.astype(np.longdouble)
         p = q * self.values
         sums = (
@@ -352,30 +355,30 @@ class DiscretePair:
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """Values of X, with 0 where it has mass, and Q's masses on them."""
+        """Values of the likelihood ratio X, 0 included if it has mass, and Q's masses on them."""
         if self.zero == 0.0:
             return self.values, self.masses
         return np.append(0.0, self.values), np.append(self.zero, self.masses)
 
     @property
     def second_moment(self) -> float:
-        """E_Q[X²]."""
+        """Second moment E_Q[X²] of the likelihood ratio."""
         return float(self.masses @ self.values**2)
 
     def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
+        """Probability Q(X ≤ k) of the likelihood ratio X."""
         return self._tails[0][self._index(k)]
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k)."""
+        """Probability Q(X > k) of the likelihood ratio X."""
         return self._tails[1][self._index(k)]
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k)."""
+        """Probability P(X ≤ k) of the likelihood ratio X."""
         return self._tails[2][self._index(k)]
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k)."""
+        """Probability P(X > k) of the likelihood ratio X."""
         return self._tails[3][self._index(k)]
 
 
@@ -413,7 +416,7 @@ def _distribution(name: str, values: Sequence[float]) -> FloatArray:
 
 
 def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscretePair:
-    """Dominating pair of any two distributions within a factor e^{ε₀} and total variation τ.
+    """Dominating pair of any two distributions with ratio at most e^{ε₀} and total variation τ.
 
     Its three outcomes have (eα, α, 1 − (e + 1)α) under P and (α, eα, 1 − (e + 1)α) under Q, with
     α = τ/(e − 1), at most 1/(e + 1).
@@ -463,10 +466,10 @@ def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discr
 
 @lru_cache(maxsize=64)
 def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> DiscretePair:
-    """Dominating pair of Gaussian noise rounded to integers against the same shifted by an integer.
+    """Dominating pair of integer-rounded Gaussian noise against the noise shifted by an integer.
 
-    For one number with integer values; as a function of the Gaussian's output it costs less.
-    Arguments and errors are those of `discrete_gaussian_pair`.
+    The pair is for one number with integer values. Rounding is postprocessing of the Gaussian
+    output, so ε is smaller than without rounding. Arguments and errors are those of `discrete_gaussian_pair`.
     """
     n = _outcomes(standard_deviation, sensitivity)
     cells = _log_cells(n, standard_deviation)
@@ -477,7 +480,7 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
 
 
 def most_deviation(sensitivity: int) -> float:
-    """Largest standard deviation that can be analysed, in units of the lattice.
+    """Largest standard deviation, in units of the lattice, that can be analysed.
 
     Raises:
         ParameterError: the sensitivity is so large that there is none.
@@ -498,14 +501,14 @@ def _outcomes(standard_deviation: float, sensitivity: int) -> ExtendedArray:
     if 0.5 * (sensitivity / standard_deviation) ** 2 > _STEEPEST:
         raise NumericalError(
             f"noise of standard deviation {standard_deviation:g} on a sensitivity of "
-            f"{sensitivity} is too little to be priced"
+            f"{sensitivity} is too small for a certified bound"
         )
     reach = math.ceil(_REACH * standard_deviation) + sensitivity
     return np.arange(-reach, reach + 1).astype(np.longdouble)
 
 
 def _log_cells(n: ExtendedArray, standard_deviation: float) -> ExtendedArray:
-    """Ln of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, without cancellation."""
+    """Logarithm of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, without cancellation."""
     far = np.abs(n) / standard_deviation
     half = 0.5 / standard_deviation
     if standard_deviation < _WIDE:
@@ -521,7 +524,7 @@ def _log_cells(n: ExtendedArray, standard_deviation: float) -> ExtendedArray:
 
 
 def _lattice_pair(log_ratios: ExtendedArray, masses: ExtendedArray) -> DiscretePair:
-    """Pair of increasing log-ratios and their masses under Q, rounded from extended precision."""
+    """Pair with given increasing log-ratios and masses under Q, in extended precision."""
     values = np.exp(np.minimum(log_ratios, 700.0)).astype(float)
     rounded = masses.astype(float)
     kept = (values > 0) & (rounded > 0)
@@ -534,24 +537,24 @@ _HALVINGS = 70
 
 
 class Distribution(Protocol):
-    """A continuous distribution on the line, with the methods of a frozen SciPy distribution."""
+    """Continuous distribution on the line, with the methods of a frozen SciPy distribution."""
 
     def cdf(self, x: FloatArray, /) -> FloatArray:
-        """P(Z ≤ x)."""
+        """Cumulative probability P(Z ≤ x)."""
         ...
 
     def sf(self, x: FloatArray, /) -> FloatArray:
-        """P(Z > x), accurate where it is tiny."""
+        """Survival probability P(Z > x), accurate where it is tiny."""
         ...
 
     def logpdf(self, x: FloatArray, /) -> FloatArray:
-        """Ln of the density."""
+        """Logarithm of the density."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class MonotonePair:
-    """Two densities on an interval whose ratio does not fall, as the user guarantees.
+    """Pair of two densities on an interval whose ratio never falls, as the user guarantees.
 
     Only this is checked: the ratio does not fall between some thousand points. Tail functions are
     as accurate as those of the given distributions, which is not proved.
@@ -576,13 +579,13 @@ class MonotonePair:
 
     @cached_property
     def second_moment(self) -> float:
-        """E_Q[X²] = E_P[X], by a sum over quantile cells (it only steers grids)."""
+        """Second moment E_Q[X²] = E_P[X], by a sum over quantile cells; only grids depend on it."""
         edges = np.linspace(self.low, self.high, _PROBES)
         middles = 0.5 * (edges[1:] + edges[:-1])
         return float(np.diff(self.present.cdf(edges)) @ np.exp(self._log_ratio(middles)))
 
     def _place(self, k: FloatArray) -> FloatArray:
-        """The largest z at which the ratio is at most k, by bisection; shape of ``k``."""
+        """Largest z at which the density ratio is at most k, by bisection; shape of ``k``."""
         with np.errstate(divide="ignore"):
             target = np.log(np.asarray(k, dtype=float))
         low, high = bisected_each(
@@ -596,17 +599,17 @@ class MonotonePair:
         return np.where(self._log_ratio(np.full_like(z, self.high)) <= target, np.inf, z)
 
     def q_below(self, k: FloatArray) -> FloatArray:
-        """Q(X ≤ k)."""
+        """Probability Q(X ≤ k) of the likelihood ratio X."""
         return self.absent.cdf(self._place(k))
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Q(X > k)."""
+        """Probability Q(X > k) of the likelihood ratio X."""
         return self.absent.sf(self._place(k))
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """P(X ≤ k)."""
+        """Probability P(X ≤ k) of the likelihood ratio X."""
         return self.present.cdf(self._place(k))
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """P(X > k)."""
+        """Probability P(X > k) of the likelihood ratio X."""
         return self.present.sf(self._place(k))

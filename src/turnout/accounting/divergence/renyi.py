@@ -71,17 +71,17 @@ class RenyiBounds:
 
     @classmethod
     def zero(cls, orders: Sequence[float]) -> RenyiBounds:
-        """Zero divergences: nothing released."""
+        """Bounds of an empty release: every divergence is 0."""
         nothing = (0.0,) * len(orders)
         return cls(tuple(orders), nothing, nothing)
 
     def of(self, direction: Direction) -> tuple[float, ...]:
-        """Divergences of one direction, by order."""
+        """Rényi divergences of one direction, by order."""
         remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
         return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
-        """Bounds on the composition of both mechanisms."""
+        """Bounds on the adaptive composition of two mechanisms."""
         if self.orders != other.orders:
             raise ParameterError("orders", other.orders, f"{self.orders}, as in the other curve")
         return RenyiBounds(
@@ -92,7 +92,7 @@ class RenyiBounds:
         )
 
     def __rmul__(self, count: int) -> RenyiBounds:
-        """Bounds on the composition of ``count`` repetitions."""
+        """Bounds on the adaptive composition of ``count`` repetitions."""
         checks.count(0, count=count)
         return RenyiBounds(
             self.orders,
@@ -102,7 +102,7 @@ class RenyiBounds:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
+        """Bounds as plain numbers and lists, for JSON."""
         return {
             "orders": list(self.orders),
             "remove": list(self.remove),
@@ -112,13 +112,13 @@ class RenyiBounds:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiBounds:
-        """Bounds from what `to_dict` wrote."""
+        """Bounds restored from the output of `to_dict`."""
         lists = (tuple(_number(value) for value in data[name]) for name in _LISTS)
         return cls(*lists, left_out=data["left_out"])
 
 
 def _number(value: object) -> float:
-    """Checked number of a written record; strings are refused."""
+    """Checked number of a stored record; strings are refused."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParameterError("divergences", value, "numbers")
     return float(value)
@@ -129,7 +129,7 @@ def _up(value: float) -> float:
 
 
 def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
-    """Orders as a tuple, checked to rise from above 1."""
+    """Orders as a tuple, after a check that they increase and are above 1."""
     values = tuple(float(order) for order in orders)
     rising = all(a < b for a, b in zip((1.0, *values), values, strict=False))
     if not values or not rising or math.isinf(values[-1]):
@@ -140,7 +140,7 @@ def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
 def run_renyi(
     run: Sequence[tuple[Block, int]], orders: Sequence[float], left_out: float
 ) -> RenyiBounds:
-    """Upper bounds on a whole run by `block_renyi`, ``left_out`` shared evenly among blocks."""
+    """Upper bounds on the Rényi divergences of a run; blocks share ``left_out`` evenly."""
     total = RenyiBounds.zero(checked_orders(orders))
     blocks = sum(count for _, count in run)
     for block, count in run:
@@ -189,19 +189,22 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
 
 
 def _gaussian(pair: GaussianPair, orders: tuple[float, ...]) -> RenyiBounds:
-    """α·μ²/2 in both directions (Mironov 2017, Proposition 7), exact."""
+    """Exact Rényi divergences α·μ²/2 of Gaussian noise, in both directions.
+
+    Source: Mironov 2017, Proposition 7.
+    """
     values = tuple(order * pair.mu**2 / 2 * (1 + 8 * UNIT_ROUNDOFF) for order in orders)
     return RenyiBounds(orders, values, values)
 
 
 def _excess(coarse: RenyiBounds, fine: RenyiBounds) -> float:
-    """Largest relative difference between the bounds of a coarse and a fine grid."""
+    """Largest relative difference between the bounds from a coarse grid and from a fine grid."""
     pairs = zip(coarse.remove + coarse.add, fine.remove + fine.add, strict=True)
     return max((a - b) / a if a > b else 0.0 for a, b in pairs)
 
 
 def _least(a: RenyiBounds, b: RenyiBounds) -> RenyiBounds:
-    """Smaller bound at each order; both hold if the larger cut is charged."""
+    """Smaller of two bounds at each order; both hold if the larger ``left_out`` is charged."""
     return RenyiBounds(
         a.orders,
         tuple(map(min, a.remove, b.remove)),

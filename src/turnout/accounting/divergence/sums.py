@@ -59,7 +59,7 @@ _UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; four tim
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """One variable V on the bins 0 … J, and how many independent copies are added.
+    """Variable V on the bins 0 … J, and the number of its independent copies in a sum.
 
     Attributes:
         masses: shape (J + 1,), J < the number of bins, summing to 1.
@@ -142,7 +142,10 @@ def convolve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Transform:
-    """φ = 1 + offset of one variable, seen from its centre, with a bound on its error."""
+    """Offset of the characteristic function of one variable from 1, with an error bound.
+
+    The function is that of the variable relative to its centre: φ = 1 + offset.
+    """
 
     count: int
     centre: int
@@ -186,23 +189,23 @@ class _Transform:
 
 
 def smooth_size(wanted: float) -> int:
-    """The least 2ⁿ or 3·2ⁿ of at least ``wanted``, a fast size for an FFT."""
+    """Least 2ⁿ or 3·2ⁿ that is at least ``wanted``: a fast size for an FFT."""
     octave = 1 << math.floor(math.log2(wanted))
     return next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)
 
 
 def hockey_sticks_in_bins(masses: FloatArray) -> FloatArray:
-    """E[(V − j)₊] for j = 0 … J of a distribution with these masses, shape (J + 1,)."""
+    """Hockey sticks E[(V − j)₊] for j = 0 … J of a distribution on bins, shape (J + 1,)."""
     return np.append(_sums_from(_sums_from(masses[1:])), 0.0)
 
 
 def hockey_sticks_rounding(cells: int) -> float:
-    """Bound on the relative error of each price of `hockey_sticks_in_bins`, by number of cells."""
+    """Bound on the relative error of each hockey stick of `hockey_sticks_in_bins`."""
     return 4.0 * (math.isqrt(cells) + 3) * UNIT_ROUNDOFF
 
 
 def _sums_from(values: FloatArray) -> FloatArray:
-    """Sums of non-negative values from each index on, rounded by two levels like 2√J terms."""
+    """Sums of non-negative values from each index on, with the rounding of about 2√J terms."""
     width = math.isqrt(values.size) + 1
     rows = np.zeros(width * width)
     rows[: values.size] = values
@@ -212,18 +215,18 @@ def _sums_from(values: FloatArray) -> FloatArray:
 
 
 def _gamma(size: int) -> float:
-    """Bound on the relative forward error of one FFT of this size."""
+    """Upper bound on the relative forward error of one FFT of a given size."""
     return (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
 
 
 def _spread(values: FloatArray) -> float:
-    """ℓ2 norm over sum."""
+    """Ratio of the ℓ2 norm of values to their sum."""
     total = float(values.sum())
     return float(np.linalg.norm(values)) / total if total > 0 else 0.0
 
 
 def _norm(error: FloatArray, spread: float, size: int) -> float:
-    """Bound on the ℓ2 norm, over frequencies, of the error that errors of prices cause.
+    """Upper bound on the ℓ2 norm, over frequencies, of the error due to errors of prices.
 
     ``error`` bounds each frequency as if all errors added up there, w(ω)·Σe. The transform of e has
     ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and less where many frequencies count.
@@ -232,7 +235,7 @@ def _norm(error: FloatArray, spread: float, size: int) -> float:
 
 
 def _log1p_minus(a: ComplexArray) -> ComplexArray:
-    """ln(1 + a) − a without cancellation for small complex a."""
+    """Difference ln(1 + a) − a without cancellation, for small complex a."""
     small = np.abs(a) < 0.05
     result = np.log(np.where(a == -1.0, np.finfo(float).tiny, 1.0 + a)) - a
     x = a[small]
@@ -244,7 +247,7 @@ def _log1p_minus(a: ComplexArray) -> ComplexArray:
 
 
 def _turn_minus(omega: FloatArray) -> ComplexArray:
-    """e^{−iω} − 1 + iω without cancellation for small ω."""
+    """Difference e^{−iω} − (1 − iω) without cancellation, for small ω."""
     square = omega**2
     series = np.zeros_like(omega)
     for k in range(8, 0, -1):
@@ -269,17 +272,19 @@ _CLOSE = 2.0  # K up to which S − 1 is used, not S
 
 @runtime_checkable
 class AtomicPair(Protocol):
-    """A pair whose ratio takes finitely many values."""
+    """Pair whose likelihood ratio has finitely many values."""
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """The values of X, 0 among them, and Q's masses on them, shape (n,) each."""
+        """Values of the likelihood ratio X, 0 included, and Q's masses on them, shape (n,) each."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultinomialCurve:
-    """δ(K) of one window of a randomizer with few ratios, rounded towards its side.
+    """Curve δ(K) of one check-in in a window, for a likelihood ratio with few values.
+
+    The curve is rounded towards its side.
 
     Attributes:
         close, far: the distribution of S, for K up to 2 and beyond.
@@ -303,7 +308,7 @@ class MultinomialCurve:
         return np.clip(value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         return self._price(np.asarray(k, dtype=float))[3]
 
     def _price(self, k: FloatArray) -> list[FloatArray]:
@@ -314,7 +319,10 @@ class MultinomialCurve:
 def multinomial_curve(
     pair: Pair, window: int, direction: Direction, side: Side
 ) -> MultinomialCurve | None:
-    """Curve of one check-in in a window of t steps; None where there are too many counts."""
+    """Curve of one check-in in a window of t steps, for a ratio with few values.
+
+    None if the ratio has too many values for its counts to be enumerated.
+    """
     if not isinstance(pair, AtomicPair):
         return None
     upper = _upper(pair, window, direction)
@@ -353,7 +361,7 @@ def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCu
 def _distribution(
     direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
 ) -> _Distribution:
-    """Distribution of S over every choice of counts that matters."""
+    """Distribution of S over all combinations of counts with relevant probability."""
     from scipy import stats  # slow to import
 
     # Begin with all t steps left, then choose the count of one value after the other.
@@ -396,7 +404,7 @@ def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, 
 
 
 def _left_out(window: int, masses: FloatArray) -> float | None:
-    """Mass that may be left out of each count, 0 if possible; None if there are too many counts."""
+    """Mass that each count may leave out, 0 if possible; None if there are too many counts."""
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
     if choices <= math.log(_MOST_STATES):
@@ -411,7 +419,7 @@ def _left_out(window: int, masses: FloatArray) -> float | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Distribution:
-    """Distribution of S in one direction: S − 1, S, bounds on their rounding, and Q's masses."""
+    """Distribution of S in one direction: S − 1, S, bounds on rounding errors, and Q's masses."""
 
     direction: Direction
     offsets: FloatArray
@@ -422,7 +430,7 @@ class _Distribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """Distribution of S − base on increasing ``points``, as running sums from or up to each.
+    """Running sums of the distribution of S − base at increasing points.
 
     Attributes:
         base: 1, which keeps digits where S is near 1, or 0, which keeps them where S is near 0.
@@ -449,7 +457,7 @@ class _Sums:
         distribution: _Distribution,
         nearly: tuple[float, float],
     ) -> _Sums:
-        """Sums from each point on (remove) or up to it (add)."""
+        """Running sums from each point on (remove) or up to each point (add)."""
         order = np.argsort(points, kind="stable")
         points, masses = points[order], distribution.masses[order]
         mass, excess, blurred = (
@@ -459,7 +467,7 @@ class _Sums:
         return cls(base, points, mass, excess, blurred, nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
-        """E[(S − K)₊] or E[(1 − K·S)₊], its rounding, the size of its terms, and dδ/dK."""
+        """Payoff E[(S − K)₊] or E[(1 − K·S)₊], its rounding, its terms' size, and dδ/dK."""
         if direction is Direction.REMOVE:
             factor, due = np.ones_like(k), self.base - k
             index, blurred = self._from(-due, -1.0, "right")
@@ -475,7 +483,7 @@ class _Sums:
     def _from(
         self, threshold: FloatArray, outwards: float, side: Literal["left", "right"]
     ) -> tuple[IntArray, IntArray]:
-        """Indices at which sums begin, now and if rounding moved points across the threshold."""
+        """Indices at which sums begin, for the threshold and for the threshold after rounding."""
         absolute, relative = self.nearly
         shifted = threshold + outwards * (absolute + relative * np.abs(threshold))
         return (

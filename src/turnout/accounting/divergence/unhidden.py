@@ -49,16 +49,19 @@ class ClosedForm:
 
     @classmethod
     def gaussian(cls, mu: float) -> ClosedForm:
-        """Bounds of Gaussian noise."""
+        """Closed-form bounds of Gaussian noise."""
         return cls(squared_mu=mu * mu, rho=0.5 * mu * mu)
 
     @classmethod
     def pure(cls, epsilon0: float, delta0: float = 0.0) -> ClosedForm:
-        """Bounds of any (ε₀, δ₀)-DP release, with ρ = ε₀²/2 (bun2016concentrated, 1.4)."""
+        """Closed-form bounds of any (ε₀, δ₀)-DP release, with ρ = ε₀²/2.
+
+        Source: bun2016concentrated, 1.4.
+        """
         return cls(epsilon0=epsilon0, rho=0.5 * epsilon0 * epsilon0, delta0=delta0)
 
     def epsilon(self, delta: float) -> float:
-        """Upper bound on ε at δ; at δ = 0 that of pure releases."""
+        """Upper bound on ε at δ; at δ = 0 the bound of pure releases."""
         if delta < self.delta0 or not math.isfinite(self.squared_mu):
             return math.inf
         delta = (delta - self.delta0) * (1.0 - 4.0 * UNIT_ROUNDOFF)
@@ -76,10 +79,10 @@ UNKNOWN = ClosedForm(epsilon0=math.inf, rho=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class UnhiddenBlock:
-    """A block of steps, independent of other blocks, in which a client may take part.
+    """Block of steps, independent of other blocks, in which a client may take part.
 
     Attributes:
-        form: bounds of one release of the client.
+        form: closed-form bounds of one release of the client.
         chance: probability that the client takes part in the block.
         releases: number of steps in which the client then takes part.
         log_sets: ln of the number of equally likely sets of such steps.
@@ -97,7 +100,7 @@ UnhiddenRun = Sequence[tuple[UnhiddenBlock, int]]
 
 @dataclass(frozen=True, slots=True)
 class Unhidden:
-    """The releases of a client, as bounds from above and from below.
+    """Releases of a client whose participation is observed, with bounds on ε from both sides.
 
     Attributes:
         above: blocks with at least as many and as costly releases as the client's.
@@ -109,14 +112,14 @@ class Unhidden:
     below: UnhiddenRun = ()
 
     def __mul__(self, times: int) -> Unhidden:
-        """The same blocks repeated, with participation drawn afresh each time."""
+        """Releases of repeated blocks, with participation drawn anew in each repetition."""
         above, below = (
             [(turn, count * times) for turn, count in turns] for turns in (self.above, self.below)
         )
         return Unhidden(above, below)
 
     def upper(self, delta: float) -> float:
-        """Upper bound on ε at δ in both directions; infinite where none is known."""
+        """Upper bound on ε at δ in both directions; infinite if none is known."""
         uncertain = sum(turn.chance < 1.0 for turn, _ in self.above)
         share = 0.5 * delta / uncertain if uncertain else 0.0
         whole, missed = ClosedForm(), 0.0
@@ -129,7 +132,8 @@ class Unhidden:
     def lower(self, delta: float, *, certain: bool) -> float:
         """Lower bound on ε at δ, in the remove direction; in both directions if ``certain``.
 
-        ``certain`` uses only releases whose steps are known, and gives 0 where there are none.
+        With ``certain`` only releases whose steps are known count; without such releases the
+        bound is 0.
         """
         if certain and any(turn.chance < 1.0 or turn.log_sets > 0.0 for turn, _ in self.below):
             return 0.0
@@ -138,7 +142,10 @@ class Unhidden:
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
     def _by_event(self, delta: float, deviations: float) -> float:
-        """Lower bound by the sets of steps of a client that takes part more often than average."""
+        """Lower bound on ε by the likely sets of steps of a client that participates often.
+
+        The client takes part more often than on average.
+        """
         squared_mu = log_sets = log_chance = 0.0
         for turn, count in self.below:
             p, mean = turn.chance, turn.chance * count
@@ -163,7 +170,7 @@ ANYTHING = Unhidden()
 
 
 def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
-    """Composition with a further release, repeated ``releases`` times."""
+    """Composition of closed forms with a further release, repeated ``releases`` times."""
     if releases == 0:
         return whole
     log_kept = math.log1p(-whole.delta0) + releases * math.log1p(-form.delta0)
@@ -176,7 +183,9 @@ def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
 
 
 def most_blocks(count: int, chance: float, tail: float) -> int:
-    """Upper bound on the client's number of blocks, exceeded with probability at most ``tail``.
+    """Upper bound on the number of blocks in which a client takes part.
+
+    It is exceeded with probability at most ``tail``.
 
     Chernoff: Pr[N > j] ≤ exp(−count·KL((j + 1)/count ‖ chance)).
     """
@@ -196,7 +205,7 @@ def most_blocks(count: int, chance: float, tail: float) -> int:
 
 
 def _log_choose(count: int, blocks: int) -> tuple[float, float]:
-    """Logarithm of a binomial coefficient, and a bound on its error."""
+    """Logarithm of a binomial coefficient, and a bound on the error of this logarithm."""
     if blocks in (0, count):
         return 0.0, 0.0
     terms = [float(gammaln(n + 1.0)) for n in (count, blocks, count - blocks)]
@@ -204,7 +213,7 @@ def _log_choose(count: int, blocks: int) -> tuple[float, float]:
 
 
 def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
-    """ε of N(μ, 1) against N(0, 1) at δ, rounded towards the side, for any size of ε.
+    """ε of N(μ, 1) against N(0, 1) at δ, rounded towards the side, for ε of any size.
 
     With x = ε/μ − μ/2, δ = Φ(−x) − φ(x)·m(x + μ) = Φ(−x)·(1 − m(x + μ)/m(x)): no e^ε appears,
     and a root is found in x, of which ε is a linear function.

@@ -31,7 +31,9 @@ _LEAST_BYTES = 1 << 10  # that a result counts for
 
 
 class WorkSpentError(Exception):
-    """The budget of work is spent. Not a `TurnoutError`, since a result may still be certifiable.
+    """Error: a computation exceeds its budget of work.
+
+    It is no `TurnoutError`, since a result may still be certifiable.
 
     Callers catch it where another bound remains, and never while they try grids.
     """
@@ -39,7 +41,7 @@ class WorkSpentError(Exception):
 
 @dataclass(slots=True)
 class _Share:
-    """Units of one result: its own, and those of the results that it used."""
+    """Units of work of one result: its own, and those of other results that it used."""
 
     own: int = 0
     costs: dict[Hashable, int] = field(default_factory=dict)
@@ -47,10 +49,10 @@ class _Share:
 
 @dataclass(slots=True)
 class Meter:
-    """Counter of units with a limit.
+    """Counter of units of work, with a limit.
 
     Attributes:
-        cut: whether an inner budget asked for more than it had.
+        cut: whether an inner budget was exceeded.
         paid: results that were charged already, which cost nothing when they are used again.
         share: units of the result that is being computed, if any.
     """
@@ -63,7 +65,7 @@ class Meter:
 
     @property
     def left(self) -> int:
-        """Units left."""
+        """Number of units left."""
         return max(self.limit - self.used, 0)
 
     @property
@@ -72,7 +74,7 @@ class Meter:
         return self.used > self.limit
 
     def use(self, units: int) -> None:
-        """Count units; a request above the limit takes all units that are left.
+        """Count units of work; a request above the limit takes all units that are left.
 
         Raises:
             WorkSpentError: there were fewer.
@@ -82,7 +84,7 @@ class Meter:
             raise WorkSpentError
 
     def pay(self, costs: Mapping[Hashable, int]) -> None:
-        """Count the units of a result and of the results that it used, unless paid already."""
+        """Count the units of a result and of results that it used, each at most once."""
         for result, units in costs.items():
             if result not in self.paid:
                 self.paid.add(result)
@@ -93,12 +95,12 @@ _METER: ContextVar[Meter] = ContextVar("meter")
 
 
 def _meter() -> Meter:
-    """Meter of the current computation, or one without a limit."""
+    """Meter of the current computation, or a meter without a limit."""
     return _METER.get(None) or Meter()
 
 
 def charge(units: float) -> None:
-    """Count units of work.
+    """Count units of work in the current budget.
 
     Raises:
         WorkSpentError: the budget has fewer left.
@@ -111,7 +113,10 @@ def charge(units: float) -> None:
 
 @contextmanager
 def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, None, None]:
-    """Budget of some units (by default those of a question), at most a share of those left."""
+    """Budget of work for a computation, at most a share of the units that are left.
+
+    The default is the budget of one question.
+    """
     outer = _meter()
     units = QUESTION if units is None else units
     inner = Meter(min(units, math.floor(share * outer.left)), paid=set(outer.paid))
@@ -128,7 +133,7 @@ def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, Non
 
 @contextmanager
 def question(prices: int = 1) -> Generator[Meter, None, None]:
-    """Budget of several bounds, with one clear error if it runs out outside their refinement.
+    """Budget of work for several bounds; if it runs out, one NumericalError is raised.
 
     Raises:
         NumericalError: the budget is spent and no other bound is available.
@@ -151,7 +156,7 @@ def _counting(meter: Meter) -> Generator[None, None, None]:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A cached result, the results that it used with their units, and its approximate size."""
+    """Cached result, the results that it used with their units, and its approximate size."""
 
     value: Any
     costs: dict[Hashable, int]
@@ -201,7 +206,7 @@ Returned = TypeVar("Returned")
 
 
 class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
-    """Function with cached results, which are charged once to each question that uses them."""
+    """Function whose results are cached, and charged once to each question that uses them."""
 
     def __init__(self, function: Callable[Arguments, Returned]) -> None:
         self._function = function
@@ -223,7 +228,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
     def _computed(
         self, meter: Meter, key: Hashable, function: Callable[[], Returned]
     ) -> tuple[Returned, dict[Hashable, int]]:
-        """Result of the function and its units, charged unless they are paid already."""
+        """Result of the function and its units, charged unless they were charged before."""
         counted = Meter(paid=meter.paid) if key in meter.paid else meter
         before, share = counted.share, _Share()
         counted.share = share
@@ -241,7 +246,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
 
 
 def size_of(value: Any) -> int:
-    """Bytes of the arrays in a result."""
+    """Number of bytes of the arrays in a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, list | tuple):

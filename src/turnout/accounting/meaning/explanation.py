@@ -235,5 +235,5 @@ def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
     """Bracket of the smallest μ at which a condition holds: a μ that fails, and a μ that holds."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
-        raise NumericalError("no Gaussian trade-off is below that of this scheme")
+        raise NumericalError("no Gaussian trade-off was found below the trade-off of this scheme")
     return first if first.holding == _LEAST else bisected(holds, *first, relative=_PRECISION)

@@ -153,7 +153,7 @@ class AllocationCurve:
         return math.sqrt(integral / self.step + largest)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         threshold = self._threshold(k)
         index, unit = self._index(threshold), math.exp(self.log_unit)
         if self.frame.direction is Direction.REMOVE:

@@ -308,7 +308,7 @@ class MultisetCurve:
         return np.clip(gain - k * loss + self.beyond + moved, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         return -self._at(k)[1]
 
 
@@ -330,7 +330,7 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
     # Place as many levels as the enumeration can afford.
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
-        raise NumericalError("too many steps to enumerate their ratios")
+        raise NumericalError("the window has too many steps to enumerate its likelihood ratios")
     points = _points(task, count)
     # Lower: each ratio is replaced by its conditional mean in its bin.
     if side is Side.LOWER:
@@ -342,7 +342,7 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
         with np.errstate(divide="ignore", invalid="ignore"):
             rounding = max(float(np.max(h / lo)) - 1.0 for lo, h in zip(low, high, strict=True))
         if not rounding < _WORST_ROUNDING:
-            raise NumericalError("bins of the likelihood ratio are too thin")
+            raise NumericalError("the bins of the likelihood ratio are too narrow")
         absent, present = low
         distribution = _multiset_distribution(
             present / absent, absent, task, 0.0, 4 * task.window * rounding

@@ -195,7 +195,7 @@ def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
         except NumericalError:
             continue
     if best is None:
-        raise NumericalError(f"no statistic bounds delta = {task.delta:.3g}")
+        raise NumericalError(f"delta = {task.delta:.3g}: no bound by a statistic can be certified")
     # Move r, then the cap, to their local minima, by smaller and smaller factors.
     scale, cap = best
     for step in _STEPS:

@@ -189,5 +189,5 @@ def sums_from(values: FloatArray) -> FloatArray:
 def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
     """Slopes of the greatest convex minorant: the true hockey stick is convex, so it lies below."""
     if not np.all(widths > 0):
-        raise NumericalError("levels of the likelihood ratio fall together")
+        raise NumericalError("two levels of the likelihood ratio coincide")
     return convex_slopes(np.diff(values) / widths, widths)

@@ -96,7 +96,7 @@ def _summed(worst: DominatingPair, times: int) -> DominatingPair:
         return worst
     if not isinstance(worst.pair, GaussianPair):
         raise UnsupportedError(
-            "a slot that is kept over several epochs has no bound except with Gaussian noise"
+            "a slot that is kept over several epochs has an analysis with Gaussian noise only"
         )
     return DominatingPair(GaussianPair(worst.pair.noise_multiplier / times**0.5))
 
@@ -214,7 +214,7 @@ class ObservedCurve:
         return self.rate * self.base.delta(k) * (1.0 + rounding)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK at each K ≥ 1."""
         return self.rate * self.base.slope(k)
 
 

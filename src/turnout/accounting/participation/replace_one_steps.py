@@ -266,7 +266,7 @@ class OneStepCurve:
         return self._with_infinity_mass(value + antithetic_rounding(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1: the slope of the event's line, which lies below the curve."""
+        """Slope dδ/dK at each K ≥ 1: the slope of the event's line, which lies below the curve."""
         k = np.asarray(k, dtype=float)
         value, slope = self._line(k, *antithetic_thresholds(self.pair, k, self._offset(k)))
         return np.where(value > 0, slope, 0.0)

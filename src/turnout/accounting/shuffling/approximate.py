@@ -450,7 +450,7 @@ class InfinityMassBound:
         return np.minimum(value * (1.0 + rounding), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1, shape of ``k``."""
+        """Slope dδ/dK at each K ≥ 1, shape of ``k``."""
         return (1.0 - self.infinity_mass) * self.base.slope(k)
 
 

@@ -186,7 +186,7 @@ class SampledBitsBlock:
 
 def _require_upper(side: Side) -> None:
     if side is Side.LOWER:
-        raise UnsupportedError("sampled bits have no lower bound; ask for the upper one")
+        raise UnsupportedError("no lower bound is known for sampled bits; use the upper bound")
 
 
 @remembered

@@ -413,7 +413,10 @@ class Mixture:
         return total * (1.0 - _SLACK)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1, shape of ``k``; its line through a lower δ is below the curve."""
+        """Slope dδ/dK at each K ≥ 1, shape of ``k``.
+
+        The line with this slope through a lower δ lies below the curve.
+        """
         total = np.zeros(np.shape(k))
         for part in self.parts:
             for rate, weight in part.dilutions:

@@ -472,7 +472,9 @@ def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArra
 
 def _require_side(side: Side, *, identical_others: bool) -> None:
     if side is Side.LOWER and not identical_others:
-        raise UnsupportedError("a sample has a lower bound only where all others are identical")
+        raise UnsupportedError(
+            "a lower bound of a sample needs identical records of all other clients"
+        )
 
 
 def _rate(rate: float) -> None:
